@@ -1,9 +1,9 @@
 //! Writes the golden stores of this version of the format: `cargo run -p bristlecone --features all-engines --example golden -- DIR`.
 //!
-//! They are committed in `tests/golden` once for each version of the format. The test `golden` opens those of all versions.
+//! `tests/golden` holds them once for each version of the format. The test `golden` opens the stores of all versions.
 
 #[path = "../tests/golden/contents.rs"]
-#[allow(dead_code)] // the test has use for more of it
+#[allow(dead_code)] // the test uses more of it
 mod contents;
 
 use std::error::Error;
@@ -62,7 +62,7 @@ fn write<K: Open>(
     if golden.closed {
         store.close()?;
     }
-    // The files of a store that is open are what a crash of the process leaves.
+    // The files of an open store equal those that a crash of the process leaves.
     for file in [FILE_NAME, JOURNAL_NAME] {
         let Ok(content) = fs::read(dir.join(file)) else { continue };
         let packed = fs::File::create_new(target.join(format!("{name}.{file}.gz")))?;

@@ -1,10 +1,10 @@
-//! What it costs a get that some are timed: the same lookups by the engine alone, by the store, and each of them timed.
+//! The cost of latency samples for a get: the same lookups by the engine alone, by the store with its samples, and with every lookup timed.
 //!
 //! `cargo run --release -p bristlecone --example timing_cost -- 10000 1000000 10000000`
 //!
-//! A store of as many integers as is said for each line, in /dev/shm. Lookups of random keys go in stretches of 2,000, short
-//! enough that most are not interrupted, the three ways in turns, so that whatever else the machine does meets all three. Of each
-//! way's 4,000 stretches a tenth was quicker than what is printed.
+//! Each argument is a number of integer keys. Its store is in /dev/shm. Lookups of random keys run in stretches of 2,000, the three
+//! variants in turn. A stretch is so short that most are not interrupted, and other load on the machine affects all variants alike. Each
+//! variant runs 4,000 stretches. The printed time is the 10th percentile.
 
 use std::error::Error;
 use std::hint::black_box;
@@ -19,7 +19,7 @@ use hdrhistogram::Histogram;
 const STRETCH: u64 = 2000;
 const ROUNDS: usize = 4000;
 
-/// Distinct, and in no order.
+/// Key number `n`. Keys are distinct and in no order.
 fn key(n: u64) -> u64 {
     n.wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }

@@ -1,4 +1,4 @@
-//! Backups, taken while others write: what is in them, what they are found as, and what is left when they come to nothing.
+//! Backups beside writers: their contents, their state when opened, and what a failed or interrupted backup leaves.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,12 +15,12 @@ use bristlecone::{
 };
 use tempfile::TempDir;
 
-/// A directory in memory, where there is one, and one on a disk.
+/// A directory on a disk, or with `memory` in a memory file system if there is one.
 fn scratch(memory: bool) -> TempDir {
     if memory { crate::common::scratch() } else { tempfile::tempdir().unwrap() }
 }
 
-/// What can be below an index.
+/// The medium below an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Under {
     Mapped,
@@ -31,7 +31,7 @@ fn options(engine: &str, under: Under) -> Options {
     crate::common::options(engine, under == Under::Journal)
 }
 
-/// Makes a store with some history, backs it up while it is open, and looks at both.
+/// Makes a store with some history, backs it up while it is open, and compares both.
 fn back_up<K: Open>(options: Options, put: impl Fn(&StoreOf<K>, u64), delete: impl Fn(&StoreOf<K>, u64))
 where
     K::ValueBuf: PartialEq,
@@ -53,7 +53,7 @@ where
         .unwrap();
     assert_eq!(made.keys, before.len() as u64, "{said}");
     assert!(told.load(Ordering::Relaxed) > 0);
-    // Both go on, apart from each other.
+    // Both stores take further writes, independently of each other.
     put(&store, 10_000);
     let copy = StoreOf::<K>::open(&to, existing()).unwrap();
     let stats = copy.stats();
@@ -102,7 +102,7 @@ fn a_backup_of_every_engine_holds_what_the_store_holds_and_is_found_closed() {
     }
 }
 
-/// Large values, so that records have pieces.
+/// Large values, which are stored in pieces.
 #[test]
 fn a_backup_has_values_of_any_length() {
     let (dir, target) = (scratch(true), scratch(true));
@@ -116,8 +116,8 @@ fn a_backup_has_values_of_any_length() {
     assert!(copy.check().unwrap().problems.is_empty());
 }
 
-/// Writers that tell each other what was acknowledged. Write `n` of writer `w` is key `w n`; its value says how many writes of
-/// each writer were acknowledged when it began. And each overwrites one key of its own, which is to be of the same moment.
+/// Number of writers. Write `n` of writer `w` has the key `w n`. Its value contains the number of writes of each writer that were
+/// acknowledged when it began. Each writer also overwrites one key of its own, which must be of the same moment.
 const WRITERS: usize = 3;
 
 #[derive(Default)]
@@ -145,7 +145,7 @@ impl Chorus {
             n += 1;
             self.acknowledged[writer].store(n, Ordering::SeqCst);
             if n.is_multiple_of(32) {
-                std::thread::sleep(Duration::from_micros(500)); // space for the copy, on few processors
+                std::thread::sleep(Duration::from_micros(500)); // processor time for the copy
             }
         }
     }
@@ -158,8 +158,8 @@ impl Chorus {
         self.acknowledged.iter().map(|count| count.load(Ordering::SeqCst)).collect()
     }
 
-    /// Each writer's writes in a backup: the first so many, at least as many as were acknowledged before it began, and with
-    /// every write all that it had been told of.
+    /// Checks the writes of each writer in a backup. They are a prefix of its writes, and contain all writes that were acknowledged before
+    /// the backup began. With each write the backup has all writes that its value counts as acknowledged.
     fn judge(store: &Store, before: &[u64]) {
         let mut held = [0; WRITERS];
         let mut told: BTreeMap<(usize, u64), Vec<u64>> = BTreeMap::new();
@@ -186,7 +186,7 @@ impl Chorus {
 fn beside_writers(memory: bool, under: Under, rounds: usize) {
     let (dir, target) = (scratch(memory), scratch(memory));
     let store = Store::open(dir.path(), options("wbtree", under)).unwrap();
-    // Something to copy, in several steps.
+    // Enough data for several steps of the copy.
     let quick = store.with(WriteOptions { sync: false });
     (0..200_u32).for_each(|n| _ = quick.put(format!("filler {n}").as_bytes(), &[n as u8; 60_000]).unwrap());
     store.commit().unwrap();
@@ -202,14 +202,14 @@ fn beside_writers(memory: bool, under: Under, rounds: usize) {
             let before = chorus.counts();
             let to = target.path().join(round.to_string());
             let made = store.backup(&to, |_, _| {
-                // Reads go on, and so do writes if there is a journal: a copy between two of them would be torn.
+                // Reads continue, and over a journal writes do, too. A copy of the live file from before and after a write would be torn.
                 assert!(store.get(b"filler 7").unwrap().is_some());
                 let counts = chorus.counts();
                 for _ in 0..if under == Under::Journal { 50 } else { 0 } {
                     std::thread::sleep(Duration::from_millis(1));
                     if chorus.counts() != counts {
                         advanced.fetch_add(1, Ordering::Relaxed);
-                        break; // else the journal is full
+                        break; // otherwise the journal is full
                     }
                 }
             });
@@ -217,7 +217,7 @@ fn beside_writers(memory: bool, under: Under, rounds: usize) {
                 chorus.ends.store(true, Ordering::Relaxed);
                 panic!("{error}");
             });
-            // Else they write all the while that is judged.
+            // Writers pause while the backup is judged.
             chorus.rests.store(true, Ordering::Relaxed);
             let copy = Store::open(&to, existing()).unwrap();
             assert_eq!((copy.stats().opened.as_str(), copy.stats().keys), ("clean", made.keys));
@@ -245,7 +245,7 @@ fn a_backup_beside_writers_is_of_one_moment_in_mapped_memory() {
     beside_writers(true, Under::Mapped, 4);
 }
 
-/// Writers waited until the copy was made: always in mapped memory, and over a journal from when it was full.
+/// A former defect: writers waited until the copy was complete, in mapped memory always, over a journal once it was full.
 #[test]
 fn a_writer_writes_several_journals_while_one_backup_is_made() {
     const WRITES: u64 = 400;
@@ -272,7 +272,7 @@ fn a_writer_writes_several_journals_while_one_backup_is_made() {
             });
             let made = store.backup(target.path().join("b"), |_, _| {
                 asked.store(true, Ordering::SeqCst);
-                // Bounded, so that a writer that waits for this is seen and not waited for.
+                // Bounded, so that the test fails and does not hang if the writer waits for the backup.
                 for _ in 0..6000 {
                     if written.load(Ordering::SeqCst) == WRITES {
                         return;
@@ -295,7 +295,7 @@ fn a_writer_writes_several_journals_while_one_backup_is_made() {
     }
 }
 
-/// A version with a name is durable, and a backup has it.
+/// A named version is durable, and a backup contains it.
 #[test]
 fn a_backup_keeps_named_versions() {
     for under in [Under::Mapped, Under::Journal] {
@@ -325,7 +325,7 @@ fn a_backup_suits_the_file_system_that_it_is_made_on() {
     let plain = Options { durability: Some(Durability::Process), ..Options::default() };
     Store::open(at(&disk, "plain"), plain).unwrap().put(b"k", b"v").unwrap();
     backup(&at(&disk, "plain"), &at(&disk, "plain copy"), &|_, _| {}).unwrap();
-    // Where both directories are on one kind of file system, there is only one.
+    // Without a memory file system, both directories are on a disk.
     if store.stats().medium == "memory file system" {
         assert!(!journaled(&at(&memory, "copy")) && !journaled(&at(&memory, "restored")));
     }
@@ -356,7 +356,7 @@ fn nothing_looks_like_a_backup_before_it_is_one_and_what_a_crash_leaves_is_overw
         let (dir, target) = (scratch(true), scratch(true));
         let store = Store::open(dir.path(), options("wbtree", under)).unwrap();
         store.put(b"k", b"v").unwrap();
-        // What is there at each moment, as a crash would leave it.
+        // The contents of the directory at each step, as a crash would leave them.
         let left = Mutex::new(Vec::new());
         let to = target.path().join("b");
         store
@@ -378,7 +378,7 @@ fn nothing_looks_like_a_backup_before_it_is_one_and_what_a_crash_leaves_is_overw
             store.backup(&to, |_, _| {}).unwrap();
             assert_eq!(Store::open(&to, existing()).unwrap().get(b"k").unwrap().unwrap(), b"v");
         }
-        // Between the two renames.
+        // As after a crash between the two renames.
         fs::rename(to.join(FILE_NAME), to.join("store.bristlecone.new")).unwrap();
         fs::write(to.join(JOURNAL_NAME), b"whatever").unwrap();
         store.backup(&to, |_, _| {}).unwrap();

@@ -1,5 +1,5 @@
-//! The shared battery: every engine of the registry, for both kinds of keys, through the public API alone. A new engine is
-//! picked up by its line in the registry.
+//! The shared battery: every engine of the registry, for both kinds of keys, through the public API only. A new engine needs only its line
+//! in the registry.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use crash::by_tier;
 
 /// Keys and values of a kind from small numbers.
 trait Sample: Open<Value: ToOwned> + Kind<ValueBuf: PartialEq> {
-    /// What its stores have to be told.
+    /// The length of a value, which stores of fixed values need as an option.
     const VALUE_BYTES: Option<u64> = None;
     fn make_key(n: u64) -> Self::KeyBuf;
     fn make_value(n: u64) -> Self::ValueBuf;
@@ -70,19 +70,19 @@ fn options(engine: &str) -> Options {
     Options { engine: Some(engine.into()), max_bytes: 1 << 32, ..Options::default() }
 }
 
-/// Engines whose stores can have values of one length.
+/// Engines that support values of one length.
 fn fixed() -> impl Iterator<Item = &'static str> {
     registry::names().filter(|name| registry::find(name).unwrap().capabilities.fixed_values)
 }
 
-/// Below the index.
+/// The medium below an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Under {
     Mapped,
     Journal,
 }
 
-/// Every engine with what it can stand on. Those of papers take turns: a mapped file at one change, a journal at another.
+/// Every engine with each of its media. The engines of papers take turns: a mapped file in one run, a journal in the next.
 fn engines() -> impl Iterator<Item = (&'static str, Under)> {
     let durable = |name: &&str| registry::find(name).unwrap().about.durable;
     let mapped = registry::names().map(|name| (name, Under::Mapped));
@@ -140,7 +140,7 @@ fn assert_equals<K: Sample>(store: &StoreOf<K>, model: &BTreeMap<K::KeyBuf, K::V
             );
         }
     }
-    // A walk goes on behind any key.
+    // A walk can continue after any key.
     for at in [0, walked.len() / 2, walked.len().saturating_sub(1)] {
         let Some((key, _)) = walked.get(at) else { break };
         let rest: Vec<_> = store.walk_behind(K::key_ref(key)).map(Result::unwrap).collect();
@@ -162,8 +162,8 @@ fn equals_the_model<K: Sample>(engine: &str, under: Under) {
         let (k, v) = (K::key_ref(&key), K::make_value(0));
         match random.u8(..9) {
             8 => {
-                // Up to 200 writes, keys twice among them; one in three depends on what holds, or on what does not. Without batches
-                // all are of one key, which every engine can do.
+                // Up to 200 writes, some to the same key. One batch in three has a condition that holds, and one in three has a condition
+                // that usually does not. For an engine without batches all writes are to one key, which every engine supports.
                 let is_of_one = !store.capabilities().atomic_batch;
                 let mut batch = store.batch();
                 let holds = random.u8(..3);
@@ -243,7 +243,7 @@ fn equals_the_model<K: Sample>(engine: &str, under: Under) {
     assert_equals(&store, &BTreeMap::new());
 }
 
-/// Shorthands, since a kind's borrows are associated functions.
+/// Shorthands for the associated borrow functions of a kind.
 trait Borrowed: Kind {
     fn key_ref(key: &Self::KeyBuf) -> &Self::Key {
         <Self as Kind>::key(key)
@@ -265,7 +265,7 @@ fn every_engine_equals_the_model_across_a_reopen() {
     }
 }
 
-/// Many keys at once, some of them several times, against one by one.
+/// Many keys in one call, some of them repeated, against single operations.
 fn many_equal_one_by_one<K: Sample>(engine: &str, under: Under) {
     let dir = scratch();
     let store = open_on::<K>(dir.path(), engine, under);
@@ -275,7 +275,7 @@ fn many_equal_one_by_one<K: Sample>(engine: &str, under: Under) {
         let count = random.usize(..70);
         let pairs: Vec<_> = (0..count)
             .map(|_| {
-                // Neighbours fill leaves; a few keys come again and again.
+                // Adjacent keys fill leaves. A few keys repeat.
                 let n = if random.bool() { random.u64(..4000) } else { step * 3 % 700 + random.u64(..5) };
                 (K::make_key(n), (random.u8(..) < 170).then(|| K::make_value(random.u64(..10_000))))
             })
@@ -300,7 +300,7 @@ fn many_equal_one_by_one<K: Sample>(engine: &str, under: Under) {
         let found = store.get_many(&refs).unwrap();
         let wanted: Vec<_> = keys.iter().map(|key| model.get(key).cloned()).collect();
         assert!(found == wanted, "{engine}, {under:?}, step {step}");
-        // Who has enough is given no more.
+        // `get_each` stops when its callback returns false.
         let (mut given, wants) = (0, random.usize(1..40));
         let give = |_| {
             given += 1;
@@ -392,12 +392,12 @@ fn a_store_of_values_of_one_length_says_what_it_has_to_be_told() {
     assert!(error.contains("made with engine wbtree over bytes"), "{error}");
 }
 
-/// Readers beside a writer: keys that stay are found by every get and exactly once by every scan, in order; a key that is
-/// rewritten always shows a value that was once stored, and never an older one than seen before.
+/// Readers beside a writer. Every get finds the keys that stay, and every scan returns them exactly once and in order. A rewritten key
+/// always has a value that was stored, and never an older one than read before.
 fn readers_beside_a_writer<K: Sample>(engine: &str, under: Under) {
     let dir = scratch();
     let store = open_on::<K>(dir.path(), engine, under);
-    // Multiples of 4 stay, others come and go, key 0 counts up.
+    // Multiples of 4 stay, others come and go, key 0 is a counter.
     for n in 0..2000 {
         store.put(K::key_ref(&K::make_key(n)), K::value_ref(&K::make_value(n))).unwrap();
     }
@@ -439,7 +439,7 @@ fn readers_beside_a_writer<K: Sample>(engine: &str, under: Under) {
             });
         }
         let mut random = fastrand::Rng::with_seed(5);
-        // Over a journal each is a commit.
+        // Over a journal each write is a commit.
         let steps = if under == Under::Mapped { by_tier(10_000, 60_000) } else { by_tier(1000, 4000) };
         for step in 1..steps {
             let n = random.u64(..3000);
@@ -474,7 +474,7 @@ fn random_sizes_turned_over_ten_times_leave_a_file_near_its_peak() {
     let dir = scratch();
     let store = open::<Bytes>(dir.path(), "wbtree");
     let mut random = fastrand::Rng::with_seed(11);
-    // Sizes spread evenly over the orders of magnitude from 1 byte to 1 MiB.
+    // Sizes are evenly distributed over the orders of magnitude from 1 byte to 1 MiB.
     let mut size = || (2_f64.powf(random.f64() * 20.0)) as usize;
     let bytes: Vec<u8> = (0..1 << 20).map(|i| i as u8).collect();
     let mut live: Vec<usize> = Vec::new();
@@ -550,7 +550,7 @@ fn the_example_runs() {
     tour::main().unwrap();
 }
 
-/// Tells the others when its thread ends, by a panic too.
+/// Signals the end of its thread, also after a panic.
 struct Ends<'a>(&'a AtomicBool);
 
 impl Drop for Ends<'_> {
@@ -559,8 +559,8 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// Batches that give all of their keys one number, take some out and put them back, beside readers of every kind: nobody sees
-/// two numbers, and who saw one never sees a smaller one.
+/// Batches that set all keys to one number, or delete some of them and put them back, beside readers of all kinds. No reader sees two
+/// numbers, or a smaller number than before.
 fn batches_are_seen_whole<K: Sample>(engine: &str, under: Under) {
     const KEYS: u64 = 300;
     const ROUNDS: u64 = 60;
@@ -615,7 +615,7 @@ fn batches_are_seen_whole<K: Sample>(engine: &str, under: Under) {
                 }
             }
         });
-        // Key after key, each must be as new as the one before.
+        // Each key must be at least as new as the previous one.
         let mut seen = 0;
         while !done.load(Ordering::Acquire) {
             for key in keys.iter().step_by(2) {
@@ -643,7 +643,7 @@ fn of_a_batch_readers_see_all_or_nothing() {
     }
 }
 
-/// Space that is there is found before the file grows, whatever the store has looked at since it was opened.
+/// Free space is used before the file grows, no matter which chunks were visited since the open.
 #[test]
 fn a_batch_after_each_opening_does_not_make_the_file_grow() {
     let dir = scratch();
@@ -681,7 +681,7 @@ fn a_batch_too_large_or_against_the_rules_changes_nothing() {
             store.scan(..).map(Result::unwrap).collect::<Vec<_>>(),
             [(b"key".to_vec(), b"value".to_vec())]
         );
-        // And it goes on.
+        // The store takes further batches.
         let mut batch = store.batch();
         batch.delete(b"key").put(b"another", b"value");
         assert!(batch.commit().unwrap());

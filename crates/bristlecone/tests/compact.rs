@@ -1,4 +1,4 @@
-//! Compaction: the same pairs in a smaller file, and the store or the new one at every moment.
+//! Compaction: the same pairs in a smaller file. At every moment there is the old store or the new one.
 
 use std::fs;
 use std::path::Path;
@@ -46,7 +46,7 @@ fn shrinks<K: Open>(
     assert_eq!(stats.journal.map(|j| j.bytes), about.journal.map(|j| j.bytes), "{said}");
     let report = store.check().unwrap();
     assert_eq!(report.problems, Vec::<String>::new(), "{said}");
-    // A chunk of 256 KiB for each kind and size of block may be begun and not full.
+    // Each kind and size of block may have a chunk of 256 KiB that is only partly filled.
     assert!(done.bytes < done.bytes_before, "{said}: {done:?}");
     assert!(done.bytes < report.live_bytes * 13 / 10 + (8 << 18), "{said}: {done:?}, {report:?}");
     assert!(pairs(&store) == before, "{said}");
@@ -56,7 +56,7 @@ fn shrinks<K: Open>(
     let again = compact(dir.path(), &|_, _| {}).unwrap();
     let bytes = fs::metadata(dir.path().join(FILE_NAME)).unwrap().len();
     let store = StoreOf::<K>::open(dir.path(), existing()).unwrap();
-    // Where a hash table's buckets split depends on a seed of its own: a chunk more or less.
+    // A hash table splits its buckets depending on its own seed. So the size may differ by a chunk.
     let spare = if store.capabilities().ordered { 0 } else { 1 << 18 };
     assert!(bytes <= again.bytes_before + spare, "{said}: {again:?}");
     assert!(store.check().unwrap().problems.is_empty());
@@ -67,7 +67,7 @@ fn a_store_of_every_engine_and_kind_keeps_its_pairs_and_shrinks_to_what_they_tak
     let quick = WriteOptions { sync: false };
     let durable = registry::names().filter(|name| registry::find(name).unwrap().about.durable);
     for (number, engine) in durable.enumerate() {
-        // By turns with a journal and without.
+        // With a journal or without, in turns.
         let first = (number as u64 + crash::turn()).is_multiple_of(2);
         for journaled in [first, !first].into_iter().take(by_tier(1, 2)) {
             shrinks(
@@ -167,7 +167,7 @@ fn a_crash_at_any_moment_leaves_the_store_or_the_new_one() {
         assert!(states.len() > 3 && states.iter().any(|state| state.iter().any(|(name, _)| name == NEW)));
         let after = state(dir.path());
         states.push(after.clone());
-        // Just before the commit point: all is whole, and the new file has not got its name.
+        // Just before the commit point: all files are complete, and the new file is not renamed yet.
         let new = after.iter().find(|(name, _)| name == FILE_NAME).unwrap().1.clone();
         let mut last = closed;
         last.push((NEW.into(), new));
@@ -192,7 +192,7 @@ fn a_store_that_a_crash_left_is_recovered_first() {
         let (dir, crashed) = (scratch(), scratch());
         let store = Store::open(dir.path(), options("wbtree", journaled)).unwrap();
         (0..500_u32).for_each(|n| _ = store.put(&n.to_be_bytes(), &[n as u8; 50]).unwrap());
-        // As a crash leaves the files.
+        // The files as a crash leaves them.
         state(dir.path())
             .iter()
             .for_each(|(name, content)| fs::write(crashed.path().join(name), content).unwrap());
@@ -214,7 +214,7 @@ fn a_store_in_use_a_damaged_one_and_none_are_refused_and_left_alone() {
     let error = compact(dir.path(), &|_, _| {}).unwrap_err();
     assert!(error.to_string().contains("in use by this process already"), "{error}");
     drop(reader);
-    // A record whose checksum tells.
+    // Damage to a record, which its checksum detects.
     let path = dir.path().join(FILE_NAME);
     let mut bytes = fs::read(&path).unwrap();
     let at = bytes.windows(25).position(|window| window == b"a value that can be found").unwrap();

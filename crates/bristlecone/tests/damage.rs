@@ -1,4 +1,5 @@
-//! Damaged, foreign, truncated, newer, locked and full stores: a clear error or a sound answer, never a panic, nothing lost.
+//! Damaged, foreign, truncated, newer, locked and full stores: each gives a clear error or a correct answer, never a panic, and no data is
+//! lost.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
@@ -28,18 +29,18 @@ fn open(dir: &Path) -> Result<Store, Error> {
     Store::open(dir, Options { create: false, ..options() })
 }
 
-/// A directory in memory if there is one: these tests open thousands of stores, and every open syncs its mark.
+/// A directory in memory if possible. These tests open thousands of stores, and every open syncs its mark.
 fn scratch() -> TempDir {
     let memory = Path::new("/dev/shm");
     if memory.is_dir() { tempfile::tempdir_in(memory).unwrap() } else { tempfile::tempdir().unwrap() }
 }
 
-/// A store with some history, closed.
+/// A closed store with some history.
 fn made() -> (TempDir, PathBuf) {
     made_with(registry::DEFAULT)
 }
 
-/// The same, of this engine.
+/// The same with this engine.
 fn made_with(engine: &str) -> (TempDir, PathBuf) {
     let dir = scratch();
     let store = Store::open(dir.path(), Options { engine: Some(engine.into()), ..options() }).unwrap();
@@ -66,7 +67,7 @@ fn assert_all_there(store: &Store) {
     assert_eq!(store.get(b"large").unwrap().unwrap().len(), 300_000);
 }
 
-/// Uses everything; errors are fine, panics and endless loops are not.
+/// Runs every kind of operation. Errors are allowed, panics and endless loops are not.
 fn exercise(store: &Store) {
     let _ = store.check().unwrap();
     for n in (0..KEYS).step_by(37) {
@@ -242,7 +243,7 @@ fn random_damage(engine: &str, rounds: usize) {
                 content.copy_within(from..from + 4096, to);
             }
             _ => {
-                // Absurd words where pointers, counts and bitmaps stand.
+                // Invalid words in place of pointers, counts and bitmaps.
                 for _ in 0..200 {
                     let at = random.usize(..whole.len() / 8) * 8;
                     let word = [0, u64::MAX, random.u64(..), 0xB700 << 48 | random.u64(..1 << 22)]
@@ -299,7 +300,7 @@ fn foreign_missing_and_other_versions_stores_are_told_apart() {
     assert!(error.contains("plain file"), "{error}");
 }
 
-/// Rewrites both superblock copies with a right checksum.
+/// Rewrites both superblock copies with a correct checksum.
 fn change_superblock(path: &Path, change: impl Fn(&mut [u64; 32])) {
     let file = edit(path);
     for at in COPIES {
@@ -330,7 +331,7 @@ fn a_store_left_in_use_by_another_boot_is_not_trusted() {
     let rescued = scratch();
     assert_eq!(salvage(dir.path(), rescued.path(), &|_| {}).unwrap().from_leaves, KEYS + 1);
     assert_all_there(&open(rescued.path()).unwrap());
-    // The same, of this boot: the process died, the kernel kept the pages.
+    // The same with this boot: the process died, and the kernel kept the pages.
     let (dir, path) = made();
     change_superblock(&path, |words| words[3] = 2);
     assert_all_there(&open(dir.path()).unwrap());
@@ -391,7 +392,7 @@ fn a_full_store_refuses_writes_and_goes_on_reading_and_deleting() {
     assert!(store.check().unwrap().problems.is_empty());
 }
 
-/// What must not change of a file that is only read.
+/// The properties of a file that must not change while it is only read.
 fn trace(path: &Path) -> (Vec<u8>, u64, u64, std::time::SystemTime, (i64, i64)) {
     let meta = fs::metadata(path).unwrap();
     let changed = (meta.ctime(), meta.ctime_nsec());
@@ -422,7 +423,7 @@ fn salvage_changes_nothing_of_the_damaged_store() {
     for dir in [scratch(), tempfile::tempdir().unwrap()] {
         let (made, whole) = made();
         let path = dir.path().join(FILE_NAME);
-        // Sparse, with a superblock, and neither end nor length on a page.
+        // A sparse file with a superblock. Neither its last bytes nor its length are aligned to a page.
         let content = fs::read(&whole).unwrap();
         drop(made);
         let file = fs::File::create(&path).unwrap();
@@ -508,7 +509,7 @@ fn a_store_without_its_journal_says_so_and_is_salvaged() {
     for number in 0..500_u32 {
         store.put(&number.to_be_bytes(), &[7; 40]).unwrap();
     }
-    // As it is while it is open: what is in the journal alone is salvaged too.
+    // The files of the open store. Writes that are only in the journal are salvaged, too.
     let copy = scratch();
     for name in [FILE_NAME, JOURNAL_NAME] {
         fs::copy(dir.path().join(name), copy.path().join(name)).unwrap();
@@ -533,7 +534,7 @@ fn a_store_without_its_journal_says_so_and_is_salvaged() {
     let error = Store::open(dir.path(), Options::default()).err().unwrap().to_string();
     assert!(error.contains("store.bristlecone.journal is missing: put the journal back"), "{error}");
     assert_eq!(salvaged(dir.path()), 500);
-    // Another store's journal.
+    // The journal of another store.
     let other = scratch();
     drop(Store::open(other.path(), journaled()).unwrap());
     fs::copy(other.path().join(JOURNAL_NAME), dir.path().join(JOURNAL_NAME)).unwrap();
@@ -558,7 +559,7 @@ fn a_journal_alone_is_not_overwritten_unless_its_store_was_never_finished() {
     assert!(fs::read(&journal).unwrap() == before);
     fs::rename(&away, &file).unwrap();
     assert_eq!(Store::open(dir.path(), Options::default()).unwrap().get(b"a").unwrap().unwrap(), b"b");
-    // As a crash between the two renames leaves them.
+    // As after a crash between the two renames.
     fs::rename(&file, dir.path().join("store.bristlecone.new")).unwrap();
     assert!(Store::open(dir.path(), journaled()).unwrap().is_quiet());
     assert_eq!(Store::open(dir.path(), Options::default()).unwrap().len().keys, 0);
@@ -579,7 +580,7 @@ fn a_store_keeps_the_journal_that_it_was_made_with_or_without() {
     assert!(error(asked(Durability::Process)).contains("this store has a journal"));
     let store = Store::open(dir.path(), asked(Durability::Power)).unwrap();
     assert_eq!(store.get(b"a").unwrap().unwrap(), b"b");
-    // A value that is larger than a half of this journal.
+    // A value larger than a half of this journal.
     assert!(!store.put(b"large", &vec![1; 3 << 20]).unwrap());
     store.put(b"a", b"c").unwrap();
     assert!(store.check().unwrap().problems.is_empty());
@@ -596,7 +597,7 @@ fn a_store_keeps_the_journal_that_it_was_made_with_or_without() {
     assert!(error.contains("made without one stays so"), "{error}");
 }
 
-/// A store with a journal as kill -9 leaves it, by a copy of its files: every write is acknowledged and still in the journal alone.
+/// A store with a journal as kill -9 leaves it, from a copy of its files. Every write is acknowledged, and is still only in the journal.
 fn killed(keys: u64) -> (TempDir, PathBuf) {
     let (live, dir) = (scratch(), scratch());
     let store = Store::open(live.path(), Options { journal_bytes: Some(64 << 20), ..options() }).unwrap();
@@ -610,7 +611,7 @@ fn killed(keys: u64) -> (TempDir, PathBuf) {
     (dir, path)
 }
 
-/// Once, salvage gave up the journal's groups behind the end of a truncated file: no key, and success.
+/// A former defect: salvage dropped the journal's groups beyond the end of a truncated file. It found no key and reported success.
 #[test]
 fn salvage_of_a_truncated_file_replays_the_journal_and_says_whether_that_is_everything() {
     let (dir, path) = killed(KEYS);
@@ -622,7 +623,7 @@ fn salvage_of_a_truncated_file_replays_the_journal_and_says_whether_that_is_ever
     assert_eq!(report.keys(), KEYS);
     let store = open(rescued.path()).unwrap();
     (0..KEYS).for_each(|n| assert_eq!(store.get(&key(n)).unwrap(), Some(value(n))));
-    // A closed store has nothing in its journal: what is cut off is gone, and salvage says so.
+    // A closed store has nothing in its journal. The truncated data is lost, and salvage says so.
     let (dir, path) = made();
     edit(&path).set_len(98_304).unwrap();
     let report = salvage(dir.path(), &rescued.path().join("other"), &|_| {}).unwrap();
@@ -641,7 +642,7 @@ fn salvage_is_complete_if_nothing_is_missing_and_only_then() {
     }
     let (dir, _) = killed(KEYS);
     assert_eq!(complete(dir.path()), (true, false));
-    // One of its groups is damaged, one of its records, its journal is gone.
+    // A damaged group, a missing journal, a damaged record.
     let journal = edit(&dir.path().join(JOURNAL_NAME));
     flip(&journal, 8192 + 40 * 512 + 100, 3);
     assert_eq!(complete(dir.path()), (false, true));

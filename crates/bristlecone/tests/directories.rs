@@ -1,9 +1,9 @@
-//! The power is cut while a store's directory changes: while a store is made, written, closed, compacted and backed up.
+//! Power cuts while a store's directory changes: while a store is made, written, closed, compacted and backed up.
 //!
-//! Stores here have real files; [`faults::Disk`] knows which names, bytes and lengths of them are durable. A store that is
-//! there opens with every acknowledged write, before and after each step of a compaction; a backup is whole or not there.
+//! The stores have real files. [`faults::Disk`] knows which of their names, bytes and lengths are durable. An existing store opens with
+//! every acknowledged write, before and after each step of a compaction. A backup is complete or absent.
 //!
-//! `BRISTLECONE_ROUNDS` sets how many lives each test has (1), `BRISTLECONE_SEED` moves the seeds.
+//! `BRISTLECONE_ROUNDS` sets the number of lives of each test (default 1). `BRISTLECONE_SEED` changes the seeds.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use crate::common::{existing, number_from, options, pairs, scratch};
 use bristlecone::{Error, Options, Store, backup, compact};
 use faults::{Disk, DiskImages, Lie, mix};
 
-/// Of calls that write, one in so many is a cut.
+/// One in this many writing calls is a cut.
 const WRITE_STRIDE: u64 = 11;
 
 fn journaled() -> Options {
@@ -43,7 +43,7 @@ fn campaign(
     Ok(images)
 }
 
-/// A store that holds what [`put`] stored under numbers 0, 1, 2 …: at least so many and at most so many.
+/// Checks that the store holds the values that [`put`] stored under the numbers 0, 1, 2 …: at least `least` and at most `most` of them.
 fn holds(store: &Store, least: u64, most: u64) -> Result<(), String> {
     let problems = store.check().map_err(|error| error.to_string())?.problems;
     let found = pairs(store);
@@ -77,7 +77,7 @@ fn make_and_write(seed: u64, lie: Lie) -> Result<DiskImages, String> {
     drop((store, watching));
     campaign(&disk, seed, |image, mark| {
         let dir = image.join("store");
-        // Mark n: the store was made, n - 1 writes were acknowledged, and the next may be there.
+        // Mark n: the store was made and n - 1 writes were acknowledged. The next write may be present.
         match Store::open(&dir, existing()) {
             Err(Error::Missing { .. }) if mark == 0 => {
                 let store = Store::open(&dir, journaled()).map_err(|error| format!("made anew: {error}"))?;
@@ -103,7 +103,7 @@ fn compact_one(seed: u64, lie: Lie, under: Options) -> Result<DiskImages, String
     if is_mapped {
         disk.is_persistent_memory();
     }
-    // What is acknowledged behind it is lost if the old file gets its name back.
+    // This write is acknowledged after the compaction. It would be lost if the old file got its name back.
     let store = Store::open(&dir, existing()).unwrap();
     put(&store, 40);
     disk.mark(1);
@@ -144,8 +144,8 @@ fn campaigns(name: &str, tried_min: u64, life: impl Fn(u64) -> Result<DiskImages
     }
 }
 
-/// Once, the journal of a new store could get its name durably before the names beside it: after a power cut it stood alone, and
-/// neither a store nor a backup could be made in that directory.
+/// A former defect: the name of a new store's journal could become durable before the other names. After a power cut the journal was alone,
+/// and neither a store nor a backup could be made in that directory.
 #[test]
 fn a_store_is_there_whole_once_it_was_made_whatever_names_survive_and_before_that_another_can_be_made() {
     campaigns("made", 150, |seed| make_and_write(seed, Lie::None));
@@ -163,7 +163,7 @@ fn a_backup_that_is_cut_anywhere_is_whole_or_not_there_and_can_be_made_again() {
     campaigns("backed up", 100, |seed| back_up(seed, Lie::None));
 }
 
-/// Files' syncs and directories' syncs take turns, and so do the lives.
+/// Each run injects one of the two faults into each life, in turn.
 #[test]
 fn syncs_that_do_nothing_are_caught() {
     type Life = fn(Lie) -> Result<DiskImages, String>;

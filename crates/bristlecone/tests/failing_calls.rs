@@ -1,10 +1,10 @@
-//! The N-th system call on a store's files fails, once or from then on, for N = 1, 2, 3 … until a run meets no failure.
+//! The N-th system call on a store's files fails, once or from then on, for N = 1, 2, 3 … until a run has no failure.
 //!
-//! Stores here have real files. Each life does one thing: it makes a store; opens one, writes, grows, and closes it; compacts
-//! one; backs one up. A call that fails is told as an error, never by a panic. After a failed sync a store takes no more writes.
-//! Opened again without failures, the store holds every acknowledged write, and of each write that was refused all or nothing.
+//! The stores have real files. Each life has one task: it makes a store; or it opens a store, writes, grows and closes it; or it compacts
+//! one; or it backs one up. A failed call is reported as an error, never as a panic. After a failed sync a store takes no more writes.
+//! After a reopen without failures, the store holds every acknowledged write. A refused write is present completely or not at all.
 //!
-//! `BRISTLECONE_ROUNDS` sets how many sweeps each life has (1), `BRISTLECONE_SEED` moves the seeds.
+//! `BRISTLECONE_ROUNDS` sets the number of sweeps of each life (default 1). `BRISTLECONE_SEED` changes the seeds.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -16,15 +16,15 @@ use crash::by_tier;
 use faults::{Failing, Plan, mix};
 use tempfile::TempDir;
 
-/// What a write may have left under a key.
+/// A value that a write may have left under a key.
 type Value = Option<Vec<u8>>;
 
-/// What is known of a store's contents: the values that each key may have.
+/// The possible contents of a store: the values that each key may have.
 #[derive(Clone, Debug, Default)]
 struct Known(BTreeMap<Vec<u8>, BTreeSet<Value>>);
 
 impl Known {
-    /// A write of these keys returned.
+    /// Records the result of a write to these keys.
     fn note<T>(&mut self, writes: &[(Vec<u8>, Value)], outcome: &Result<T, Error>) {
         for (key, value) in writes {
             let values = self.0.entry(key.clone()).or_insert_with(|| BTreeSet::from([None]));
@@ -35,7 +35,7 @@ impl Known {
         }
     }
 
-    /// Compares with what a store holds.
+    /// Compares with the contents of a store.
     fn judge(&self, store: &Store) -> Result<(), String> {
         let found: BTreeMap<_, _> = pairs(store).into_iter().collect();
         if let Some(key) = found.keys().find(|key| !self.0.contains_key(*key)) {
@@ -52,11 +52,11 @@ impl Known {
     }
 }
 
-/// What lies below the index.
+/// The medium below the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Under {
     Journal,
-    /// Mapped, with flushes and with syncs of what the file grows by.
+    /// Mapped, with flushes, and with syncs of the bytes that the file grows by.
     Mapped,
 }
 
@@ -83,7 +83,7 @@ fn value(number: usize, bytes: usize) -> Vec<u8> {
     (0..bytes).map(|i| (number * 7 + i) as u8).collect()
 }
 
-/// A store that a life begins with, and what it holds.
+/// A store at the beginning of a life, and its contents.
 struct Before {
     dir: TempDir,
     known: Known,
@@ -99,7 +99,7 @@ fn before(under: Under) -> Before {
         known.note(&[pair], &put);
         put.unwrap();
     }
-    // Left as a crash leaves it: opening has something to do.
+    // The files as a crash leaves them, so that the open has to recover.
     store.commit().unwrap();
     let copy = scratch();
     copy_dir(dir.path(), copy.path());
@@ -114,7 +114,7 @@ fn copy_dir(from: &Path, to: &Path) {
     }
 }
 
-/// What a life may use: directories, what the store holds, and the failures.
+/// The resources of a life: directories, contents of the store, and failures.
 struct Life<'a> {
     under: Under,
     store_dir: PathBuf,
@@ -124,7 +124,7 @@ struct Life<'a> {
 }
 
 impl Life<'_> {
-    /// Writes a value and tells whether a failed sync before it was ignored.
+    /// Writes a value. Returns an error if the store accepts it after a failed sync.
     fn put(&mut self, store: &Store, number: usize, bytes: usize) -> Result<(), String> {
         let failed_before = self.failing.syncs_failed() > 0;
         let pair = (key(number), Some(value(number, bytes)));
@@ -163,13 +163,13 @@ impl Life<'_> {
             self.put(&store, number, 30 + number)?;
         }
         self.batch(&store, 100..110, 50);
-        // More than a half of the journal holds, which has two megabytes.
+        // Together more than a half of the journal holds, which is two megabytes.
         for number in 200..223 {
             self.put(&store, number, 100_000)?;
         }
-        // At once.
+        // The same in one batch.
         self.batch(&store, 300..306, 400_000);
-        // What was acknowledged is shown by the open store, whatever failed.
+        // The open store still shows acknowledged writes, whichever call failed.
         if let Ok(Some(found)) = store.get(&key(3)) {
             let values = &self.known.0[&key(3)];
             if !values.contains(&Some(found)) {
@@ -185,7 +185,7 @@ impl Life<'_> {
         Ok(())
     }
 
-    /// Backs the store up; a backup that was acknowledged is whole.
+    /// Backs the store up. An acknowledged backup is complete.
     fn back_up(&mut self) -> Result<(), String> {
         let made = backup(&self.store_dir, &self.other_dir, &|_, _| {});
         match made {
@@ -195,7 +195,7 @@ impl Life<'_> {
     }
 }
 
-/// Sweeps over a life. Tells how many runs met a failure.
+/// Sweeps over a life. Returns the number of runs with a failure.
 fn sweep(
     under: Under,
     seed: u64,
@@ -205,8 +205,8 @@ fn sweep(
 ) -> u64 {
     let before = before(under);
     let mut runs = 0;
-    // What fails from a call on is much the same as what fails from the next one on.
-    // Of the calls that fail once, every second is tried at one change and the others at the next.
+    // Failures from call N on differ little from failures from call N + 1 on, so a few of them suffice. Of the calls that fail once, one
+    // run tries every second call, and the next run tries the others.
     let first = by_tier(1 + crash::turn() % 2, 1);
     for (plan, first, stride) in
         [(Plan::Once as fn(u64) -> Plan, first, by_tier(2, 1)), (Plan::From, 1, by_tier(8, 4))]
@@ -236,12 +236,12 @@ fn sweep(
     runs
 }
 
-/// Opens what a life left, without failures.
+/// Opens the files of a life without failures, and judges them.
 fn judge(life: &Life<'_>, must_exist: bool) -> Result<(), String> {
     let acknowledged = life.known.0.values().any(|values| !values.contains(&None));
     match Store::open(&life.store_dir, existing()) {
         Err(Error::Missing { .. }) if !must_exist && !acknowledged => {
-            // A store that was not made does not keep another from being made.
+            // A failed creation does not prevent another one.
             let store =
                 Store::open(&life.store_dir, life.under.options()).map_err(|error| error.to_string())?;
             store.close().map_err(|error| error.to_string())?;

@@ -1,7 +1,7 @@
-//! Golden stores: files that each version of the format wrote, committed in `tests/golden`. This version opens them and finds what
-//! was stored, or refuses them with a message that says how to move their content.
+//! Golden stores: files that each version of the format wrote, committed in `tests/golden`. This version opens them and finds the stored
+//! contents, or refuses them with a message that says how to move the contents.
 //!
-//! `cargo run -p bristlecone --features all-engines --example golden -- DIR` writes those of the present version.
+//! `cargo run -p bristlecone --features all-engines --example golden -- DIR` writes the files of the current version.
 
 #[path = "golden/contents.rs"]
 mod contents;
@@ -22,7 +22,7 @@ fn golden_dir() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden")
 }
 
-/// A golden store's files in a directory of their own.
+/// Unpacks the files of a golden store into a new directory.
 fn unpacked(name: &str) -> TempDir {
     let dir = scratch();
     let mut files = 0;
@@ -37,7 +37,7 @@ fn unpacked(name: &str) -> TempDir {
     dir
 }
 
-/// Opens a golden store, compares what it holds, changes it, and opens it again.
+/// Opens a golden store, compares its contents, changes it, and opens it again.
 fn holds_what_was_stored(golden: Golden, dir: &Path) -> Result<(), Error> {
     let expected = contents::contents();
     let bytes = |n: &u64, put: &u64| (key(*n), value(*put));
@@ -80,7 +80,7 @@ fn stores_of_this_version_are_opened_and_hold_what_was_stored() {
     for golden in ALL {
         let dir = unpacked(&golden.name(FORMAT_VERSION));
         let Err(why) = holds_what_was_stored(golden, dir.path()) else { continue };
-        // A mapped store that was not closed promised to survive its process. The machine may have started anew since.
+        // A mapped store that was not closed survives only the end of its process. The machine may have rebooted since.
         let may_be_torn = !golden.journaled && !golden.closed;
         let why = why.to_string();
         assert!(may_be_torn && why.contains("when the machine went down"), "{golden:?}: {why}");

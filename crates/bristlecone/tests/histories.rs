@@ -1,10 +1,10 @@
-//! Histories of real threads, through the public API: engines of every kind, mapped and over a journal, with a few hot keys.
-//! What everybody was told has to be explained by one operation after the other, key by key, with batches as one.
+//! Histories of real threads through the public API: engines of every kind, mapped and over a journal, with a few hot keys. For each key,
+//! the results of all operations must be those of some sequential order. A batch counts as one operation.
 //!
-//! Real threads meet few orders, but those that compilers and processors make. The orders of steps are gone through by the
-//! schedules of `bristlecone-bptree`.
+//! Real threads cover few interleavings, but those that compilers and processors produce. The schedules of `bristlecone-bptree` cover the
+//! interleavings of single steps.
 //!
-//! `BRISTLECONE_ROUNDS` sets how many times as many histories there are (1), `BRISTLECONE_SEED` moves the seeds.
+//! `BRISTLECONE_ROUNDS` multiplies the number of histories (default 1). `BRISTLECONE_SEED` changes the seeds.
 
 use crate::common::history::{Numbered, Use, beside, judge, values};
 use crate::common::{number_from, options, scratch};
@@ -12,7 +12,7 @@ use bristlecone::StoreOf;
 use bristlecone::{Bytes, U64};
 use crash::History;
 
-/// Engines with a layout or a commit protocol that those before them have not, mapped.
+/// Mapped engines. Each has a layout or a commit protocol that the engines before it do not have.
 const MAPPED: [&str; 14] = [
     "wbtree",
     "wbtree-bmp",
@@ -29,16 +29,17 @@ const MAPPED: [&str; 14] = [
     "nvtree",
     "bwtree",
 ];
-/// Over a journal.
+/// Engines over a journal.
 const JOURNALED: [&str; 6] = ["wbtree", "unsorted-shadow", "buffer-pool", "cdds-hash", "vlab", "nvtree"];
-/// Operations of a thread.
+/// Number of operations of each thread.
 const STEPS: u64 = 90;
-/// Histories of an engine and a kind.
+/// Number of histories for each engine and kind.
 fn histories_each() -> u64 {
     crash::by_tier(8, 20)
 }
 
-/// Histories of one store, one after the other: their number, operations, and how many of these overlap another of their key.
+/// Runs histories of one store, one after the other. Returns the number of histories, of operations, and of operations that overlap another
+/// one of the same key.
 fn histories<K: Numbered>(engine: &'static str, journaled: bool) -> [u64; 3] {
     let (rounds, seed) = (number_from("BRISTLECONE_ROUNDS", 1), number_from("BRISTLECONE_SEED", 0));
     let dir = scratch();

@@ -1,11 +1,11 @@
-//! Bytes that a journal takes for each put: counts, not speeds.
+//! Journal bytes per put: counts, not speeds.
 
 use crate::common::{existing, options, scratch};
 use bristlecone::{Options, Store, WriteOptions};
 
 const VALUE_BYTES: usize = 100;
 const PAIR_BYTES: u64 = 20 + VALUE_BYTES as u64;
-/// Keys that are there before puts are counted.
+/// Number of keys before puts are counted.
 const KEYS: u64 = 50_000;
 
 fn key(n: u64) -> [u8; 20] {
@@ -19,7 +19,7 @@ fn value(rng: &mut fastrand::Rng) -> [u8; VALUE_BYTES] {
     std::array::from_fn(|_| rng.u8(..))
 }
 
-/// Bytes of the journal that each of `puts` new keys takes in a store of [`KEYS`], written by `write` in runs of `run` puts.
+/// Journal bytes for each of `puts` new keys in a store of [`KEYS`] keys. `write` writes them in runs of `run` puts.
 fn bytes_per_put(puts: u64, run: usize, write: impl Fn(&Store, &[[u8; 20]], &[[u8; VALUE_BYTES]])) -> u64 {
     let (dir, mut rng) = (scratch(), fastrand::Rng::with_seed(8));
     let sizes = Options { journal_bytes: Some(64 << 20), ..options("wbtree", true) };
@@ -40,7 +40,7 @@ fn bytes_per_put(puts: u64, run: usize, write: impl Fn(&Store, &[[u8; 20]], &[[u
     activity.waiting_bytes / puts
 }
 
-/// When changed words were stored whole, a put took 266 in groups of 50, 203 in a load, 251 in batches.
+/// When changed words were stored whole, a put took 266 bytes in groups of 50, 203 in a load, and 251 in batches.
 #[test]
 fn a_put_takes_its_pair_and_three_quarters_of_it_of_the_journal_or_less() {
     let single = bytes_per_put(4000, 1, |store, keys, values| _ = store.put(&keys[0], &values[0]).unwrap());
@@ -61,6 +61,6 @@ fn a_put_takes_its_pair_and_three_quarters_of_it_of_the_journal_or_less() {
          1,000 {batches}"
     );
     assert!([groups, load, batches].iter().all(|bytes| *bytes <= PAIR_BYTES * 7 / 4));
-    // A sector, and two where a leaf is split.
+    // One sector, and two if a leaf is split.
     assert!((512..512 + 16).contains(&single));
 }

@@ -1,4 +1,5 @@
-//! Batches of 64 MiB and of 100,000 keys with default settings: accepted by every engine over every medium, whole after a restart.
+//! Batches of 64 MiB and of 100,000 keys with default settings. Every engine accepts them over every medium, and they are complete after a
+//! restart.
 
 use std::path::Path;
 
@@ -10,11 +11,11 @@ const MIB: usize = 1 << 20;
 const VALUES: u32 = 64;
 const KEYS: u32 = 100_000;
 
-/// One engine of each family that is durable.
+/// One durable engine of each family.
 const ENGINES: [&str; 8] =
     ["wbtree", "wbtree-slot", "btree-log", "unsorted-shadow", "buffer-pool", "cdds", "vlab", "nvtree"];
 
-/// As a user has it who gives no options, but for the promise: a journal, or none.
+/// The defaults of a user who sets only the durability: with a journal or without.
 fn defaults(engine: &str, journaled: bool) -> Options {
     Options {
         engine: Some(engine.into()),
@@ -32,7 +33,7 @@ fn large_value(n: u32) -> Vec<u8> {
     vec![n as u8 + 1; MIB]
 }
 
-/// The files as the death of their process would leave them.
+/// A copy of the files as the death of their process leaves them.
 fn killed(dir: &Path) -> TempDir {
     let found = scratch();
     for file in std::fs::read_dir(dir).unwrap().map(Result::unwrap) {
@@ -50,7 +51,7 @@ fn batches_of_64_mib_and_of_100_000_keys_are_taken_by_every_engine_over_every_me
         if !store.capabilities().atomic_batch {
             continue;
         }
-        // Keys that are there, so that the batch goes to many nodes, and a group that is running.
+        // Existing keys, so that the batch changes many nodes, and a running group.
         let quick = store.with(WriteOptions { sync: false });
         (0..KEYS).step_by(5).for_each(|n| _ = quick.put(&small_key(n), b"before").unwrap());
         let mut keys = store.batch();

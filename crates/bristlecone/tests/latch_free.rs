@@ -1,4 +1,4 @@
-//! What the Bw-tree as an engine has that others have not, and has not. What it shares with them is in the battery.
+//! Properties of the Bw-tree that other engines do not have, and properties that it lacks. The battery tests what it shares with them.
 
 use crate::common::{options, scratch};
 use bristlecone::{Change, Error, Options, Store, StoreU64};
@@ -42,7 +42,7 @@ fn a_full_tree_refuses_writes_and_goes_on_reading_and_deleting() {
     assert_eq!(store.check().unwrap().keys, u64::from(stored));
     let half = stored / 2;
     assert!((0..half).all(|n| store.delete(&key(n)).unwrap()));
-    // What was given back is used again, as often as one likes.
+    // Freed space is reused, any number of times.
     for round in 0..5 {
         (0..half - 500).for_each(|n| assert!(!store.put(&key(n), &[round; 1000]).unwrap()));
         (0..half - 500).for_each(|n| assert!(store.delete(&key(n)).unwrap()));
@@ -62,6 +62,6 @@ fn what_waits_to_be_freed_is_told() {
     let limbo = stats.limbo.unwrap().bytes;
     assert_eq!(space.live_bytes + space.free_bytes + space.overhead_bytes, stats.region_bytes);
     assert!(space.free_bytes >= limbo, "{space:?}");
-    // An empty tree: what 100,000 pairs took is gone, but for what the last few pages left.
+    // The tree is empty. The space of 100,000 pairs is free, except for the remains of the last few pages.
     assert!(space.live_bytes < 10_000 && limbo < 100_000, "{space:?}");
 }

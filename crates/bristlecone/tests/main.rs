@@ -1,4 +1,5 @@
-//! Stores of every engine through the public API: contents, crashes, power cuts, damage, backups. One program, so that the engines are compiled once for all of these tests.
+//! Stores of every engine through the public API: contents, crashes, power cuts, damage, backups. The tests are one program, so that the
+//! engines are compiled once.
 
 mod backup;
 mod battery;

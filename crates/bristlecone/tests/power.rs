@@ -1,8 +1,7 @@
-//! Stores on a machine whose power is cut and whose calls fail: every engine, at writes and syncs all over its life. What was
-//! acknowledged is there, what was not is there in order or not at all, a batch is there whole or not at all, and readers never
-//! returned what a crash took back.
+//! Stores on a machine with power cuts and failing calls: every engine, at writes and syncs throughout its life. Acknowledged writes are
+//! present. Of later writes a prefix is present, and each batch completely or not at all. No reader got a value that a crash rolls back.
 //!
-//! `BRISTLECONE_ROUNDS` sets how many lives each engine has in the campaign of cuts (1), `BRISTLECONE_SEED` moves the seeds.
+//! `BRISTLECONE_ROUNDS` sets the number of lives of each engine in the campaign of cuts (default 1). `BRISTLECONE_SEED` changes the seeds.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -64,16 +63,16 @@ impl Sample for Fixed {
 
 type Map<K> = BTreeMap<<K as Kind>::KeyBuf, <K as Kind>::ValueBuf>;
 
-/// What is known of a store, whatever happens to the machine.
+/// The expected states of a store.
 struct Life<K: Kind> {
     engine: &'static str,
-    /// What the store held after so many operations.
+    /// Contents after each operation.
     states: Vec<Map<K>>,
-    /// Operations acknowledged as durable.
+    /// Number of operations acknowledged as durable.
     acknowledged: usize,
-    /// The store was made.
+    /// True once the store was made.
     made: bool,
-    /// Takes an unsynced write for an acknowledged one: a canary.
+    /// Counts an unsynced write as acknowledged: an injected fault.
     hasty: bool,
 }
 
@@ -84,7 +83,7 @@ struct Tally {
     newer: u64,
     not_made: u64,
     images: Images,
-    /// States from which a store went on after the present cut.
+    /// States from which a store continued after the current cut.
     went_on: BTreeSet<usize>,
 }
 
@@ -114,14 +113,14 @@ where
         StoreOf::open_over(journal, Some(replay), Options::default())
     }
 
-    /// One operation; it is in the newest state before it is tried.
+    /// Runs one operation. Its result becomes the newest state before the operation starts.
     fn step(&mut self, store: &StoreOf<K>, rng: &mut fastrand::Rng) -> Result<(), Error> {
         let (key, value) = (K::sample_key(rng.u32(..KEYS)), K::sample_value(rng.u32(..)));
         let sync = rng.u8(..) < 160;
         let writer = store.with(WriteOptions { sync });
         let mut next = self.states.last().unwrap().clone();
         if rng.u8(..) < 40 {
-            // A batch: one step from state to state.
+            // A batch is one step from state to state.
             let mut batch = writer.batch();
             for _ in 0..rng.u32(2..30) {
                 let (key, value) = (K::sample_key(rng.u32(..KEYS)), K::sample_value(rng.u32(..)));
@@ -167,14 +166,15 @@ where
         (0..steps).try_for_each(|_| self.step(store, rng))
     }
 
-    /// The number of the state that a store is in, the newest if there are several.
+    /// The number of the state with the contents of the store; the newest if there are several.
     fn state_of(&self, store: &StoreOf<K>) -> Result<usize, String> {
         let found: Map<K> = store.walk().collect::<Result<_, _>>().map_err(|error| error.to_string())?;
         let state = self.states.iter().rposition(|state| *state == found);
         state.ok_or_else(|| format!("{} keys as no operation left them", found.len()))
     }
 
-    /// Opens after a cut and judges; then the store has to go on. Of images in the same state after one cut, only the first does.
+    /// Opens the store after a cut, judges it, and continues to work. Of the images with the same state after one cut, only the first
+    /// continues.
     fn judge(&self, machine: &Machine, tally: &mut Tally) -> Result<(), String> {
         let store = match Self::open(machine) {
             Err(_) if !self.made => {
@@ -212,7 +212,7 @@ where
     }
 }
 
-/// Cuts the power `cuts` times, spread over a life of an engine.
+/// Cuts the power `cuts` times, spread over the life of an engine.
 fn cuts<K: Sample>(
     engine: &'static str,
     seed: u64,
@@ -300,7 +300,7 @@ fn who_acknowledges_before_the_sync_or_does_not_sync_is_caught() {
     }
 }
 
-/// A call fails: the store says so, takes no more, and shows what is durable.
+/// A call fails. The store reports it, refuses later writes, and shows the durable state.
 #[test]
 fn after_a_failed_call_writes_are_refused_and_readers_see_what_is_durable() {
     let (mut failed, mut went_on) = (0, 0);
@@ -321,7 +321,7 @@ fn after_a_failed_call_writes_are_refused_and_readers_see_what_is_durable() {
             assert!(outcome.is_err(), "{engine} {fault:?}: nobody was told");
             let refused = store.put(&1, &1).unwrap_err();
             assert!(matches!(refused, Error::Pmem(pmem::Error::Failed)), "{engine}: {refused}");
-            // In the frames of a buffer pool what is durable cannot be told from the rest: it refuses to be read.
+            // A buffer pool cannot tell durable contents of its frames from others. So it refuses reads.
             let state = match life.state_of(&store) {
                 Err(why) => {
                     assert!(
@@ -342,8 +342,8 @@ fn after_a_failed_call_writes_are_refused_and_readers_see_what_is_durable() {
     assert!(failed > 20);
 }
 
-/// Scans beside a writer of one leaf that never pauses, over syncs that take a while: a reader that asks the writer to give way
-/// and one that waits for a commit must not wait for each other.
+/// Scans beside a writer of one leaf that never pauses, with slow syncs. A reader that asks the writer to pause and a reader that waits for
+/// a commit must not wait for each other.
 #[test]
 fn scans_of_a_leaf_that_is_written_without_end_come_to_an_end() {
     for sync in [false, true] {
@@ -375,7 +375,7 @@ fn scans_of_a_leaf_that_is_written_without_end_come_to_an_end() {
     }
 }
 
-/// Writers of their own keys, readers of all of them, and a cut: what was acknowledged or read is there after it.
+/// Writers with keys of their own, readers of all keys, and a cut. Acknowledged values and read values are present after it.
 #[test]
 fn what_anybody_read_before_the_cut_is_there_after_it() {
     let (mut acknowledged_groups, mut reads, mut images) = (0, 0, Images::default());
@@ -446,8 +446,8 @@ fn what_anybody_read_before_the_cut_is_there_after_it() {
     assert!(reads > 0);
 }
 
-/// Writers and readers of the same keys, and a cut: what is there after it is explained by an order in which everything that
-/// returned before it happened, reads too. Tells how many operations there were.
+/// Writers and readers of the same keys, and a cut. Some sequential order explains the contents after it. That order contains every
+/// operation that returned before the cut, also reads. Returns the number of operations.
 fn a_history_that_is_cut_short<K: Sample + history::Numbered>(
     engine: &'static str,
     seed: u64,
@@ -486,7 +486,7 @@ where
 fn what_is_there_after_a_cut_is_explained_by_what_was_told_before_it() {
     let (rounds, seed) = (number_from("BRISTLECONE_ROUNDS", 1), number_from("BRISTLECONE_SEED", 0));
     let (mut operations, mut images) = (0, Images::default());
-    // The engines take turns, three groups of them.
+    // Each run tests one of three groups of engines, in turn.
     let lives = (0..rounds).flat_map(|_| durable_engines()).enumerate();
     for (round, engine) in lives.filter(|(round, _)| has_turn(*round as u64, 3)) {
         let seed = seed + round as u64 * 7;
@@ -499,7 +499,7 @@ fn what_is_there_after_a_cut_is_explained_by_what_was_told_before_it() {
     }
     println!("{operations} operations in histories that were cut short");
     images.require("histories that were cut short", by_tier(33, 100) * rounds);
-    // The judge is no rubber stamp.
+    // The judge must detect injected faults.
     let caught = |lies, promises| {
         let cut = |seed| {
             let images = &mut Images::default();

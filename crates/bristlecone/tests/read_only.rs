@@ -1,4 +1,4 @@
-//! Stores opened for reading alone: what they show, what they refuse, and that nothing of the files changes.
+//! Stores opened read-only: their contents, the operations that they refuse, and their files, which do not change.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -14,10 +14,10 @@ fn read_only() -> Options {
     Options { read_only: true, ..Options::default() }
 }
 
-/// Of each file: its path, bytes, length and blocks, times.
+/// Path, bytes, length and blocks, and times of each file.
 type Trace = Vec<(String, Vec<u8>, [u64; 2], [i64; 4])>;
 
-/// What must not change of a directory that is only read.
+/// The properties of a directory that must not change while it is only read.
 fn trace(dir: &Path) -> Trace {
     let mut all: Trace = fs::read_dir(dir)
         .unwrap()
@@ -32,7 +32,7 @@ fn trace(dir: &Path) -> Trace {
     all
 }
 
-/// Copies a store that may be open. What an engine does beside its users may still be under way: until nothing changes.
+/// Copies a store that may be open. Repeats the copy until nothing changes, because background work of the engine may still write.
 fn copy(from: &Path, to: &Path) {
     let names: Vec<_> = fs::read_dir(from).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     let read =
@@ -53,7 +53,7 @@ fn fill(store: &Store) {
     store.commit().unwrap();
 }
 
-/// Everything that would write.
+/// Checks that every kind of write is refused.
 fn assert_refuses_writes(store: &Store) {
     let refusals = [
         store.put(b"k", b"v").err(),
@@ -122,7 +122,7 @@ fn readers_share_a_store_and_keep_writers_out_until_the_last_is_gone() {
             let error = Store::open(dir.path(), existing()).err().unwrap();
             assert!(error.to_string().contains("is in use by this process already"), "{error}");
         }
-        // A closed reader still reads, so the store is not free before it is dropped.
+        // A closed reader still reads. So it holds the store until it is dropped.
         readers.iter().for_each(|reader| reader.close().unwrap());
         assert!(Store::open(dir.path(), existing()).is_err());
         drop(readers);
@@ -161,11 +161,11 @@ fn beside_a_writer_a_journaled_store_is_read_as_of_one_moment() {
                 if ends.load(Ordering::SeqCst) {
                     break;
                 }
-                // Two keys of each number: the second is never there without the first.
+                // Two keys for each number. The second key is never present without the first.
                 store.put(format!("a {n:09}").as_bytes(), &[n as u8; 2000]).unwrap();
                 store.put(format!("b {n:09}").as_bytes(), &n.to_le_bytes()).unwrap();
                 acknowledged.store(n + 1, Ordering::SeqCst);
-                // Else what there is to read grows faster than it is read.
+                // Pauses, because the data would grow faster than the reader reads it.
                 while rests.load(Ordering::SeqCst) || n.is_multiple_of(4) {
                     std::thread::sleep(std::time::Duration::from_millis(1));
                     if !rests.load(Ordering::SeqCst) || ends.load(Ordering::SeqCst) {
@@ -199,7 +199,7 @@ fn beside_a_writer_a_journaled_store_is_read_as_of_one_moment() {
         }
         ends.store(true, Ordering::SeqCst);
     });
-    // The writer was never disturbed, and nobody holds its files.
+    // The writer was not disturbed, and no reader holds its files.
     assert!(store.check().unwrap().problems.is_empty());
     drop(store);
     assert!(Store::open(dir.path(), existing()).is_ok());

@@ -1,5 +1,5 @@
-//! A scan that has begun sees nothing of a batch that ends while it stands still, wherever in a leaf it stands and whatever the batch
-//! takes away round it: in either direction, down through leaves that the batch has emptied of what the scan had still to give.
+//! A scan that has begun sees nothing of a batch that commits while the scan pauses. This holds in both directions, for every position in a
+//! leaf, and for all keys that the batch deletes around it, even if the batch empties leaves that the scan has not reached yet.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ fn model() -> Model {
     (0..KEYS).map(|n| (key(n * 10), vec![n as u8; 20])).collect()
 }
 
-/// Puts and deletes, in one batch, what makes `from` into `to`.
+/// Changes the contents from `from` to `to` in one batch.
 fn change(store: &Store, from: &Model, to: &Model) {
     let mut batch = store.batch();
     from.keys().filter(|key| !to.contains_key(*key)).for_each(|key| _ = batch.delete(key));
@@ -28,7 +28,7 @@ fn change(store: &Store, from: &Model, to: &Model) {
     assert!(batch.commit().unwrap());
 }
 
-/// What a batch makes of the keys that a scan comes to next: some go, some change, some come.
+/// The contents after a batch that deletes some of the next keys of a scan, updates some and inserts some.
 fn changed(of: &Model, next: &[u32], goes: usize) -> Model {
     let mut changed = of.clone();
     for (i, n) in next.iter().take(goes + 6).enumerate() {

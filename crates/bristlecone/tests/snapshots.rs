@@ -1,6 +1,6 @@
-//! Snapshots, rollback and named versions of a store, over memory and over a journal, beside writers and through deaths.
+//! Snapshots, rollback and named versions of a store, over memory and over a journal, beside writers and across restarts.
 //!
-//! `BRISTLECONE_CHANGES` sets how many changes a snapshot is held against (60,000).
+//! `BRISTLECONE_CHANGES` sets the number of changes beside a snapshot (default 60,000).
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::common::{number_from, scratch};
 use bristlecone::{Durability, Error, Kind, Options, Retain, Scan, Store, StoreU64, WriteOptions, registry};
 
-/// Every engine with a past, over memory and over a journal.
+/// Every engine with versions, over memory and over a journal.
 fn engines() -> impl Iterator<Item = (&'static str, bool)> {
     let has_past = |name: &&str| registry::find(name).unwrap().capabilities.versions;
     registry::names().filter(has_past).flat_map(|engine| [(engine, false), (engine, true)])
 }
 
-/// What a walk gives out, by key.
+/// The pairs of a walk in key order.
 fn by_key<K: Kind>(pairs: Scan<'_, K>) -> Vec<(K::KeyBuf, K::ValueBuf)> {
     let mut pairs: Vec<_> = pairs.map(Result::unwrap).collect();
     pairs.sort_by(|one, other| one.0.cmp(&other.0));
@@ -29,7 +29,7 @@ fn options(engine: &str, journaled: bool) -> Options {
     }
 }
 
-/// One after another, all of 0..n, in a random order.
+/// All numbers of 0..n in a random order.
 fn mixed(n: u64) -> impl Iterator<Item = u64> {
     (0..n).map(move |i| i.wrapping_mul(0x9E37_79B9_7F4A_7C15) % n)
 }
@@ -77,8 +77,8 @@ fn a_snapshot_scans_the_same_beside_writers_and_its_space_comes_back() {
         let with_past = store.space().live_bytes;
         drop(before);
         if !store.capabilities().ordered {
-            // Nodes of buckets that are not empty stay, with space for what comes: what a round of updates takes, as far as it is
-            // not durable yet, those that follow take no more of.
+            // Nodes of buckets with keys stay and keep free slots. A round of updates takes space for its versions that are not durable
+            // yet. Later rounds take no more.
             let sizes: Vec<u64> = (0..8)
                 .map(|_| {
                     for (i, key) in mixed(updates).enumerate() {
@@ -92,7 +92,7 @@ fn a_snapshot_scans_the_same_beside_writers_and_its_space_comes_back() {
             assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
             continue;
         }
-        // The collector works beside us, in its share of time.
+        // The collector runs concurrently, in its share of time.
         let mut now = with_past;
         for _ in 0..2400 {
             now = store.space().live_bytes;
@@ -173,7 +173,7 @@ fn retains(engine: &str) {
     assert_eq!(store.snapshot_at(since).unwrap().get(&1).unwrap(), Some(199));
     assert_eq!(store.snapshot_at(since + 400).unwrap().get(&1).unwrap(), Some(399));
     store.retain(Retain::Newest).unwrap();
-    // The collector forgets them in its own time.
+    // The collector removes old versions with a delay.
     for n in 0.. {
         let Err(error) = store.snapshot_at(since) else {
             store.put(&1, &n).unwrap();
@@ -185,7 +185,7 @@ fn retains(engine: &str) {
     }
 }
 
-/// Every engine with snapshots that are volatile, over memory and over a journal.
+/// Every engine with volatile snapshots, over memory and over a journal.
 fn volatile() -> impl Iterator<Item = (&'static str, bool)> {
     let is_volatile = |name: &&str| {
         let can = registry::find(name).unwrap().capabilities;
@@ -241,7 +241,7 @@ fn an_engine_without_a_past_says_which_has_one() {
     assert!(error.contains("wbtree keeps no versions") && error.contains("cdds"), "{error}");
 }
 
-/// Batches of two keys that always sum to nothing, from many threads, beside snapshots of them.
+/// Many threads write batches of two values that sum to zero. Snapshots are taken meanwhile.
 #[test]
 fn no_snapshot_sees_half_a_batch() {
     for (engine, journaled) in engines() {

@@ -1,4 +1,4 @@
-//! What a store tells of itself: what its bytes are used for, what its journal did, how long operations took.
+//! Statistics of a store: the use of its bytes, the activity of its journal, the latencies of operations.
 
 use crate::common::{existing, options, scratch};
 use bristlecone::journal::{Journal, ORIGIN, Options as Sizes};
@@ -18,7 +18,7 @@ fn fill(store: &Store) {
     (0..KEYS).for_each(|n| _ = quick.put(&key(n), &[n as u8; VALUE_BYTES]).unwrap());
 }
 
-/// What its bytes are used for, which is what the verification finds and all there are.
+/// The use of the store's bytes. It agrees with the verification and covers the whole region.
 fn space(store: &Store) -> Space {
     let (space, report) = (store.space(), store.check().unwrap());
     assert!(report.problems.is_empty(), "{:?}", report.problems);
@@ -28,7 +28,8 @@ fn space(store: &Store) -> Space {
     space
 }
 
-/// Over a journal the file grows ahead of the region, which has all of it when it is opened again: as free chunks, and a rest.
+/// Over a journal the file grows ahead of the region. After a reopen the region has the whole file: the additional bytes are free chunks
+/// and a rest.
 fn is_the_same_or_longer(now: Space, before: Space, journaled: bool) {
     if !journaled {
         return assert_eq!(now, before);
@@ -46,7 +47,7 @@ fn what_deleted_records_took_is_free_and_used_again_before_the_file_grows() {
     let engines = ["wbtree", "wbtree-slot", "btree-log", "unsorted-shadow", "wb-4k", "buffer-pool", "btree"];
     for (engine, journaled) in engines.iter().flat_map(|engine| [(*engine, false), (*engine, true)]) {
         if engine == "btree" && journaled {
-            continue; // it keeps nothing
+            continue; // it is volatile
         }
         let said = format!("{engine}, journaled: {journaled}");
         let dir = scratch();
@@ -61,7 +62,7 @@ fn what_deleted_records_took_is_free_and_used_again_before_the_file_grows() {
         (0..KEYS).step_by(2).for_each(|n| assert!(quick.delete(&key(n)).unwrap()));
         let half = space(&store);
         assert_eq!(store.stats().region_bytes, bytes, "{said}");
-        // What is not live any more is free; where a chunk got empty, its head is too.
+        // Bytes that are not live any more are free. The header of an empty chunk is free, too.
         let taken = full.live_bytes - half.live_bytes;
         assert!(taken >= records / 2, "{said}: {full:?}, {half:?}");
         let no_overhead = full.overhead_bytes - half.overhead_bytes;
@@ -78,7 +79,7 @@ fn what_deleted_records_took_is_free_and_used_again_before_the_file_grows() {
         let none = space(&store);
         assert!(none.free_bytes >= records, "{said}: {none:?}");
         drop((store, quick));
-        // Looked up in a file that nobody has looked at since it was opened.
+        // The space of a file of which nothing was read since the open.
         let store = Store::open(dir.path(), existing()).unwrap();
         is_the_same_or_longer(space(&store), none, journaled);
     }
@@ -96,7 +97,7 @@ fn sizes_are_those_of_the_files() {
         assert_eq!(stats.file_bytes, size(FILE_NAME));
         match (size(FILE_NAME).unwrap(), journaled) {
             (bytes, false) => assert_eq!(stats.region_bytes, bytes),
-            // It grows ahead of the region.
+            // The file grows ahead of the region.
             (bytes, true) => {
                 let least = stats.region_bytes + ORIGIN;
                 assert!((least..=2 * least).contains(&bytes), "{bytes} bytes, {least} are needed");
@@ -136,7 +137,7 @@ fn of_a_store_that_is_only_read_what_its_files_say_is_told_and_nothing_else() {
         store.close().unwrap();
         let closed = store.clone();
         drop(store);
-        // It holds the files until it is gone; what it told stays.
+        // A closed store still has its statistics. It holds the files until it is dropped.
         let (stats, used) = (closed.stats(), closed.space());
         drop(closed);
         let read = Store::open(dir.path(), Options { read_only: true, ..existing() }).unwrap();
@@ -160,7 +161,7 @@ fn groups_and_syncs_are_those_that_the_disk_saw() {
     let activity = |store: &StoreU64| store.stats().journal.unwrap().activity.unwrap();
     let made = activity(&store);
     assert!(made.groups == made.groups_since_open && made.waiting_bytes > 0, "{made:?}");
-    // Each write is a group of its own, and many without sync are one.
+    // Each synced write is a group of its own. Many unsynced writes are one group.
     (0..1000).for_each(|n| _ = store.put(&n, &n).unwrap());
     assert_eq!(activity(&store).groups_since_open, made.groups_since_open + 1000);
     store.close().unwrap();
@@ -169,7 +170,7 @@ fn groups_and_syncs_are_those_that_the_disk_saw() {
     assert!(done.syncs_since_open > done.groups_since_open, "a checkpoint syncs too: {done:?}");
     assert!(done.checkpoints_since_open > 0 && done.waiting_bytes == 0, "{done:?}");
     drop(store);
-    // Opened again, groups go on and what is counted since then begins anew.
+    // After a reopen the number of groups continues, and the counters since the open restart.
     let before = machine.syncs();
     let [data, journal] = [Which::Data, Which::Journal].map(|which| machine.storage(which));
     let (journal, replay) = Journal::open_on(data, journal, 64 << 20).unwrap();
@@ -183,7 +184,7 @@ fn groups_and_syncs_are_those_that_the_disk_saw() {
     store.put(&1, &8).unwrap();
     let more = activity(&store);
     assert_eq!(more.syncs_since_open, machine.syncs() - before);
-    // A sync that fails is none: the write of a group is the next call, its sync the one after.
+    // A failed sync is not counted. The next call writes the group, and the call after it syncs.
     machine.fail_at(machine.calls() + 2, Fault::Eio);
     store.put(&1, &9).unwrap_err();
     assert_eq!((machine.fatal(), store.get(&1).unwrap()), (1, Some(8)));
@@ -210,7 +211,7 @@ fn all_that_wait_for_a_sync_are_timed_and_some_of_the_others_whatever_handle_the
     }
     let latency = store.stats().latency;
     assert_eq!((latency.write.unwrap().timed, latency.commit.unwrap().timed, latency.get), (30, 10, None));
-    // The distance is at most twice the average.
+    // The distance between two samples is at most twice the average.
     let many = 2 * TIMED_EVERY * 10;
     let quick = store.with(WriteOptions { sync: false });
     (0..many).for_each(|n| _ = quick.put(&key(n % 10), b"v").unwrap());
@@ -220,7 +221,7 @@ fn all_that_wait_for_a_sync_are_timed_and_some_of_the_others_whatever_handle_the
     assert!((10..many.into()).contains(&get.timed), "{get:?}");
     assert!((40..many.into()).contains(&write.timed), "{write:?}");
     [get, write, latency.commit.unwrap()].into_iter().for_each(assert_ordered);
-    // Another store has its own, and none of commits that have nothing to do.
+    // Another store has its own statistics. A commit that has nothing to do is not timed.
     let store = Store::open(other.path(), options("wbtree", false)).unwrap();
     (0..many).for_each(|n| _ = store.put(&key(n % 10), b"v").unwrap());
     store.commit().unwrap();

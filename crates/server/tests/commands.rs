@@ -37,7 +37,7 @@ fn strings_are_set_read_and_removed() {
         let _: () = client.mset(&[("a", "1"), ("b", "2")]).unwrap();
         let values: Vec<Option<String>> = client.mget(&["a", "absent", "b"]).unwrap();
         assert_eq!(values, [Some("1".to_owned()), None, Some("2".to_owned())]);
-        // All of it or nothing.
+        // MSETNX sets all keys or none.
         assert!(!client.mset_nx::<_, _, bool>(&[("c", "3"), ("b", "4")]).unwrap());
         let values: Vec<Option<String>> = client.mget(&["b", "c"]).unwrap();
         assert_eq!(values, [Some("2".to_owned()), None]);
@@ -168,7 +168,7 @@ fn errors_read_as_redis_writes_them() {
         let _: () = cmd("SELECT").arg(0).query(client).unwrap();
         assert!(error(client.set::<_, _, ()>("", "v")).contains("a key of 0 bytes"));
         assert!(error(client.get::<_, Option<String>>(vec![b'k'; 65_536])).contains("a key of 65536 bytes"));
-        // The connection goes on after all of them.
+        // The connection still works after all errors.
         assert_eq!(cmd("PING").query::<String>(client).unwrap(), "PONG");
         assert_eq!(cmd("PING").arg("hi").query::<String>(client).unwrap(), "hi");
         assert_eq!(cmd("ECHO").arg("hi").query::<String>(client).unwrap(), "hi");
@@ -210,7 +210,8 @@ fn scan_returns_each_of_ten_thousand_keys_once_and_in_order() {
     });
 }
 
-/// What goes through all keys does so in whatever order; what asks for an order is told who has one.
+/// Without key order, commands over all keys return them in any order. Commands that need the order are refused, with the engines that have
+/// one.
 #[test]
 fn without_an_order_of_keys_scans_find_each_key_once_and_ranges_are_refused() {
     let options = bristlecone::Options { engine: Some("cdds-hash".into()), ..Default::default() };
@@ -278,7 +279,7 @@ fn scans_side_by_side_and_repeated_cursors_lose_nothing() {
             let lost = step(*cursor, &mut client).1;
             let (next, found) = step(*cursor, &mut client);
             assert_eq!(found, lost);
-            // A write meanwhile, to a key that is there and to one that is not.
+            // A write to an existing key meanwhile.
             let _: () = client.set("50", "again").unwrap();
             keys.extend(found);
             *cursor = next;

@@ -1,4 +1,4 @@
-//! Connections as such: what is refused and how, limits, slow readers, the end.
+//! Connections: refused input, limits, slow readers, shutdown.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -32,7 +32,7 @@ fn hostile_bytes_get_an_error_and_the_connection_closes() {
     }
     let answer = server.exchange(b"SET a 1\r\n*2\r\n$3\r\nGET\r\n$1\r\na\r\n*x\r\nGET a\r\n");
     assert_eq!(answer, "+OK\r\n$1\r\n1\r\n-ERR Protocol error: invalid multibulk length\r\n");
-    // The server is still there.
+    // The server still works.
     assert_eq!(cmd("PING").query::<String>(&mut server.client()).unwrap(), "PONG");
 }
 
@@ -98,7 +98,7 @@ fn a_client_that_does_not_read_is_not_read_from_and_holds_nobody_up() {
     let _: () = server.client().set("large", vec![b'v'; 1 << 20]).unwrap();
     let mut lazy = server.socket();
     lazy.set_write_timeout(Some(Duration::from_secs(1))).unwrap();
-    // 2 GiB of answers, if anybody wrote them.
+    // 2 GiB of replies, if the server wrote them all.
     for _ in 0..2000 {
         if lazy.write_all(b"GET large\r\n").is_err() {
             break;
@@ -111,7 +111,7 @@ fn a_client_that_does_not_read_is_not_read_from_and_holds_nobody_up() {
     let info: String = cmd("INFO").arg("memory").query(&mut client).unwrap();
     let held = info.lines().find_map(|line| line.strip_prefix("held_by_clients:")).unwrap();
     assert!(held.parse::<u64>().unwrap() < 32 << 20, "{held} bytes held");
-    // It gets its answers once it reads.
+    // The client gets its replies once it reads.
     let mut answer = vec![0; 100 << 20];
     lazy.read_exact(&mut answer).unwrap();
     assert!(answer.starts_with(b"$1048576\r\nvvv"));
@@ -124,7 +124,7 @@ fn all_connections_together_hold_a_bounded_number_of_bytes() {
     let part = vec![b'v'; 4 << 20];
     for socket in &mut sockets {
         socket.write_all(b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$100000000\r\n").unwrap();
-        // Some of them are refused meanwhile.
+        // Some of the connections are refused meanwhile.
         let _ = socket.write_all(&part);
     }
     let refused = sockets
@@ -158,7 +158,7 @@ fn a_stopping_server_ends_what_runs_and_closes_every_connection() {
     half.write_all(b"*2\r\n$3\r\nGET\r\n$100\r\nabc").unwrap();
     let mut client = server.client();
     let _: () = client.set("k", "v").unwrap();
-    server.stop(); // waits for the end: a server that waited for the idle ones would hang here
+    server.stop(); // waits for the end, so it would hang here if the server waited for idle connections
     for socket in [&mut idle, &mut half] {
         assert_eq!(socket.read(&mut [0; 10]).unwrap_or(0), 0);
     }
@@ -191,7 +191,7 @@ fn acknowledged_increments_are_there_after_a_stop_under_load() {
     let stored = server.store.get(b"n").unwrap().unwrap();
     let stored: i64 = String::from_utf8(stored).unwrap().parse().unwrap();
     assert!(acknowledged > 0);
-    // One command of each connection may have run without its answer being read.
+    // One command of each connection may have run without its reply being read.
     assert!(
         (acknowledged..=acknowledged + 4).contains(&stored),
         "{acknowledged} acknowledged, {stored} stored"

@@ -1,4 +1,4 @@
-//! The server: commands, connections, the parser of requests. One program, so that the engines are compiled once for all of these tests.
+//! The server: commands, connections, the parser of requests. The tests are one program, so that the engines are compiled once.
 
 mod commands;
 mod common;

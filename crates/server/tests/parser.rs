@@ -1,5 +1,5 @@
-//! The request parser against cuts at every byte and against hostile bytes: the same commands however the input is cut,
-//! an error or patience for everything else, bounded memory, never a panic.
+//! The request parser with input cut at every byte and with hostile bytes. The commands do not depend on the cuts. All other input gives an
+//! error or waits for more. Memory is bounded, and there is no panic.
 
 use bytes::{Bytes, BytesMut};
 use proptest::prelude::*;
@@ -7,7 +7,7 @@ use server::resp::{ProtocolError, RequestLimits, RequestParser};
 
 type Parsed = (Vec<Vec<Bytes>>, Option<ProtocolError>);
 
-/// Feeds `input` in the given pieces; gives the commands, and the error if one came.
+/// Feeds the pieces of an input. Returns the commands, and the error if there is one.
 fn feed<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Parsed {
     let mut parser = RequestParser::new(RequestLimits::default());
     let mut buffer = BytesMut::new();
@@ -33,7 +33,7 @@ fn words(command: &[Bytes]) -> Vec<&str> {
     command.iter().map(|word| std::str::from_utf8(word).unwrap()).collect()
 }
 
-/// Requests that are right, each with its commands.
+/// Valid requests, each with its commands.
 fn right() -> Vec<(&'static [u8], Vec<Vec<&'static str>>)> {
     vec![
         (b"*1\r\n$4\r\nPING\r\n", vec![vec!["PING"]]),
@@ -62,7 +62,7 @@ fn requests_give_their_commands() {
     }
 }
 
-/// Requests that are wrong, each with its error.
+/// Invalid requests, each with its error.
 fn wrong() -> Vec<(Vec<u8>, ProtocolError)> {
     vec![
         (b"*-2\r\n".to_vec(), ProtocolError::ArrayLength),
@@ -164,13 +164,13 @@ fn a_million_arguments_byte_by_byte_take_linear_time() {
     for _ in 0..1_048_576 {
         input.extend_from_slice(b"$1\r\nx\r\n");
     }
-    // A quadratic parser would take hours over this.
+    // A quadratic parser would take hours.
     let (commands, error) = feed(input.chunks(1));
     assert_eq!(error, None);
     assert_eq!(commands[0].len(), 1_048_576);
 }
 
-/// Pieces of protocol, so that random input gets past the first byte.
+/// Fragments of the protocol, so that random input gets past the first byte.
 fn fragment() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         Just(b"*".to_vec()),

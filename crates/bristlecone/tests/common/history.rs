@@ -1,7 +1,7 @@
-//! Threads that use a store beside each other and write down what they are told, to be judged by [`crash::history`].
+//! Threads that use a store concurrently and record the results of their operations. [`crash::history`] judges them.
 //!
-//! There are few keys, some of them hot. Three are written by batches alone, all with one value or none of them: whoever reads
-//! them at once must find that.
+//! There are few keys, some of them hot. Three keys are written only by batches, which give all three the same value or delete all three. A
+//! reader of all three must see that.
 #![allow(dead_code)] // not every test uses all of it
 
 use std::borrow::Cow;
@@ -12,11 +12,11 @@ use bristlecone::{Bytes, Change, Error, StoreOf, U64, Write, WriteOptions};
 use crash::history::{Value, Weight};
 use crash::{Found, History, Operation};
 
-/// Keys are the numbers up to this one.
+/// Keys are the numbers from 1 to this one.
 pub const KEYS: u64 = 40;
 /// The keys of batches.
 pub const TOGETHER: [u64; 3] = [3, 18, 33];
-/// Values with this bit were stored by writes that promised nothing when they returned.
+/// Values with this bit were stored by writes without sync.
 const UNSYNCED: u64 = 1 << 62;
 
 /// Kinds with keys and values by number.
@@ -25,7 +25,7 @@ pub trait Numbered: Open<Value: ToOwned> {
     fn numbered_key(n: u64) -> Self::KeyBuf;
     /// Value number `n`.
     fn numbered_value(n: u64) -> Self::ValueBuf;
-    /// The number of a value; panics at one that was made of several.
+    /// The number of a value. Panics if the value is torn.
     fn number(value: &Self::Value) -> u64;
     /// The number of a key.
     fn key_number(key: &Self::KeyBuf) -> u64;
@@ -52,14 +52,14 @@ impl Numbered for U64 {
 }
 
 const MIXED: u64 = 0x9E37_79B9_7F4A_7C15;
-/// Its inverse.
+/// The inverse of `MIXED`.
 const UNMIXED: u64 = 0xF1DE_83E1_9937_733D;
 
 impl Numbered for Bytes {
     fn numbered_key(n: u64) -> Vec<u8> {
         format!("a long beginning {n:03}").into_bytes()
     }
-    /// The number again and again, of different lengths. Multiplied, so that a journal has to write all of its bytes.
+    /// Repetitions of the number, of different lengths. The number is multiplied, so that a journal has to write all of its bytes.
     fn numbered_value(n: u64) -> Vec<u8> {
         n.wrapping_mul(MIXED).to_be_bytes().repeat(1 + n as usize % 50)
     }
@@ -76,12 +76,12 @@ impl Numbered for Bytes {
     }
 }
 
-/// What returned is durable, unless it was a write that did not wait for it.
+/// True if the operation was durable when it returned: every operation except a write without sync.
 pub fn promises(operation: &Operation) -> bool {
     !matches!(operation.writes, Some(Some(value)) if value & UNSYNCED != 0)
 }
 
-/// What a store holds under each key.
+/// The value of each key in a store.
 pub fn values<K: Numbered>(store: &StoreOf<K>) -> Vec<Value> {
     let of = |n| store.get(K::key(&K::numbered_key(n))).unwrap().map(|value| K::number(K::value(&value)));
     let values: Vec<_> = (1..=KEYS).map(of).collect();
@@ -89,7 +89,7 @@ pub fn values<K: Numbered>(store: &StoreOf<K>) -> Vec<Value> {
     values
 }
 
-/// Judges a history behind which the store held `end`.
+/// Judges a history after which the store held `end`.
 pub fn judge(history: &History, start: &[Value], end: &[Value]) -> Result<Weight, String> {
     for (n, value) in (1..).zip(end) {
         history.found_after(n, *value);
@@ -97,7 +97,7 @@ pub fn judge(history: &History, start: &[Value], end: &[Value]) -> Result<Weight
     history.judge(|n| start[n as usize - 1])
 }
 
-/// The keys of batches have one value, or none of them has one.
+/// Checks that the keys of batches all have the same value, or all have none.
 fn whole(who: &str, value_of: impl Fn(u64) -> Value) {
     let values = TOGETHER.map(&value_of);
     assert!(values.iter().all(|value| *value == values[0]), "{who} found half of a batch: {values:?}");
@@ -108,26 +108,26 @@ struct Worker<'a, K: Numbered> {
     store: &'a StoreOf<K>,
     history: &'a History,
     random: fastrand::Rng,
-    /// The value that is written next.
+    /// The next value to write.
     next: u64,
-    /// Some writes do not wait until they are durable.
+    /// Some writes do not wait for their sync.
     hurries: bool,
 }
 
 /// How threads use a store.
 #[derive(Clone, Copy)]
 pub struct Use {
-    /// So many threads write, and as many read.
+    /// Number of writers, and of readers.
     pub writers: u64,
-    /// Operations of each, or until it is told that a call failed.
+    /// Number of operations of each thread. A thread ends earlier if a call fails.
     pub steps: u64,
-    /// After so many operations all wait for each other, so that they meet; 0: never.
+    /// After this many operations all threads meet at a barrier, so that their operations overlap. 0: never.
     pub meets: u64,
-    /// Some writes do not wait until they are durable.
+    /// Some writes do not wait for their sync.
     pub hurries: bool,
 }
 
-/// Threads use a store; values are those from `first` on.
+/// Runs threads that use a store. They write values from `first` on.
 pub fn beside<K: Numbered>(store: &StoreOf<K>, history: &History, seed: u64, first: u64, how: Use) {
     let Use { writers, steps, meets, hurries } = how;
     let barrier = Barrier::new(2 * writers as usize);
@@ -194,7 +194,7 @@ impl<K: Numbered> Worker<'_, K> {
             }
             7 => self.write_many(n),
             _ => {
-                // Who removes waits: no value says that he did not.
+                // A deletion waits for its sync, because no value can mark it as unsynced.
                 let together = (self.random.u8(..4) > 0).then_some(value);
                 let how = WriteOptions { sync: sync || together.is_none() };
                 let store = self.store.with(how);
@@ -215,7 +215,7 @@ impl<K: Numbered> Worker<'_, K> {
         }
     }
 
-    /// A put and a delete of different keys at once, waited for.
+    /// A put and a delete of different keys in one call, with sync.
     fn write_many(&mut self, n: u64) -> Result<(), Error> {
         let other = std::iter::repeat_with(|| self.any_key()).find(|other| *other != n).unwrap_or(n);
         let (keys, value) = ([n, other].map(K::numbered_key), K::numbered_value(self.next));

@@ -1,4 +1,4 @@
-//! What the tests of whole stores have in common.
+//! Shared parts of the tests of whole stores.
 #![allow(dead_code)] // not every test uses all of it
 
 pub mod history;
@@ -8,13 +8,13 @@ use std::path::Path;
 use bristlecone::{Durability, Error, Kind, Options, StoreOf};
 use tempfile::TempDir;
 
-/// In memory, where a sync costs nothing.
+/// A directory in memory if possible, because a sync costs nothing there.
 pub fn scratch() -> TempDir {
     let memory = Path::new("/dev/shm");
     if memory.is_dir() { tempfile::tempdir_in(memory).unwrap() } else { tempfile::tempdir().unwrap() }
 }
 
-/// The size of a campaign, or a seed.
+/// The size of a campaign, or a seed, from an environment variable.
 pub fn number_from(name: &str, default: u64) -> u64 {
     match std::env::var(name) {
         Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name} is a number, not {text}")),
@@ -22,7 +22,7 @@ pub fn number_from(name: &str, default: u64) -> u64 {
     }
 }
 
-/// For a new store of an engine, over a small journal or mapped.
+/// Options for a new store of an engine, over a small journal or mapped.
 pub fn options(engine: &str, journaled: bool) -> Options {
     Options {
         engine: Some(engine.into()),
@@ -33,12 +33,12 @@ pub fn options(engine: &str, journaled: bool) -> Options {
     }
 }
 
-/// For a store that is there.
+/// Options for an existing store.
 pub fn existing() -> Options {
     Options { create: false, ..Options::default() }
 }
 
-/// All that a store holds, by key. An engine without order says so to who asks for one.
+/// All pairs of a store in key order. Also checks that an engine without order refuses ordered scans.
 pub fn pairs<K: Kind>(store: &StoreOf<K>) -> Vec<(K::KeyBuf, K::ValueBuf)> {
     let mut pairs = store.walk().collect::<Result<Vec<_>, _>>().unwrap();
     let scanned = store.scan(..).collect::<Result<Vec<_>, _>>();

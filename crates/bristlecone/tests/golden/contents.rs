@@ -1,4 +1,4 @@
-//! The golden stores: which there are, and what they hold. Shared by the program that writes them and the test that opens them.
+//! The golden stores and their contents, for the program that writes them and the test that opens them.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ pub enum Kind {
 }
 
 impl Golden {
-    /// The name of its files, which stays the same in all versions of the format but for the version.
+    /// The name of its files. Between versions of the format only the version in it changes.
     pub fn name(&self, version: u64) -> String {
         let kind = match self.kind {
             Kind::Bytes => "bytes",
@@ -36,7 +36,7 @@ const fn golden(engine: &'static str, kind: Kind, journaled: bool, closed: bool)
     Golden { engine, kind, journaled, closed }
 }
 
-/// One of each family of engines at least; of the default engine each kind and state.
+/// At least one store of each family of engines. For the default engine all kinds and states.
 pub const ALL: [Golden; 16] = [
     golden("wbtree", Kind::Bytes, false, true),
     golden("wbtree", Kind::Bytes, false, false),
@@ -56,7 +56,7 @@ pub const ALL: [Golden; 16] = [
     golden("nvtree", Kind::Bytes, false, true),
 ];
 
-/// Bytes of a value of a store of fixed values.
+/// Bytes of a value in a store of fixed values.
 pub const VALUE_BYTES: u64 = 24;
 
 /// A key of a store of byte strings.
@@ -74,7 +74,7 @@ pub fn fixed(n: u64) -> Vec<u8> {
     n.to_le_bytes().repeat(VALUE_BYTES as usize / 8)
 }
 
-/// What is done, in order: `Some(n)` puts the value of `n` under a key, `None` deletes it.
+/// The changes in order: `Some(n)` puts the value of `n` under a key, `None` deletes the key.
 pub fn changes() -> Vec<(u64, Option<u64>)> {
     let puts = (0..300).map(|n| (n * 7919 % 300, Some(n)));
     let deletes = (0..300).step_by(3).map(|n| (n, None));
@@ -82,7 +82,7 @@ pub fn changes() -> Vec<(u64, Option<u64>)> {
     puts.chain(deletes).chain(updates).collect()
 }
 
-/// What a store holds afterwards.
+/// The contents of a store after the changes.
 pub fn contents() -> BTreeMap<u64, u64> {
     let mut contents = BTreeMap::new();
     for (key, value) in changes() {

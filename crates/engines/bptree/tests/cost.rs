@@ -209,8 +209,8 @@ fn a_three_word_entry_straddles_a_line_in_some_places_and_then_costs_one_flush_m
     assert!(straddling > 0 && straddling < shape.capacity);
 }
 
-/// [wB+ table 3] gives an insert with splits three fences, whatever the number of levels. Here the allocator has no fence of its own and
-/// the pending entry is part of the split. So two fences remain: one for the new nodes, one for the log's records. The words that the log
+/// [wB+ table 3] gives an insert with splits three fences, for any number of levels. Here the allocator has no fence of its own and the
+/// pending entry is part of the split. So two fences remain: one for the new nodes, one for the log's records. The words that the log
 /// covers are flushed without a fence. Their fence truncates the log, when a node of the commit is next changed in place or the log
 /// generation is full. It is counted separately.
 #[test]

@@ -1,8 +1,8 @@
 //! Commit groups: trees and tables over a journal, on a machine with power cuts and failing calls.
 //!
-//! Acknowledged writes are present. Of later writes a prefix is present, and each batch in write groups completely or not at all, whatever
-//! grew, shrank, split or moved in the running group. After a failed call, readers find the durable version, also in nodes and buckets that
-//! were rolled back during the read.
+//! Acknowledged writes are present. Of later writes a prefix is present, and each batch in write groups completely or not at all. This does
+//! not depend on what grew, shrank, split or moved in the running group. After a failed call, readers find the durable version, also in
+//! nodes and buckets that were rolled back during the read.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -167,7 +167,7 @@ impl<X: Tested> Life<X> {
     fn run(&mut self, of: &Subject<X>, rng: &mut fastrand::Rng) -> Result<(), Error> {
         for step in 0..STEPS {
             self.step(of, rng, step)?;
-            // A kept version does not change, whatever the running group has moved.
+            // Moves in the running group do not change a kept version.
             if let Some((mark, state)) = self.marks.last() {
                 let at = of.snapshot_of(mark.clone()).expect("its own mark");
                 assert!(X::pairs(&at).unwrap().into_iter().eq(state.clone()), "step {step}");
@@ -280,7 +280,7 @@ fn after_a_failure<X: Tested>(seed: u64, fault: Fault) -> bool {
     let (done, looks) = (AtomicBool::new(false), AtomicU64::new(0));
     let outcome = std::thread::scope(|scope| {
         scope.spawn(|| {
-            // This thread may meet errors or torn contents in memory that is rolled back meanwhile.
+            // This thread may get errors or torn contents from memory that is rolled back meanwhile.
             while !done.load(Ordering::Acquire) {
                 X::pairs(&of.snapshot()).map_or_else(
                     |why| assert!(why.contains("taken back"), "{why}"),

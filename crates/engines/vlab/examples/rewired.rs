@@ -1,10 +1,10 @@
-//! What a lookup takes with the directory and with a window, on one index in memory, in turns.
+//! The cost of a lookup with the directory and with a window of remapped pages, on one index in memory, in turns.
 //!
-//! `cargo run --release -p bristlecone-vlab --example rewired -- 1000000 ordered` (keys, 1 million if none are given; without the second
-//! word they are put in at random, and about every bucket is a mapping)
+//! `cargo run --release -p bristlecone-vlab --example rewired -- 1000000 ordered` (number of keys, default 1 million; without the second
+//! word keys are inserted in random order, and nearly every bucket is a mapping of its own)
 //!
-//! Prints, as the least and the median of all turns: ns of a lookup of a key that is there, alone and among others (`get_each`); ns of a delete and an insert
-//! again of a key, together; ns of a key in a scan; ms to open.
+//! Prints the minimum and the median of all turns: ns per lookup of an existing key, single and in calls for many keys (`get_each`); ns per
+//! delete and reinsert of a key, together; ns per key of a scan; ms per open.
 
 use std::error::Error;
 use std::fs::File;
@@ -19,18 +19,18 @@ use pmem::file::memory_file;
 use pmem::{Durability, Native};
 use vlab::{Addressing, Options, Vlab};
 
-/// Lookups of a turn.
+/// Lookups per turn.
 const LOOKS: u64 = 500_000;
-/// Turns of each.
+/// Turns of each addressing.
 const TURNS: usize = 9;
-/// Keys of one call.
+/// Keys per call.
 const GROUP: u64 = 256;
-/// Changes of a turn.
+/// Changes per turn.
 const CHANGES: u64 = 200_000;
 
 type Index = Vlab<Native, Words>;
 
-/// Key number `n`: all are different. In no order (the finisher of SplitMix64), if not told otherwise.
+/// Key number `n`. All keys are different. Without `ordered` they are in no order (the finisher of SplitMix64).
 fn key(n: u64, ordered: bool) -> u64 {
     if ordered {
         return n << 20;
@@ -48,7 +48,7 @@ fn ns(began: Instant, count: u64) -> f64 {
     began.elapsed().as_nanos() as f64 / count as f64
 }
 
-/// One by one, and among others.
+/// Time per lookup, one by one and in calls for many keys.
 fn look(
     index: &Index,
     (keys, ordered): (u64, bool),

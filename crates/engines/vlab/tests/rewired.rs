@@ -367,7 +367,7 @@ fn readers_find_what_stays_while_buckets_split_and_merge_and_windows_are_switche
 }
 
 /// The version lock of a slot's first address also protects reads through its second address. Otherwise a reader could copy a slot while
-/// the slot gets another key, and no change of the list would tell it.
+/// the slot gets another key, and no change of the list would reveal it.
 #[test]
 fn a_value_read_through_a_window_is_of_its_key_and_whole_beside_a_writer_of_the_same_slots() {
     const WORDS: usize = 15;

@@ -296,7 +296,7 @@ fn reopen<X: Subject>(subject: &X, plan: Plan, closed: bool, way: u64) -> bool {
     let mut run = Run::new(subject, plan);
     run.faults.arm(false);
     let index = run.create().unwrap();
-    // Few enough that what comes after the reopen has to grow.
+    // Few enough keys that the work after the reopen has to grow the region.
     run.work(&index, &mut Vec::new(), 11, X::KEYS as usize * 2 / 3);
     if closed {
         index.close().unwrap();

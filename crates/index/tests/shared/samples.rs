@@ -87,7 +87,7 @@ impl Sample for Keyed {
 
 impl Sample for Prefixed {
     type Kind = kind::Bytes;
-    /// From 32 on, keys differ only behind the inline prefix.
+    /// From 32 on, keys differ only after the inline prefix.
     fn key(n: u32) -> Vec<u8> {
         if n < 32 { Keyed::key(n) } else { format!("same beginning {n:06}").into_bytes() }
     }

@@ -55,7 +55,7 @@ const LINES: u64 = 2;
 /// The name of an engine, its execution, and the events on leaves that must occur.
 pub type Engine = (&'static str, Execution, &'static [&'static str]);
 
-/// Events that must occur in 1,000 executions. A key above all others seldom meets a full leaf.
+/// Events that must occur in 1,000 executions. A key above all others rarely goes to a full leaf.
 const ALL: &[&str] = &["splits", "merges", "rebuilds"];
 
 /// Words over memory whose fences make writes durable.

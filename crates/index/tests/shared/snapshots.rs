@@ -1,4 +1,4 @@
-//! Snapshots, and scans beside batches: they equal a copy of the model from their moment, whatever is written later. Memory for
+//! Snapshots, and scans beside batches: they equal a copy of the model from their moment, independent of later writes. Memory for
 //! before-images is bounded. Trees and lists of leaves run the same tests.
 
 use std::collections::BTreeMap;

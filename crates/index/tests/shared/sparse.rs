@@ -39,7 +39,7 @@ fn medium(path: &Path, journaled: bool) -> Durable {
     Arc::new(journal.unwrap()).into()
 }
 
-/// An index, with the parts that tell the size of its file.
+/// An index, with the parts from which the size of its file is read.
 struct Opened<I> {
     index: I,
     journal: Option<Arc<Journal>>,

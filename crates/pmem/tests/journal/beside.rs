@@ -1,6 +1,5 @@
-//! Power cuts and failing calls while a second thread makes checkpoints. Which call meets the fault depends on the threads;
-//! what has to hold does not. A sync that fails under one thread's hands must not leave the other one a good sync for writes
-//! that were given up.
+//! Power cuts and failing calls while a second thread makes checkpoints. The threads decide which call fails; the requirements do not
+//! depend on that. After a failed sync of one thread, a successful sync of the other thread must not make dropped writes count as durable.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -8,7 +7,7 @@ use std::time::Duration;
 use crate::life::{End, Oracle, program};
 use crash::{Fault, Machine, Survivors, by_tier, seeds};
 
-/// Ends the checkpoint thread, a failed assertion included.
+/// Ends the checkpoint thread, also after a failed assertion.
 struct Ends<'a>(&'a AtomicBool);
 
 impl Drop for Ends<'_> {
@@ -17,8 +16,8 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// Runs a program beside a checkpoint thread, then cuts the power: what was acknowledged is there. Returns whether the run
-/// was disturbed, and how many checkpoints the thread made.
+/// Runs a program beside a checkpoint thread, then cuts the power. Acknowledged writes are present. Returns whether the run was disturbed,
+/// and the number of checkpoints of the thread.
 fn run_beside(machine: &Machine, seed: u64, name: &str) -> (bool, u64) {
     let mut oracle = Oracle::new();
     let mut checkpoints = 0;

@@ -1,4 +1,5 @@
-//! Copies of a pair's region while groups are committed and go home: from inside, and from files that somebody else has open.
+//! Copies of a pair's region while groups are committed and checkpointed: from the open journal, and from files that another process has
+//! open.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -11,11 +12,11 @@ use pmem::journal::{self, Options};
 use pmem::{Error, Journal, Medium};
 
 const PAGE: u64 = 4096;
-/// Pages at the beginning; some groups add one. More than are copied in one step.
+/// Initial number of pages, more than one step copies. Some groups add one.
 const PAGES: u64 = 4200;
 const WORDS: u64 = PAGE / 8;
 
-/// What group `number` stores: its number into word 0 and many others, a line each.
+/// The words that group `number` sets to its number: word 0 and many others, each in a line of its own.
 fn stores(number: u64) -> Vec<u64> {
     let mut rng = fastrand::Rng::with_seed(number);
     let lines = length(number) * WORDS / 8;
@@ -23,12 +24,12 @@ fn stores(number: u64) -> Vec<u64> {
     std::iter::once(0).chain(chosen).collect()
 }
 
-/// Pages of the region after a group.
+/// Number of pages of the region after a group.
 fn length(number: u64) -> u64 {
     PAGES + number / 50
 }
 
-/// True if the copy is what the group left that its first word names.
+/// Checks that the copy equals the region after the group that its first word names. Returns the number of that group.
 fn judge(copy: &Path, origin: u64) -> u64 {
     let bytes = std::fs::read(copy).unwrap();
     let words: Vec<u64> = bytes[origin as usize..]
@@ -48,7 +49,7 @@ fn judge(copy: &Path, origin: u64) -> u64 {
     number
 }
 
-/// A new journal of small halves, with space for the words.
+/// A new journal with small halves, and a region with space for the words.
 fn made() -> (tempfile::TempDir, PathBuf, PathBuf, Journal) {
     let folder = tempfile::tempdir().unwrap();
     let (path, journal_path) = (folder.path().join("store"), folder.path().join("store.journal"));
@@ -59,7 +60,7 @@ fn made() -> (tempfile::TempDir, PathBuf, PathBuf, Journal) {
     (folder, path, journal_path, journal)
 }
 
-/// Commits groups and makes checkpoints until told to end, while `copies` runs.
+/// Commits groups and makes checkpoints while `copies` runs.
 fn beside(copies: impl FnOnce(&Journal, &Path, &Path, &AtomicU64) + Send) {
     let (_folder, path, journal_path, journal) = made();
     let (ends, newest) = (AtomicBool::new(false), AtomicU64::new(0));
@@ -105,10 +106,10 @@ fn a_copy_beside_the_writer_is_what_one_group_left_with_all_that_was_durable_bef
             let file = File::options().read(true).write(true).create(true).truncate(true).open(&to).unwrap();
             let origin = if round % 2 == 0 { 0 } else { journal::ORIGIN };
             let target = Target { file: &file, path: &to, origin };
-            // The data is copied when this is told of it: whatever is committed now is in the journal alone.
+            // Called while the data file is copied. Groups that are committed now are only in the journal.
             let durable = AtomicU64::new(0);
             let wait = |_: u64, _: u64| {
-                // Until the journal is full, in both halves.
+                // Waits until both halves of the journal are full.
                 let mut now = newest.load(Ordering::SeqCst);
                 loop {
                     std::thread::sleep(Duration::from_millis(10));
@@ -198,7 +199,7 @@ fn a_view_has_the_groups_that_are_not_home_and_keeps_what_is_stored_to_itself() 
     assert_eq!((view.word(8), view.word((PAGES + 2) * PAGE)), (77, 78));
     drop(view);
     assert!(trace() == before);
-    // A damaged group that was acknowledged is told, as when the pair is opened.
+    // A damaged acknowledged group is reported, as when the pair is opened.
     let mut bytes = before[1].clone();
     bytes[8192 + (32 << 10) + 100] ^= 1; // group 5, the first one in the other half since the checkpoint
     std::fs::write(&journal_path, &bytes).unwrap();

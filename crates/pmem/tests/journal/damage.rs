@@ -1,4 +1,4 @@
-//! Damage to either file: told as what it is, before anything is changed, or harmless. Never another image.
+//! Damage to either file. It is reported precisely and before any change, or it is harmless. It never yields another image.
 
 use pmem::journal::Options;
 use pmem::{Error, Journal};
@@ -11,7 +11,7 @@ const HALF: usize = 8192;
 const HALVES_AT: usize = 8192;
 const GROUPS: u64 = 20;
 
-/// Twenty groups of one sector each: sixteen fill one half, four are in the other. None is home.
+/// Twenty groups of one sector each: sixteen fill one half, four are in the other. None is checkpointed.
 fn store(id_of_other: bool) -> (Oracle, Vec<u8>, Vec<u8>) {
     let machine = Machine::new(3);
     let mut oracle = Oracle::new();
@@ -31,8 +31,8 @@ fn open(data: &[u8], journal: &[u8]) -> (Result<u64, Error>, Machine) {
     (opened.map(|(_, replay)| replay.newest), machine)
 }
 
-/// Opens with the oracle looking: the newest group's number, or that an acknowledged group is told to be bad, at which
-/// offset of the journal. The newest group may be missing.
+/// Opens the files and lets the oracle judge the image. Returns the number of the newest group, or the offset in the journal of an
+/// acknowledged group that is reported as damaged. The newest group may be missing.
 fn judged(oracle: &Oracle, data: &[u8], journal: &[u8]) -> Result<u64, u64> {
     let (outcome, machine) = open(data, journal);
     if let Err(Error::Corrupt { at, .. }) = outcome {
@@ -48,7 +48,7 @@ fn judged(oracle: &Oracle, data: &[u8], journal: &[u8]) -> Result<u64, u64> {
     }
 }
 
-/// Where a group stands in the journal.
+/// Offset of a group in the journal.
 fn place_of(group: u64) -> usize {
     let index = group as usize - 1;
     HALVES_AT + index / 16 * HALF + index % 16 * SECTOR
@@ -60,7 +60,7 @@ fn every_flipped_bit_in_a_byte_of_the_journal_is_harmless_or_told_or_takes_the_l
     let bytes_of = |group: u64| 40 + journal[place_of(group) + 16] as usize;
     let bytes_before_last: usize = (1..GROUPS).map(bytes_of).sum();
     let (mut told, mut harmless, mut ended, mut inside) = (0, 0, 0, 0);
-    // One byte in four at a change; a file has been through all of them after four changes.
+    // One run flips a bit in one byte of four. Four runs cover all bytes of a file.
     let stride = by_tier(4, 1);
     for at in (turn() as usize % stride..journal.len()).step_by(stride) {
         let mut bytes = journal.clone();
@@ -91,7 +91,7 @@ fn sectors_that_are_zeroed_or_hold_what_another_held_are_told_or_take_the_last_g
                 None => vec![0; SECTOR],
             };
             bytes[target * SECTOR..(target + 1) * SECTOR].copy_from_slice(&content);
-            // What `judged` does not accept panics there.
+            // `judged` panics if it does not accept the result.
             told += u64::from(judged(&oracle, &data, &bytes).is_err());
         }
     }
@@ -108,13 +108,13 @@ fn a_bad_group_in_the_middle_is_told_even_if_all_behind_it_are_torn() {
     }
     bytes[place_of(17)..].fill(0);
     assert_eq!(judged(&oracle, &data, &bytes), Err(place_of(5) as u64));
-    // All of the older half gone: the younger one tells of it.
+    // The whole older half is lost. The younger half reveals it.
     let mut bytes = journal;
     bytes[HALVES_AT..HALVES_AT + HALF].fill(0);
     assert_eq!(judged(&oracle, &data, &bytes), Err(HALVES_AT as u64));
 }
 
-/// Puts the checksum of a header's first eight words right.
+/// Corrects the checksum of a header's first words.
 fn seal(header: &mut [u8], words: usize) {
     let check = u64::from(crc32c::crc32c(&header[..words * 8])) | 0xB215_4A0E << 32;
     header[words * 8..][..8].copy_from_slice(&check.to_le_bytes());

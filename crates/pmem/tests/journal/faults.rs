@@ -1,5 +1,4 @@
-//! Every call fails in every way, once: what was acknowledged survives a restart and a power cut, nothing more is taken, and
-//! readers go on.
+//! Every call fails in every way, once. Acknowledged writes survive a restart and a power cut, later writes are refused, and reads go on.
 
 use std::time::Duration;
 
@@ -21,7 +20,7 @@ struct Tally {
     images: Images,
 }
 
-/// What has to hold once a call failed in a journal that is open.
+/// Checks an open journal after a call has failed.
 fn a_failed_journal_only_reads(
     journal: &Journal,
     machine: &Machine,
@@ -61,7 +60,7 @@ fn live_with(seed: u64, call: u64, fault: Fault, steps: &[Step], tally: &mut Tal
     };
     if let Some(journal) = &journal {
         let (mut lived, mut at) = (oracle.run(journal, steps), 0);
-        // Some failures change nothing (a growth that was refused): the program goes on where it was.
+        // Some failures change nothing, such as a refused growth. Then the program continues where it was.
         while let (Err(End::Error(error)), false) = (&lived, journal.has_failed()) {
             at += 1;
             if machine.fatal() > 0 {
@@ -190,7 +189,7 @@ fn every_call_that_fails_during_recovery_leaves_it_to_the_next_one() {
             }
         }
     }
-    // Recovery writes the newest group again as it is, so no image can tear it.
+    // Recovery writes the newest group again with the same bytes, so no image can tear it.
     println!("faults in recovery: {images:?}");
     assert!(images.tried > 1000);
     println!("faults in recovery: {hit} hit, {recoveries} recoveries");
@@ -199,7 +198,7 @@ fn every_call_that_fails_during_recovery_leaves_it_to_the_next_one() {
 
 #[test]
 fn a_restart_after_a_failed_recovery_and_then_a_power_cut_keep_what_was_acknowledged() {
-    // The page cache shows a header that the disk never got: what is built on it must be durable on its own.
+    // The page cache has a header that the disk never got. Writes that depend on it must be durable on their own.
     let mut images = Images::default();
     for seed in 0..8 {
         let machine = Machine::new(seed);
@@ -231,7 +230,7 @@ fn a_restart_after_a_failed_recovery_and_then_a_power_cut_keep_what_was_acknowle
 
 #[test]
 fn who_waits_for_a_half_is_told_of_every_failure_at_once() {
-    // A growth: length, allocation, sync, a read (no file to map). A commit: write, sync.
+    // A growth: length, allocation, sync, a read (there is no file to map). A commit: write, sync.
     for call in [3, 5, 6] {
         let machine = Machine::new(1);
         let mut oracle = Oracle::new();
@@ -242,7 +241,7 @@ fn who_waits_for_a_half_is_told_of_every_failure_at_once() {
             std::thread::sleep(Duration::from_millis(20));
             oracle.run(&journal, &[Step::Grow, Step::Line(0), Step::Commit]).expect_err("a call fails");
             assert!(journal.has_failed(), "call {call}");
-            // Long before its limit, which would let it see the failure too.
+            // The waiter must return long before its time limit, at which it would see the failure anyway.
             let mut looks = (0..20_000).inspect(|_| std::thread::sleep(Duration::from_millis(1)));
             assert!(looks.any(|_| waiter.is_finished()), "call {call}: nobody woke the waiter");
             assert!(matches!(waiter.join().unwrap(), Err(Error::Failed)));

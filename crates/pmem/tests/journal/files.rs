@@ -1,4 +1,4 @@
-//! Real files: a checkpoint thread and readers beside a writer, and what `open` finds afterwards.
+//! Real files: a checkpoint thread and readers beside a writer, and the state that a later open finds.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use crash::{Fault, Machine, Survivors, Which};
 
 const PAGE: u64 = 4096;
 const PAGES: u64 = 64;
-/// Words of each page that readers look at.
+/// Number of words of each page that readers read.
 const HOT: u64 = 4;
 
 fn options() -> Options {
@@ -28,7 +28,7 @@ fn locked(path: &Path, how: &mut std::fs::OpenOptions) -> pmem::Result<std::fs::
     Ok(file)
 }
 
-/// As a store does it.
+/// Creates the files as a store does.
 fn create(path: &Path, journal_path: &Path, options: &Options) -> pmem::Result<Journal> {
     let data = locked(path, std::fs::File::options().create(true).truncate(false))?;
     Journal::create(data, path, journal_path, options)
@@ -38,7 +38,7 @@ fn open(path: &Path, journal_path: &Path, max_bytes: u64) -> pmem::Result<(Journ
     Journal::open(locked(path, &mut std::fs::File::options())?, path, journal_path, max_bytes)
 }
 
-/// Ends the other threads' loops, a failed assertion included.
+/// Ends the loops of the other threads, also after a failed assertion.
 struct Ends<'a>(&'a AtomicBool);
 
 impl Drop for Ends<'_> {
@@ -47,8 +47,8 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// A writer that only raises words, with group after group; readers that must never see one fall; a thread that makes
-/// checkpoints. A page given up too early, or with a store in it, would show older words.
+/// A writer that only increases words, with one group after the other; readers that must never see a word decrease; a thread that makes
+/// checkpoints. A page that is dropped too early, or with an uncommitted store in it, would show older words.
 #[test]
 fn readers_beside_a_writer_and_a_checkpoint_thread_never_see_a_word_fall() {
     let folder = tempfile::tempdir().unwrap();
@@ -67,7 +67,7 @@ fn readers_beside_a_writer_and_a_checkpoint_thread_never_see_a_word_fall() {
             scope.spawn(move || {
                 let _ends = Ends(done);
                 let mut rng = fastrand::Rng::with_seed(reader);
-                // A few words, so that each is looked at between any two steps of the others.
+                // Few words, so that readers read each of them between any two steps of the other threads.
                 let mut seen = vec![0; (PAGES * HOT) as usize];
                 while !done.load(Ordering::Acquire) {
                     let i = rng.usize(..seen.len());
@@ -94,7 +94,7 @@ fn readers_beside_a_writer_and_a_checkpoint_thread_never_see_a_word_fall() {
         let _ends = Ends(&done);
         let mut value = 0;
         for group in 1..=600 {
-            // Few lines of few pages, another few with every group: pages come to rest and are given up.
+            // Groups change few lines of few pages and move on to other pages. So pages become idle and are dropped.
             for _ in 0..rng.u64(1..60) {
                 let page = (group / 8 * 7 + rng.u64(..6)) % PAGES;
                 let word = page * 512 + if rng.bool() { rng.u64(..HOT) } else { rng.u64(..512) };
@@ -121,7 +121,7 @@ fn readers_beside_a_writer_and_a_checkpoint_thread_never_see_a_word_fall() {
     }
 }
 
-/// A word that says of another one what it holds at least, stored after it: a roll-back has to take it back before.
+/// A word is a lower bound of another word and is stored after it. So a rollback must undo it first.
 #[test]
 fn a_roll_back_takes_the_last_line_back_first() {
     let folder = tempfile::tempdir().unwrap();
@@ -140,9 +140,9 @@ fn a_roll_back_takes_the_last_line_back_first() {
             }
         });
         let _ends = Ends(&done);
-        // On a busy machine the reader may get its first turn late.
+        // On a busy machine the reader may start late.
         for value in (1..).take_while(|value| *value <= 20_000 || seen.load(Ordering::Relaxed) == 0) {
-            // The lines between make the roll-back long. No value is stored twice, so what is the same was there throughout.
+            // The lines in between make the rollback long. No value is stored twice, so an equal value was there throughout.
             for at in (0..=behind).step_by(64) {
                 journal.publish(at, value);
             }
@@ -165,14 +165,14 @@ fn whole_checkpoints_give_up_pages_that_keep_their_bytes_and_leave_nothing_to_re
     journal.grow(PAGES * PAGE).unwrap();
     let mut dropped = 0;
     for round in 1..=200 {
-        // Eight pages for a while, then another eight: those left behind can be given up.
+        // Eight pages for a while, then eight others. The former ones can be dropped.
         let pages = (0..8).map(|i| round / 25 % 8 * 8 + i);
         let at = |page| page * PAGE + round % 50 * 64 + 64;
         for page in pages.clone() {
             journal.publish(at(page), round * 1000 + page);
         }
         journal.commit().unwrap();
-        // A store of the next group: its page stays, and the store does not go home.
+        // A store of the next group. Its page is not dropped, and the checkpoint does not write the store.
         journal.publish(5 * PAGE + 8, round);
         dropped += journal.checkpoint().unwrap().map_or(0, |checkpoint| checkpoint.pages_dropped);
         for page in pages {
@@ -187,7 +187,7 @@ fn whole_checkpoints_give_up_pages_that_keep_their_bytes_and_leave_nothing_to_re
     drop(journal);
     let (journal, replay) = open(&path, &journal_path, 64 << 20).unwrap();
     assert_eq!((replay.groups, replay.lines, replay.bytes, replay.newest), (0, 0, 0, 200));
-    // The last round's running store was never committed; the one before was, with the round's group.
+    // The running store of the last round was never committed. The previous one was committed with the last round's group.
     assert_eq!(journal.word(5 * PAGE + 8), 199);
     assert_eq!((journal.len(), journal.word(7 * PAGE + 64)), (PAGES * PAGE, 200_007));
 }
@@ -200,7 +200,7 @@ fn files_are_made_once_opened_by_one_and_refused_without_their_journal() {
         let options = Options { capacity_bytes, max_bytes: 1 << 20 };
         assert!(matches!(create(&path, &journal_path, &options), Err(Error::Durability(_))));
     }
-    // A journal that was left alone is overwritten.
+    // A journal without a store is overwritten.
     std::fs::write(&journal_path, [7; 100]).unwrap();
     let journal = create(&path, &journal_path, &options()).unwrap();
     assert!(matches!(create(&path, &journal_path, &options()), Err(Error::Locked { .. })));
@@ -237,7 +237,7 @@ fn a_group_that_is_larger_than_a_half_goes_through_an_annex_that_is_there_as_lon
     assert_eq!(bytes(), journal.file_bytes());
     store(0x9E37_79B9_7F4A_7C15);
     assert!(bytes() > journal.file_bytes() + (1 << 20) && journal.activity().waiting_bytes == 512);
-    // Small groups follow in the same half, until it is left and is home: the file is short again then.
+    // Small groups follow in the same half, until its generation is checkpointed. Then the file is short again.
     for value in 1.. {
         journal.publish(8, value);
         journal.commit().unwrap();
@@ -248,7 +248,7 @@ fn a_group_that_is_larger_than_a_half_goes_through_an_annex_that_is_there_as_lon
         }
     }
     assert_eq!(bytes(), journal.file_bytes());
-    // One large group after the other: each waits until the one before it is home.
+    // One large group after the other: each waits until the previous one is checkpointed.
     (1..6).for_each(|value| store(0x9E37_79B9_7F4A_7C15_u64.wrapping_mul(value)));
     let groups = journal.newest();
     drop(journal);
@@ -272,7 +272,7 @@ fn a_disk_without_space_for_a_large_group_refuses_it_and_takes_smaller_ones() {
         machine.fail_at(machine.calls() + call, Fault::NoSpace);
         let outcome = journal.commit();
         if !matches!(outcome, Err(Error::NoSpace { .. })) {
-            continue; // another call than the one that allocates
+            continue; // not the call that allocates
         }
         refused += 1;
         journal.roll_back();
@@ -309,25 +309,25 @@ fn what_is_left_can_be_looked_at_with_its_groups_and_without_them_and_nothing_ch
         (words, left.journal_is_whole, left.missing_bytes)
     };
     assert_eq!(look(), ([PAGES * PAGE, 3, 1, 3], true, 0));
-    // The data file is truncated: the journal has all that was stored to it.
+    // The data file is truncated. The journal has everything that was stored to it.
     let file = std::fs::File::options().write(true).open(&path).unwrap();
     file.set_len(PAGE + 4 * PAGE + 100).unwrap();
     assert_eq!(look(), ([PAGES * PAGE, 3, 1, 3], true, (PAGES - 4) * PAGE));
     std::fs::write(&path, &before[0]).unwrap();
-    // The page that pairs the files is damaged: the journal still counts.
+    // The page that pairs the files is damaged. The journal still counts.
     let mut unpaired = before[0].clone();
     unpaired[20] ^= 1;
     std::fs::write(&path, &unpaired).unwrap();
     assert_eq!(look(), ([PAGES * PAGE, 3, 1, 3], true, 0));
     std::fs::write(&path, &before[0]).unwrap();
     assert_eq!(before, [&path, &journal_path].map(|path| std::fs::read(path).unwrap()));
-    // The third group torn: what the two before it left.
+    // The third group is torn. The image has the first two groups.
     let mut torn = before[1].clone();
     let third = 8192 + 2 * 512 + 50;
     torn[third] ^= 1;
     std::fs::write(&journal_path, &torn).unwrap();
     assert_eq!(look(), ([PAGES * PAGE, 2, 1, 0], true, 0));
-    // The second group damaged, and a third behind it.
+    // The second group is damaged, and a third one follows.
     let mut damaged = before[1].clone();
     damaged[third - 512] ^= 1;
     std::fs::write(&journal_path, &damaged).unwrap();
@@ -343,7 +343,7 @@ fn a_group_takes_what_it_changed_and_a_lap_is_left_before_it_is_in_too_many_page
     let options = Options { capacity_bytes: 64 << 10, max_bytes: 64 << 20 };
     let journal = create(&path, &journal_path, &options).unwrap();
     journal.grow(8 << 20).unwrap();
-    // 28 lines with one word each in a sector, so that the pages (460 at most) are what ends a lap, not its 64 sectors.
+    // 28 lines with one changed word each fit into a sector. So the number of pages (460 at most) ends a generation, not its 64 sectors.
     let (pages_max, mut value) = (journal.group_lines_max(), 0);
     assert_eq!(pages_max, 460);
     let mut laps = Vec::new();
@@ -359,7 +359,7 @@ fn a_group_takes_what_it_changed_and_a_lap_is_left_before_it_is_in_too_many_page
             laps.push(group);
         }
     }
-    // 460 / 28 = 16 groups a lap: the 17th begins the next.
+    // 460 / 28 = 16 groups per generation: the 17th begins the next one.
     assert_eq!(laps, [16, 32, 48]);
     drop(journal);
     let (journal, _) = open(&path, &journal_path, 64 << 20).unwrap();

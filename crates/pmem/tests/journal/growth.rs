@@ -1,5 +1,5 @@
-//! The data file gets more bytes than the region asks for, so that not every growth costs a sync: what was shown is there after
-//! every power cut, and a disk that has no more than what is needed is enough.
+//! The data file grows by more than the region asks for, so that not every growth costs a sync. Committed lengths and words are present
+//! after every power cut. A disk that has only the needed space is enough.
 
 use pmem::journal::Options;
 use pmem::{Error, Journal, Medium};
@@ -16,8 +16,8 @@ fn create(machine: &Machine) -> Result<Journal, Error> {
     Journal::create_on(machine.storage(Which::Data), machine.storage(Which::Journal), ID, &OPTIONS)
 }
 
-/// Grows step by step up to `OPTIONS.max_bytes`, stores a word at the end of each and commits. `committed` is the newest length that
-/// a commit was acknowledged for.
+/// Grows step by step up to `OPTIONS.max_bytes`, stores a word at the end of each step and commits. `committed` is the newest length with
+/// an acknowledged commit.
 fn grow(journal: &Journal, committed: &mut u64) -> Result<(), Error> {
     while journal.len() < BYTES {
         journal.grow((journal.len() + STEP).min(BYTES))?;
@@ -29,7 +29,7 @@ fn grow(journal: &Journal, committed: &mut u64) -> Result<(), Error> {
     Ok(())
 }
 
-/// The words that `grow` stored up to a length.
+/// Checks the words that `grow` stored up to a length.
 fn holds(journal: &Journal, committed: u64) -> Result<(), String> {
     if journal.len() < committed {
         return Err(format!("{} bytes, {committed} were committed", journal.len()));
@@ -58,7 +58,7 @@ fn few_growths_of_a_large_region_sync_and_the_file_never_gets_longer_than_the_re
         longest = bytes;
     }
     assert_eq!(longest, BYTES + 4096);
-    // Up to 1 MiB each does; then the file doubles.
+    // Up to 1 MiB every growth changes the file. Then the file doubles.
     let (small, steps) = ((1 << 20) / STEP, BYTES / STEP);
     assert!((small..small + 5).contains(&dear), "{dear} of {steps} growths changed the file");
     assert!(matches!(journal.grow(BYTES + 4096), Err(Error::Full { .. })));
@@ -96,7 +96,7 @@ fn a_power_cut_anywhere_leaves_every_committed_length_and_word() {
     assert!(cuts > by_tier(25, 60) && growths > BYTES / STEP / 2);
 }
 
-/// A growth that failed half-way may have left a longer file than the journal knows of.
+/// A growth that fails half way may leave a longer file than the journal knows of.
 #[test]
 fn a_failure_anywhere_and_a_power_cut_behind_it_leave_every_committed_length_and_word() {
     let (mut failed, mut went_on) = (0, 0);
@@ -114,7 +114,7 @@ fn a_failure_anywhere_and_a_power_cut_behind_it_leave_every_committed_length_and
             continue;
         }
         failed += 1;
-        // What a full disk refuses, it takes when there is space again; after a failure of another kind nothing more is written.
+        // After a lack of space, growths work again once there is space. After any other failure nothing more is written.
         let done = journal.len() == BYTES;
         let again = grow(&journal, &mut committed);
         assert_eq!(again.is_ok(), done || !journal.has_failed(), "{fault:?} at {call}: {again:?}");
@@ -137,7 +137,7 @@ fn a_failure_anywhere_and_a_power_cut_behind_it_leave_every_committed_length_and
 
 #[test]
 fn a_disk_without_space_for_more_than_is_needed_is_enough() {
-    // Grows to 1 MiB less a step, then tells how many calls that took.
+    // Grows to one step below 1 MiB. `calls` is the number of calls for that.
     let small = |machine: &Machine| {
         let journal = create(machine).unwrap();
         journal.grow((1 << 20) - STEP).unwrap();
@@ -158,7 +158,7 @@ fn a_disk_without_space_for_more_than_is_needed_is_enough() {
                 assert_eq!(machine.content(Which::Data).len(), before + STEP as usize, "call {call}");
                 journal.commit().unwrap();
             }
-            // Another call than the one that allocates, or none.
+            // Not the call that allocates, or no fault.
             outcome => assert_eq!(u64::from(outcome.is_err()), machine.faults(), "call {call}"),
         }
     }

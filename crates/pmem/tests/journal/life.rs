@@ -1,4 +1,4 @@
-//! Random programs of groups, what each group left, and what may be found after a crash.
+//! Random programs of groups, the region after each group, and the possible states after a crash.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ const OPTIONS: Options = Options { capacity_bytes: 16 << 10, max_bytes: MAX_BYTE
 /// One step of a program.
 #[derive(Clone, Copy, Debug)]
 pub enum Step {
-    /// Stores a value that no other step stores, somewhere (a number that is taken modulo the region's words).
+    /// Stores a value that no other step stores. The number, modulo the number of the region's words, selects the word.
     Store(u64),
     /// Stores to all words of a line.
     Line(u64),
@@ -27,18 +27,19 @@ pub enum Step {
     CheckpointAll,
     Grow,
     RollBack,
-    /// Discards a page (a number that is taken modulo the region's, but for the first). Stores provide for theirs.
+    /// Discards a page. The number, modulo the number of pages, selects it, but never the first page. Stores call `provide` for their
+    /// pages.
     Discard(u64),
-    /// A commit, and so many stores between its group's end and the first byte of it that is written.
+    /// A commit, with this many stores between the end of its group and the first write of the group.
     CommitBeside(u64),
 }
 
-/// A program of so many groups.
+/// A program of this many groups.
 pub fn program(seed: u64, groups: usize) -> Vec<Step> {
     let mut rng = fastrand::Rng::with_seed(seed);
     let mut steps = vec![Step::Grow];
     for _ in 0..groups {
-        // A few pages are hot, so that pages with newer stores meet checkpoints; some groups fill much of a half.
+        // A few pages are hot, so that checkpoints find newer stores in them. Some groups fill much of a half.
         let stores = if rng.u8(..) < 30 { rng.u64(40..90) } else { rng.u64(1..6) };
         for _ in 0..stores {
             let place = if rng.bool() { rng.u64(..700) } else { rng.u64(..1 << 40) };
@@ -69,7 +70,7 @@ pub fn with_large_groups(seed: u64, groups: usize) -> Vec<Step> {
     program(seed, groups).into_iter().flat_map(larger).collect()
 }
 
-/// As [`program`], with pages that are discarded, used again and brought home in between.
+/// As [`program`], with pages that are discarded, reused and checkpointed in between.
 pub fn with_discards(seed: u64, groups: usize) -> Vec<Step> {
     let mut rng = fastrand::Rng::with_seed(seed);
     let mut more = |step: Step| {
@@ -89,36 +90,36 @@ pub fn several_sectors() -> Vec<Step> {
     (0..24).map(|line| Step::Line(line * 40)).chain([Step::Commit]).collect()
 }
 
-/// What is known of the region, whatever happens to the machine.
+/// The expected states of the region.
 #[derive(Clone, Debug, Default)]
 pub struct Oracle {
-    /// The words that each group left; group 0 is the empty region.
+    /// The words after each group. Group 0 is the empty region.
     states: Vec<Arc<Vec<u64>>>,
-    /// Pages that each group left discarded: a word there is what it was, or zero.
+    /// The discarded pages after each group. A word of such a page has its old value or zero.
     loose_states: Vec<BTreeSet<u64>>,
-    /// The words as stored.
+    /// The words after all stores.
     running: Vec<u64>,
     loose: BTreeSet<u64>,
-    /// Pages that were discarded, and that had been a hole when they were provided for.
+    /// Number of discarded pages, and of those that were holes when they were provided for.
     pub discarded: u64,
     pub refilled: u64,
     /// The newest acknowledged group.
     acknowledged: u64,
-    /// The newest begun one.
+    /// The newest group that was begun.
     begun: u64,
-    /// `create` returned.
+    /// True once `create` has returned.
     pub created: bool,
-    /// Length in bytes that `grow` acknowledged, and that it began to make.
+    /// The length in bytes that `grow` acknowledged, and the length that it began to make.
     length: u64,
     length_begun: u64,
     value: u64,
-    /// Acknowledge before the sync: a canary.
+    /// Acknowledges before the sync: an injected fault.
     pub hasty: bool,
-    /// Once the files are made, syncs of this one do nothing: another.
+    /// After creation, syncs of this file do nothing: another injected fault.
     pub lies: Option<Which>,
 }
 
-/// Stores to words of one page when it is dropped: what others do while a group is on its way.
+/// Stores to words of one page when it is dropped, as other threads do while a group is being written.
 struct StoresBeside<'a> {
     oracle: &'a mut Oracle,
     journal: &'a Journal,
@@ -134,7 +135,7 @@ impl Drop for StoresBeside<'_> {
 /// Why a life ended early.
 #[derive(Debug)]
 pub enum End {
-    /// A call failed: the machine's doing.
+    /// A call failed, because the machine made it fail.
     Error(Error),
     /// A promise was broken.
     Broken(String),
@@ -169,7 +170,7 @@ impl Oracle {
         Ok(journal)
     }
 
-    /// Opens the files and compares what is found with what may be. `None` if there is no store, and none was acknowledged.
+    /// Opens the files and compares the contents with the possible ones. `None` if there is no store and none was acknowledged.
     pub fn open(&mut self, machine: &Machine) -> Outcome<Option<(Journal, Replay)>> {
         let (data, journal) = (machine.storage(Which::Data), machine.storage(Which::Journal));
         match Journal::open_on(data, journal, MAX_BYTES) {
@@ -191,7 +192,7 @@ impl Oracle {
                 "group {group} is the newest, of {acknowledged} acknowledged, {begun} begun"
             ));
         }
-        // A length that is not durable may be any between the two.
+        // A length that is not durable may be any length between the two.
         if !(self.length..=self.length_begun).contains(&journal.len()) {
             return broken(format!("{} bytes, not {} to {}", journal.len(), self.length, self.length_begun));
         }
@@ -205,7 +206,7 @@ impl Oracle {
         self.compare(journal, "after a crash")
     }
 
-    /// The image is what was stored.
+    /// Checks that the image equals the stores.
     pub fn compare(&self, journal: &Journal, when: &str) -> Outcome<()> {
         let is_loose = |i: &usize| self.loose.contains(&(*i as u64 * 8 / PAGE));
         let differs = |(i, word): &(usize, &u64)| {
@@ -220,7 +221,7 @@ impl Oracle {
         }
     }
 
-    /// What was stored since the last acknowledged group is taken back.
+    /// Rolls back the stores since the last acknowledged group.
     pub fn roll_back(&mut self, journal: &Journal) {
         journal.roll_back();
         self.loose = self.loose_states[self.acknowledged as usize].clone();
@@ -228,27 +229,27 @@ impl Oracle {
         self.running.resize((self.length / 8) as usize, 0);
     }
 
-    /// The newest acknowledged group and the newest begun one.
+    /// The numbers of the newest acknowledged group and of the newest one that was begun.
     pub fn in_flight(&self) -> (u64, u64) {
         (self.acknowledged, self.begun)
     }
 
-    /// Bytes of the region, as far as acknowledged.
+    /// Acknowledged length of the region in bytes.
     pub fn length(&self) -> u64 {
         self.length
     }
 
-    /// A growth was begun and not acknowledged.
+    /// True if a growth was begun and not acknowledged.
     pub fn grows(&self) -> bool {
         self.length_begun > self.length
     }
 
-    /// Groups from this one on may be missing.
+    /// Groups after this one may be missing.
     pub fn doubt_behind(&mut self, group: u64) {
         self.acknowledged = self.acknowledged.min(group);
     }
 
-    /// A growth failed and nothing changed.
+    /// A growth failed and changed nothing.
     pub fn forget_growth(&mut self) {
         self.length_begun = self.length;
     }
@@ -278,7 +279,7 @@ impl Oracle {
         }
     }
 
-    /// Provides for the pages of these words.
+    /// Calls `provide` for the discarded pages of these words.
     fn provide(&mut self, journal: &Journal, words: impl IntoIterator<Item = u64>) -> Outcome<()> {
         for word in words {
             let Some(word) = word.checked_rem(self.running.len() as u64) else { return Ok(()) };
@@ -351,7 +352,7 @@ impl Oracle {
                         return broken("a growth that failed shows".into());
                     }
                     if let Err(Error::NoSpace { .. }) = grown {
-                        // Nothing changed; the program goes on.
+                        // Nothing changed, so the program continues.
                         self.length_begun = self.length;
                         continue;
                     }

@@ -1,4 +1,4 @@
-//! Private memory: every page that was stored to is given up in the end.
+//! Private memory: every page that was stored to is dropped in the end.
 
 use pmem::{Journal, Medium};
 
@@ -7,8 +7,9 @@ use crash::Machine;
 
 const PAGE: u64 = 4096;
 
-/// Groups of one line of the first page until a half is full, then a checkpoint: the pages that it gave up. The first page
-/// is not one of them, it is in the younger lap too. The checkpoint meets what `running` stores, which is rolled back then.
+/// Commits groups of one line of the first page until a half is full, then makes a checkpoint. Returns the number of pages that it dropped.
+/// The first page is not one of them, because it is in the younger generation, too. During the checkpoint there are stores of `running`,
+/// which are rolled back afterwards.
 fn pages_dropped(journal: &Journal, value: &mut u64, running: impl Fn()) -> u64 {
     loop {
         *value += 1;
@@ -30,7 +31,7 @@ fn pages_that_were_stored_to_and_not_changed_or_rolled_back_are_given_up_by_the_
     journal.grow(16 * PAGE).unwrap();
     let mut value = 0;
     assert_eq!(pages_dropped(&journal, &mut value, || ()), 0);
-    // The words that they hold, in groups without and with a change.
+    // Stores of unchanged values, in groups without and with a change.
     (1..4).for_each(|page| journal.publish(page * PAGE, 0));
     assert_eq!(journal.commit().unwrap(), value, "nothing changed");
     (4..6).for_each(|page| journal.publish(page * PAGE, 0));
@@ -38,7 +39,7 @@ fn pages_that_were_stored_to_and_not_changed_or_rolled_back_are_given_up_by_the_
     journal.commit().unwrap();
     (6..10).for_each(|page| journal.publish(page * PAGE, 7));
     journal.roll_back();
-    // A page that the running group has stored to stays until that has ended.
+    // A page with stores of the running group is not dropped before that group has ended.
     let running = || journal.publish(10 * PAGE, 7);
     assert_eq!(pages_dropped(&journal, &mut value, running), 9);
     assert_eq!(pages_dropped(&journal, &mut value, || ()), 1);

@@ -1,5 +1,5 @@
-//! A power cut at every write, sync and growth of a run, and another one in what comes after it: the image is what some group
-//! left, from the newest acknowledged to the newest begun.
+//! A power cut at every write, sync and growth of a run, and a second one in the work after it. The image is the one after some group, from
+//! the newest acknowledged to the newest that was begun.
 
 use pmem::region::{Found, Geometry, Identity};
 use pmem::{Durability, Journal, Medium, Region, RegionOptions};
@@ -10,22 +10,22 @@ use crate::life::{
 use crash::{Machine, Survivors, Which, by_tier, seeds};
 use faults::{Images, mix};
 
-/// How a sweep cuts.
+/// The parameters of a sweep.
 #[derive(Clone, Copy)]
 struct Sweep {
     seed: u64,
     groups: usize,
-    /// Cuts after the first one: every how many changes.
+    /// Distance between the second cuts, in changes. 0: none.
     second_every: u64,
     lies: Option<Which>,
     hasty: bool,
-    /// Every third group is larger than a half of the journal.
+    /// True if every third group is larger than a half of the journal.
     large: bool,
-    /// Pages are discarded and used again.
+    /// True if pages are discarded and reused.
     discards: bool,
 }
 
-/// What a sweep did.
+/// The counts of a sweep.
 #[derive(Debug, Default)]
 struct Tally {
     cuts: u64,
@@ -39,10 +39,10 @@ struct Tally {
     refilled: u64,
 }
 
-/// Random images of a first cut that second cuts follow. With every subset of the first there would be too many.
+/// Number of random images of a first cut that are followed by second cuts. All subsets of the first cut would be too many.
 const FIRST_RANDOM: u64 = 4;
 
-/// Lets a program be cut at every change, in every way, and again in what comes after; says what was broken.
+/// Cuts a program at every change, in every way, and again in the work after it. Returns the first violation.
 fn sweep(how: Sweep) -> Result<(Tally, Images), String> {
     let program = match (how.large, how.discards) {
         (true, _) => with_large_groups,
@@ -91,7 +91,7 @@ fn sweep(how: Sweep) -> Result<(Tally, Images), String> {
     unreachable!("the run ends")
 }
 
-/// Recovers what a cut left and goes on. Returns the machine if the power is cut again at change `second` of all that.
+/// Recovers after a cut and continues. Returns the machine if the power is cut again, at change `second` of this work.
 fn go_on(
     image: &Machine,
     oracle: &Oracle,
@@ -125,7 +125,7 @@ fn go_on(
     Ok(machine.is_off().then_some((machine, oracle)))
 }
 
-/// Recovers what a second cut left.
+/// Recovers after a second cut.
 fn recovers(image: &Machine, oracle: &Oracle, tally: &mut Tally) -> Result<(), String> {
     tally.second_images += 1;
     let mut oracle = oracle.clone();
@@ -348,7 +348,7 @@ fn a_group_costs_one_write_and_one_sync_and_one_that_changes_nothing_costs_nothi
     let mut checkpoints = 0;
     for group in 1..=200 {
         let lines = rng.u64(1..40);
-        // Beside a thread that does this, a commit waits for nothing but its own sync.
+        // If another thread makes the checkpoints, a commit waits only for its own sync.
         checkpoints += u64::from(journal.checkpoint().unwrap().is_some());
         let before = machine.calls();
         for line in 0..lines {
@@ -359,7 +359,7 @@ fn a_group_costs_one_write_and_one_sync_and_one_that_changes_nothing_costs_nothi
         assert_eq!((running.lines, running.lines_max), (lines, journal.group_lines_max()));
         assert_eq!(journal.commit().unwrap(), group);
         assert_eq!(machine.calls(), before + 2);
-        // Nothing stored, or the same words again, or other words and back.
+        // Nothing stored, or equal words, or other words and then the old ones.
         assert_eq!(journal.commit().unwrap(), group);
         journal.copy(0, group);
         journal.copy(64, group + 1);

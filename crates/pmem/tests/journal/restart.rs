@@ -1,5 +1,5 @@
-//! The process ends, the machine goes on, and later its power is cut: what the second process found in the page cache was
-//! never on the disk, and what it built on that must be durable on its own.
+//! The process ends, the machine continues, and later its power is cut. The second process found contents in the page cache that were never
+//! on the disk. Its own writes that depend on them must be durable on their own.
 
 use pmem::{Error, Journal, Medium};
 
@@ -25,11 +25,11 @@ fn every_image_opens(
 enum Way {
     /// The process is killed at this change.
     Killed(u64),
-    /// This call fails, and the process ends after that.
+    /// This call fails, and then the process ends.
     Failed(u64, Fault),
 }
 
-/// One life that ends so, or `None` if it ended by itself before.
+/// A life that ends this way. `None` if it ends by itself before.
 fn live(seed: u64, way: Way, steps: &[Step]) -> Option<(Machine, Oracle)> {
     let machine = Machine::new(seed);
     match way {
@@ -48,7 +48,7 @@ fn live(seed: u64, way: Way, steps: &[Step]) -> Option<(Machine, Oracle)> {
     ended.then_some((machine, oracle))
 }
 
-/// Opens after the process ended, goes on, and cuts the power at every change of all that. Returns how many cuts.
+/// Opens the files after the process has ended, continues, and cuts the power at every change of that. Returns the number of cuts.
 fn cut_everywhere(
     machine: &Machine,
     oracle: &Oracle,
@@ -129,7 +129,7 @@ fn groups_over_a_growth_that_was_never_synced_survive() {
         let before = oracle.clone();
         let Some((journal, replay)) = oracle.open(&machine).unwrap() else { continue };
         longer += u64::from(before.grows() && replay.groups == 0 && oracle.length() > before.length());
-        // No growth: it would sync the file.
+        // No growth, because a growth would sync the file.
         oracle.run(&journal, &[Step::Line(0), Step::Commit]).unwrap();
         every_image_opens(&machine, &oracle, mix(5, change), &mut images).unwrap();
     }
@@ -190,10 +190,10 @@ fn a_power_cut_after_several_processes_that_ended_badly_leaves_whole_groups() {
     assert!(opened > by_tier(300, 1000));
 }
 
-/// A journal that was closed has nothing to be looked for: not even its halves are read. One that was only checkpointed is read.
+/// A closed journal has no groups to find, so its halves are not read. The halves of a journal that was only checkpointed are read.
 #[test]
 fn a_closed_journal_takes_no_more_groups_and_is_opened_without_reading_its_halves() {
-    // The second of the two header copies cannot be written, or not be synced.
+    // The faults: the second of the two header copies cannot be written, or cannot be synced.
     for (closed, fault) in [(true, None), (false, None), (true, Some(3)), (true, Some(4))] {
         let machine = Machine::new(11);
         let mut oracle = Oracle::new();
@@ -213,7 +213,7 @@ fn a_closed_journal_takes_no_more_groups_and_is_opened_without_reading_its_halve
             assert!(matches!(journal.checkpoint_all(), Err(Error::Failed)));
         }
         drop(journal);
-        // Damage all over the halves.
+        // Damage to all of both halves.
         let mut damaged = machine.content(Which::Journal);
         damaged[8192..].fill(0xA5);
         let machine = Machine::with_files(machine.content(Which::Data), damaged);
@@ -222,7 +222,7 @@ fn a_closed_journal_takes_no_more_groups_and_is_opened_without_reading_its_halve
         let (journal, replay) = Journal::open_on(data, files, MAX_BYTES).unwrap();
         println!("closed {closed}: {} calls to open", machine.calls() - calls);
         assert_eq!((replay.groups, journal.word(64)), (0, 7));
-        // And from now on it is looked for them.
+        // After the next commit, an open searches the halves again.
         journal.copy(64, 9);
         journal.commit().unwrap();
         let machine = machine.after_power_cut(Survivors::None);
@@ -232,7 +232,7 @@ fn a_closed_journal_takes_no_more_groups_and_is_opened_without_reading_its_halve
     }
 }
 
-/// Closing is cut at every change: what was committed is there, and what is written after the next opening too.
+/// Power cuts at every change of a close. Committed writes are present, and so are writes after the next open.
 #[test]
 fn a_power_cut_anywhere_in_closing_and_in_opening_again_loses_nothing() {
     let (mut cuts, mut images) = (0, Images::default());

@@ -1,4 +1,4 @@
-//! Real files: what is discarded goes back to the file system with the checkpoint, and comes back before it is stored to.
+//! Real files: a checkpoint frees the blocks of discarded pages in the file system, and pages get blocks again before they are stored to.
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
@@ -15,7 +15,7 @@ fn open(path: &Path, journal_path: &Path) -> Journal {
     Journal::open(file, path, journal_path, 1 << 30).unwrap().0
 }
 
-/// Holes of the region's first pages. (What the file got ahead and was never written counts as one when it is opened.)
+/// Holes among the region's first pages. (Bytes that the file got ahead and that were never written count as a hole after an open.)
 fn holes(journal: &Journal) -> Vec<(u64, u64)> {
     let holes = journal.holes().into_iter();
     holes.filter(|(from, _)| *from < PAGES * PAGE).map(|(from, to)| (from, to.min(PAGES * PAGE))).collect()
@@ -39,7 +39,7 @@ fn goes_back_and_comes_back(folder: &Path) {
     journal.checkpoint_all().unwrap();
     let full = allocated(&path);
 
-    // Half of it, of which a quarter is taken back before the checkpoint.
+    // Half of the pages are discarded. `provide` takes a quarter of all pages back before the checkpoint.
     assert!(
         journal.discard(PAGES / 2 * PAGE, PAGES / 4 * PAGE)
             && journal.discard(PAGES / 4 * 3 * PAGE, PAGES / 4 * PAGE)
@@ -74,12 +74,12 @@ fn goes_back_and_comes_back(folder: &Path) {
     journal.commit().unwrap();
     drop(journal);
 
-    // Replayed over the hole that was filled.
+    // The groups are replayed over the hole that was filled.
     let journal = open(&path, &journal_path);
     all(&journal, 0..PAGES / 4 * 3, &|page| 1000 + page);
     all(&journal, PAGES / 4 * 3..PAGES / 4 * 3 + 8, &|page| 5000 + page);
     assert_eq!(full - allocated(&path), (PAGES / 4 - 8) * PAGE);
-    // All of it, by closing.
+    // All pages but the first, by a close.
     assert!(journal.discard(PAGE, journal.len() - PAGE));
     journal.commit().unwrap();
     journal.close().unwrap();

@@ -1,8 +1,8 @@
-//! The reverse proof for the journal's syncs: each call of a sync in its source is left out, and some crash must break a promise.
+//! Injected faults for the journal's syncs: each call of a sync in its source is left out, and some crash must then violate a guarantee.
 //!
-//! A life is a program of groups and a close. It ends by a power cut, and what is on the disk is opened. Or the process is killed,
-//! or a call of it fails, and its page cache stays: a second life opens that, goes on, and ends by a power cut. Only so does
-//! recovery find what is not durable yet, and only after a sync that failed what no other sync makes durable.
+//! A life is a program of groups and a close. It ends by a power cut, and the contents of the disk are opened. Or the process is killed or
+//! one of its calls fails, and the page cache stays; a second life opens the files, continues, and ends by a power cut. Only then does
+//! recovery find contents that are not durable yet. Only after a failed sync does it find contents that no other sync makes durable.
 
 use std::collections::BTreeSet;
 
@@ -11,16 +11,16 @@ use pmem::observed::Site;
 use crate::life::{End, Oracle, Outcome, Step, program, with_discards};
 use crash::{Fault, Machine, Survivors, Which};
 
-/// Fewest call sites: make 2, header 3, commit 2, growth 1, home 1, recovery 1.
+/// Minimum number of call sites: make 2, header 3, commit 2, growth 1, home 1, recovery 1.
 const SITES: usize = 10;
-/// Programs that a call is left out in, at most.
+/// Maximum number of programs for each call that is left out.
 const SEEDS: u64 = 4;
-/// Random images of one crash.
+/// Number of random images of one crash.
 const SAMPLES: u64 = 6;
-/// Changes of a recovery, each of which the power is cut at; behind them at every fourth.
+/// Number of first changes of a recovery, each with a power cut. After them every fourth change has one.
 const RECOVERY: u64 = 14;
 
-/// The sync that nothing here breaks without, by its line, and why.
+/// The equivalent mutant: the sync without which nothing breaks here, by its line, with the reason.
 const EQUIVALENT: [(&str, &str); 1] = [(
     "files.write(&files.journal, COPIES[self.newest], &self.encode())?;",
     "H1: where sectors are written whole, as here, a header copy that was lost is its predecessor, not a torn one; by that header \
@@ -28,14 +28,14 @@ const EQUIVALENT: [(&str, &str); 1] = [(
 )];
 const HEADER: &str = include_str!("../../src/medium/journal/header.rs");
 
-/// Whether the line before the call is that of an equivalent.
+/// True if the line before the call is that of an equivalent mutant.
 fn is_equivalent(site: Site) -> bool {
     let before = HEADER.lines().nth(site.line() as usize - 2);
     site.file().ends_with("journal/header.rs")
         && before.is_some_and(|line| EQUIVALENT.iter().any(|(text, _)| line.contains(text)))
 }
 
-/// What was tried.
+/// The counts of all lives.
 #[derive(Debug, Default)]
 struct Tally {
     lives: u64,
@@ -43,16 +43,16 @@ struct Tally {
     sites: BTreeSet<Site>,
 }
 
-/// How the first of two lives ends, if not by itself.
+/// How the first of two lives ends, unless it ends by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     /// The process is killed at this change.
     Killed(u64),
-    /// This call fails, and the process ends after that.
+    /// This call fails, and then the process ends.
     Failed(u64),
 }
 
-/// Runs and closes. Behind an acknowledged close, the two header copies are durable (H1).
+/// Runs and closes. After an acknowledged close, both header copies are durable (H1).
 fn to_the_end(machine: &Machine, oracle: &mut Oracle, steps: &[Step]) -> Outcome<bool> {
     let journal = match oracle.created.then(|| oracle.open(machine)).transpose()?.flatten() {
         Some((journal, _)) => journal,
@@ -71,7 +71,7 @@ fn ended(outcome: Outcome<bool>, machine: &Machine) -> Result<bool, String> {
     }
 }
 
-/// Both copies of the header say the same on the disk.
+/// Checks that both copies of the header are equal on the disk.
 fn verify_copies(machine: &Machine) -> Result<(), String> {
     let journal = machine.after_power_cut(Survivors::None).content(Which::Journal);
     if journal[..512] == journal[4096..4608] {
@@ -80,8 +80,8 @@ fn verify_copies(machine: &Machine) -> Result<(), String> {
     Err("the header copies differ after a close".to_owned())
 }
 
-/// Opens what is left of a machine without power. `case` decides what survives: the same few patterns everywhere would leave
-/// out others everywhere.
+/// Opens the files that a machine without power leaves. `case` selects what survives. With the same few patterns everywhere, the same
+/// contents would be lost everywhere.
 fn verify(machine: &Machine, oracle: &Oracle, case: [u64; 3], tally: &mut Tally) -> Result<(), String> {
     let mut rng = fastrand::Rng::with_seed(case.iter().fold(0, |seed, part| (seed << 20) ^ part));
     let random = (0..SAMPLES).map(|_| Survivors::Random(rng.u64(..)));
@@ -95,14 +95,14 @@ fn verify(machine: &Machine, oracle: &Oracle, case: [u64; 3], tally: &mut Tally)
     Ok(())
 }
 
-/// Groups that fill half after half without a checkpoint between: a commit makes space and overwrites what was there before, with
-/// no other sync between.
+/// Groups that fill half after half without a checkpoint in between. A commit makes space and overwrites the former contents, without
+/// another sync in between.
 fn full_halves(seed: u64) -> Vec<Step> {
     let steps = program(seed, 40).into_iter();
     steps.filter(|step| !matches!(step, Step::Checkpoint | Step::CheckpointAll)).collect()
 }
 
-/// One life, which a power cut ends at every change.
+/// Lives with a power cut at each change.
 fn one_life(seed: u64, steps: &[Step], left_out: Option<Site>, tally: &mut Tally) -> Result<(), String> {
     for cut in 1.. {
         let machine = Machine::new(seed);
@@ -124,7 +124,7 @@ fn one_life(seed: u64, steps: &[Step], left_out: Option<Site>, tally: &mut Tally
     unreachable!("the run ends")
 }
 
-/// Two lives, the first of which ends at every so many changes or calls.
+/// Two lives. The first one ends at every third change or call.
 fn two_lives(seed: u64, left_out: Option<Site>, tally: &mut Tally) -> Result<(), String> {
     let (first, second) = (program(seed, 8), program(seed ^ 0xFF, 4));
     let mut at = 1 + seed % 3;
@@ -155,7 +155,7 @@ fn two_lives(seed: u64, left_out: Option<Site>, tally: &mut Tally) -> Result<(),
     }
 }
 
-/// Opens after the process ended, goes on, and cuts the power.
+/// Opens the files after the process has ended, continues, and cuts the power.
 fn again(
     machine: &Machine,
     oracle: &Oracle,
@@ -182,7 +182,7 @@ fn again(
     unreachable!("the run ends")
 }
 
-/// Both kinds of lives, and one with discards.
+/// Both kinds of lives, and one life with discards.
 fn lives(seed: u64, left_out: Option<Site>, tally: &mut Tally) -> Result<(), String> {
     one_life(seed, &full_halves(seed), left_out, tally)?;
     one_life(seed, &with_discards(seed, 10), left_out, tally).and_then(|()| two_lives(seed, left_out, tally))

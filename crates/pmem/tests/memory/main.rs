@@ -1,4 +1,4 @@
-//! Resident memory of a journal's image, measured: a process of its own, with one test, so that nothing else is in the figures.
+//! The resident memory of a journal's image, measured in a process of its own with one test, so that the figures contain nothing else.
 
 use pmem::journal::{MEMORY_MIN, Options};
 use pmem::{Journal, Medium};
@@ -6,10 +6,10 @@ use pmem::{Journal, Medium};
 const PAGE: u64 = 4096;
 /// Bytes of the region that are stored to: four times the bound.
 const BYTES: u64 = 4 * MEMORY_MIN;
-/// What comes on top of the bound: the program itself, the state of pages, what a checkpoint reads and sorts.
+/// Memory beyond the bound: the program, the state of pages, and the contents that a checkpoint reads and sorts.
 const BESIDES: u64 = 8 << 20;
 
-/// Private bytes of this process that are resident.
+/// Resident private bytes of this process.
 fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
@@ -37,7 +37,7 @@ fn private_pages_stay_within_the_bound_however_little_of_each_page_changes() {
             }
             journal.publish(page * PAGE + page % 64 * 64, round * page);
         }
-        // Whole pages, too: 64 lines of each.
+        // Whole pages, too: 64 lines each.
         for word in 0..BYTES / 8 {
             if word % 512 == 0 {
                 let group = journal.group().unwrap();

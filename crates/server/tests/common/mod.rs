@@ -28,7 +28,7 @@ impl TestServer {
         Self::over(Options::default(), config)
     }
 
-    /// Over a new store with these options.
+    /// Starts a server over a new store with these options.
     pub fn over(options: Options, config: server::Config) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(dir.path().join("store"), options).unwrap();
@@ -46,12 +46,12 @@ impl TestServer {
         Self { address, store, stop: Some(stop), thread: Some(thread), _dir: dir }
     }
 
-    /// A client's connection, RESP2.
+    /// A client connection with RESP2.
     pub fn client(&self) -> redis::Connection {
         self.client_of("")
     }
 
-    /// A client's connection, RESP3.
+    /// A client connection with RESP3.
     pub fn client3(&self) -> redis::Connection {
         self.client_of("?protocol=resp3")
     }
@@ -68,17 +68,17 @@ impl TestServer {
         socket
     }
 
-    /// Sends bytes on a connection of their own and gives all that comes back until the server closes it.
+    /// Sends bytes on a new connection. Returns everything that the server sends until it closes the connection.
     pub fn exchange(&self, request: &[u8]) -> String {
         let mut socket = self.socket();
-        // The server may have closed already: what it said still counts.
+        // The server may have closed already. Its reply still counts.
         let _ = socket.write_all(request);
         let mut answer = Vec::new();
         let _ = socket.read_to_end(&mut answer);
         String::from_utf8_lossy(&answer).into_owned()
     }
 
-    /// Asks the server to stop and waits until it has.
+    /// Asks the server to stop and waits for its end.
     pub fn stop(&mut self) {
         if let Some(stop) = self.stop.take() {
             let _ = stop.send(());

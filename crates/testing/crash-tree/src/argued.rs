@@ -1,4 +1,4 @@
-//! Mutants that no image can break, each with the invariant that makes it so.
+//! Equivalent mutants: no image can have a violation. Each has its reason, an invariant.
 
 use bptree::commit_protocol::CommitProtocol;
 use bptree::layout::Layout;
@@ -11,7 +11,7 @@ use crate::general;
 const WRITE_ATOMIC: &str = include_str!("../../../engines/bptree/src/commit_protocol/write_atomic.rs");
 const LOG: &str = include_str!("../../../pmem/src/heap/log/redo.rs");
 
-/// The canary: the fence that an engine's commit protocol rests on most.
+/// Returns the canary: the most important fence of an engine's commit protocol.
 pub fn canary(about: &About) -> Spot {
     if general::has(about) {
         return general::argued::canary(about);
@@ -39,9 +39,9 @@ pub fn canary(about: &About) -> Spot {
     }
 }
 
-/// Flushes at which the buffer pool writes lines back that hold no chunk header. The pool publishes the first word of every line that
-/// it writes back; P4 says that the order of the words matters in chunk headers alone. In the other engines the same words are copied,
-/// not published, so these mutants do not exist there.
+/// Flushes at which the buffer pool writes back lines without a chunk header. The pool publishes the first word of every line that it
+/// writes back. P4 states that the order of the words matters only in chunk headers. The other engines copy these words instead of
+/// publishing them, so they do not have these mutants.
 fn written_back() -> Vec<Argued> {
     const RECORD: &str = include_str!("../../../pmem/src/heap/record.rs");
     const ALLOC: &str = include_str!("../../../pmem/src/heap/alloc/allocator.rs");
@@ -98,7 +98,8 @@ fn written_back() -> Vec<Argued> {
     .into()
 }
 
-/// The guards of inner nodes, in trees whose leaves have none. Only freeing what a clear left changes an inner node in place.
+/// The guards of inner nodes, in trees whose leaves have none. Such a tree changes an inner node in place only when it frees blocks after a
+/// clear.
 fn guards_of_garbage(guard: Argued) -> Vec<Argued> {
     let why = "U1: freeing takes the last separator of a node, which changes one word of the slot array, and the garbage has no readers: the \
                entries are the same before and after, whether the order comes from the slot array or from the keys";
@@ -113,7 +114,7 @@ fn guards_of_garbage(guard: Argued) -> Vec<Argued> {
     ]
 }
 
-/// The arguments that an engine needs: one to four. Of the buffer pool there are more: see `written_back`.
+/// Returns the equivalent mutants of an engine: one to four. The buffer pool has more (`written_back`).
 pub fn argued(about: &About) -> Vec<Argued> {
     if general::has(about) {
         return general::argued::argued(about);
@@ -160,12 +161,12 @@ pub fn argued(about: &About) -> Vec<Argued> {
               crosses the settling's last fence alone: at worst a replay writes into a chunk that is free",
     };
     let closed_early = Argued { spot: Spot { kind: Kind::EarlyPublish, ..closed.spot }, ..closed };
-    // Inner nodes change through the log, where no valid bit is cleared.
+    // Inner nodes change through the log, which clears no valid bit.
     let is_guarded = about.leaf == <Slotted>::NAME;
     let in_place = [WriteAtomic::NAME, Stepwise::NAME, LineOrder::NAME].contains(&about.commit_protocol);
     let mut argued = vec![lap];
     if about.commit_protocol == WriteAhead::NAME {
-        // Opening a chunk is written back with its header, and that mutant is killed.
+        // The pool writes the opening of a chunk back with the chunk's header, and that mutant is killed.
         argued.extend(written_back());
     } else {
         argued.push(FREE_CHUNK);
@@ -174,7 +175,7 @@ pub fn argued(about: &About) -> Vec<Argued> {
     if about.leaf != <Slotted>::NAME && about.inner == <Slotted>::NAME && in_place {
         argued.extend(guards_of_garbage(guard));
     }
-    // Of these several nodes change together, and so several guards behind one fence.
+    // In these protocols several nodes change together, so several guards follow one fence.
     let in_groups = [WriteAtomic::NAME, LineOrder::NAME].contains(&about.commit_protocol);
     argued.extend((is_guarded && in_groups).then_some(early_guard));
     argued.extend((about.commit_protocol == Redo::NAME).then_some(homes));

@@ -15,7 +15,7 @@ pub struct Logged {
     format: Format,
 }
 
-/// A change of words.
+/// An operation on the words.
 #[derive(Clone, Debug)]
 pub enum Change {
     /// One commit sets the first words.
@@ -199,7 +199,7 @@ pub fn around_a_wipe(format: Format) -> Vec<Workload<Logged>> {
     ]
 }
 
-/// Tags repeat: after the wipe in lap 8,192, the first commit of lap 8,193 is shorter than that of lap 4,097.
+/// Tags repeat: after the wipe in generation 8,192, the first commit of generation 8,193 is shorter than that of generation 4,097.
 fn tags_come_round(format: Format) -> Workload<Logged> {
     let laps = |laps, value| Change::Laps { laps, value };
     let commit = |words, value| Change::Commit { words, value };
@@ -220,17 +220,18 @@ fn fresh_tags_come_round(format: Format) -> Workload<Logged> {
     ])
 }
 
-/// The first commit after the wipe has as many records as that of lap 4,097. If the wipe leaves out the next line, the second commit of
-/// lap 4,097 follows in the log, whole and with the right tags. Six and eight records end where the third line begins, in one format each,
-/// and sixteen where the fifth line begins.
+/// The first commit after the wipe has as many records as that of generation 4,097. If the wipe leaves out the next line, the second commit
+/// of generation 4,097 follows in the log, whole and with the right tags. Six and eight records end where the third line begins, in one
+/// format each, and sixteen where the fifth line begins.
 fn ends_before_an_old_commit(format: Format, words: u64) -> Workload<Logged> {
     let laps = |laps, value| Change::Laps { laps, value };
     let commit = |value| Change::Commit { words, value };
     Workload::new(format, [laps(1, 4), commit(5)]).after([laps(4095, 1), commit(2), laps(4094, 3)])
 }
 
-/// Before the wipe, the log holds two whole commits of lap 4,098, and one of lap 4,097 after them. If a wipe is incomplete, recovery meets
-/// the one of lap 4,097, makes lap 8,193 void, and begins lap 8,194, which has the tag of lap 4,098.
+/// Before the wipe, the log holds two whole commits of generation 4,098, and one of generation 4,097 after them. If a wipe is incomplete,
+/// recovery reads the one of generation 4,097, makes generation 8,193 void, and begins generation 8,194, which has the tag of generation
+/// 4,098.
 fn leaves_old_commits_of_two_laps(format: Format) -> Workload<Logged> {
     let laps = |laps, value| Change::Laps { laps, value };
     let commit = |value| Change::Commit { words: SHORT, value };
@@ -240,7 +241,7 @@ fn leaves_old_commits_of_two_laps(format: Format) -> Workload<Logged> {
     Workload::new(format, [laps(1, 4), commit(5)]).after(prepare)
 }
 
-/// Several commits of one word in the lap before the wipe: a wipe that clears the later ones first must not leave the first one.
+/// Several commits of one word in the generation before the wipe: a wipe that clears the later ones first must not leave the first one.
 fn wiped(format: Format) -> Workload<Logged> {
     let laps = |laps, value| Change::Laps { laps, value };
     let commit = |words, value| Change::Commit { words, value };
@@ -248,8 +249,8 @@ fn wiped(format: Format) -> Workload<Logged> {
         .after([laps(4095, 1), laps(4094, 3)])
 }
 
-/// Before the wipe, the first line of the log holds a commit of one word of lap 4,098, after a record that every lap overwrites. If the wipe
-/// leaves out that line, the commit of the second lap after the wipe is followed by this old one.
+/// Before the wipe, the first line of the log holds a commit of one word of generation 4,098, after a record that every generation
+/// overwrites. If the wipe leaves out that line, the commit of the second generation after the wipe is followed by this old one.
 fn leaves_short_commits_of_the_second_lap(format: Format) -> Workload<Logged> {
     let laps = |laps, value| Change::Laps { laps, value };
     let commit = |value| Change::Commit { words: 1, value };
@@ -264,7 +265,7 @@ fn changes_many_lines(format: Format) -> Workload<Logged> {
     Workload::new(format, [lines(5), Change::Laps { laps: 1, value: 4 }, fresh])
 }
 
-/// Generations end and begin.
+/// Generations of varying length end and begin.
 pub fn short_laps(format: Format) -> Workload<Logged> {
     let commit = |words, value| Change::Commit { words, value };
     Workload::new(format, (0..8).map(|i| commit(1 + i * 5 % 23, 10 + i)))

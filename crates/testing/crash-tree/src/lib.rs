@@ -1,14 +1,14 @@
-//! `bristlecone-lab crash --tree`: the durable trees, and the indexes over a list, under the crash explorer.
+//! `bristlecone-lab crash --tree`: runs the crash explorer on the durable trees and on the indexes over a list.
 //!
 //! * [`subject`]: a tree as the explorer's subject.
-//! * [`workloads`]: what it is driven by; [`laps`]: the log alone, over more laps than its tags have.
-//! * [`suite`]: which workloads an engine gets, and the mutation run over them.
+//! * [`workloads`]: the workloads of trees. [`laps`]: workloads of the log alone, over more generations than it has tags.
+//! * [`suite`]: the choice of workloads for an engine, and the mutation run over them.
 //! * [`general`]: the same for every other index of the registry.
-//! * [`argued`]: mutants that nothing can break, and why.
+//! * [`argued`]: equivalent mutants and their reasons.
 //!
-//! Runs, and mutants, are independent of each other and go to several threads; the report is a function of seed and
-//! options alone, but for the times. A run is good only if no image breaks, every mutant is caught or argued, the canary is caught, and no fewer states were
-//! explored than the engine's recorded floor: a test that silently stops testing fails.
+//! Runs and mutants are independent of each other and run on several threads. Except for the times, the report depends only on the seed and
+//! the options. A run is good only if no image has a violation, every mutant is killed or has a reason, the canary is detected, and the
+//! number of explored states reaches the engine's recorded minimum. So a test that silently stops testing fails.
 
 #![forbid(unsafe_code)]
 
@@ -32,8 +32,8 @@ use index::About;
 #[derive(Clone, Copy, Debug)]
 pub struct Engine(&'static About);
 
-/// Fewest states that a default run may explore: a little below what it does explore, for other seeds explore a little
-/// less. May only be raised. (Those below 300,000 are what a part of the runs came to.)
+/// Minimum number of states of a default run. It is a little below the measured number, because other seeds explore slightly fewer. It may
+/// only be raised.
 const FLOORS: &[(&str, u64)] = &[
     ("wbtree", 3_100_000),
     ("wbtree-keyptr", 2_420_000),
@@ -57,26 +57,26 @@ const FLOORS: &[(&str, u64)] = &[
     ("nvtree", 2_190_000),
 ];
 
-/// The same of an engine that has none recorded.
+/// The minimum of an engine without a recorded one.
 const FLOOR_OF_OTHERS: u64 = 100_000;
 
 impl Engine {
-    /// All of them.
+    /// All durable engines.
     pub fn all() -> impl Iterator<Item = Self> {
         TREES.iter().filter(|about| about.durable).chain(general::engines()).map(Self)
     }
 
-    /// Its name.
+    /// The engine's name.
     pub fn name(self) -> &'static str {
         self.0.name
     }
 
-    /// What it is.
+    /// The engine's description.
     pub fn about(self) -> &'static About {
         self.0
     }
 
-    /// Its recorded floor.
+    /// The engine's minimum number of states.
     pub fn floor(self) -> u64 {
         FLOORS.iter().find(|(name, _)| *name == self.name()).map_or(FLOOR_OF_OTHERS, |(_, floor)| *floor)
     }
@@ -99,113 +99,113 @@ impl FromStr for Engine {
     }
 }
 
-/// What to explore.
+/// Options of a run.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Which tree.
+    /// The engine to explore.
     pub engine: Engine,
-    /// Operations of each random run.
+    /// Number of operations of each random run.
     pub ops: usize,
     /// Seed of everything random.
     pub seed: u64,
-    /// Only nodes of this many lines (the floor does not apply then).
+    /// Explore only nodes of this many lines. The minimum number of states does not apply then.
     pub node_lines: Option<u64>,
-    /// Most threads. What is found does not depend on it.
+    /// Maximum number of threads. Results do not depend on it.
     pub threads: usize,
-    /// Which mutants are tried.
+    /// The mutants that are tried.
     pub share: crash::Share,
 }
 
 impl Options {
-    /// Random runs of this length when nothing else is said.
+    /// Default number of operations of a random run.
     pub const OPS: usize = 400;
 
-    /// A default run.
+    /// The options of a default run.
     pub fn new(engine: Engine) -> Self {
         let threads = crash::workers::processors();
         Self { engine, ops: Self::OPS, seed: 1, node_lines: None, threads, share: crash::Share::All }
     }
 
-    /// The states that the run may not fall below; of a part of the runs nothing is known.
+    /// The minimum number of states of the run; 0 if it covers only a part of a default run.
     pub fn floor(&self) -> u64 {
         let whole = self.node_lines.is_none() && self.ops >= Self::OPS;
         if whole { self.engine.floor() } else { 0 }
     }
 }
 
-/// A mutant that was argued equivalent.
+/// An equivalent mutant and its reason.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Excuse {
-    /// Which.
+    /// The mutant.
     pub mutant: String,
-    /// The invariant that makes it so.
+    /// The invariant that makes it equivalent.
     pub why: &'static str,
 }
 
-/// A run's share of an exploration.
+/// The part of one run in an exploration.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct Share {
-    /// Which run.
+    /// Name of the run.
     pub run: String,
-    /// Its crash points, inside recovery too.
+    /// Number of crash points, including those inside recovery.
     pub crash_points: u64,
-    /// Images judged.
+    /// Number of images judged.
     pub states: u64,
 }
 
-/// What was explored and found.
+/// The result of a run: counts, violations and mutants.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Report {
-    /// Which tree.
+    /// The engine.
     pub engine: Engine,
     /// Seed.
     pub seed: u64,
-    /// Operations of each random run.
+    /// Number of operations of each random run.
     pub ops: usize,
-    /// Crash points, inside recovery too.
+    /// Number of crash points, including those inside recovery.
     pub crash_points: u64,
-    /// Images recovered and judged, without any mutant.
+    /// Number of images recovered and judged without a mutant.
     pub states: u64,
-    /// Of those, images of a crash inside recovery.
+    /// Number of those images with a crash inside recovery.
     pub nested_states: u64,
-    /// Of these, states from which all reads would have been those from another, which was good.
+    /// Number of nested states that were not executed, because the subject would read the same contents as from a good one.
     pub recalled_states: u64,
-    /// Crash points of operations with more images than were explored; these were sampled.
+    /// Number of crash points of operations with more images than the cap. They were sampled.
     pub sampled_points: u64,
     /// The same inside recovery.
     pub nested_sampled_points: u64,
-    /// How often a line with more contents than were tried was met.
+    /// Number of times that a line had more contents than the cap.
     pub capped_lines: u64,
-    /// The fewest states that count as a run.
+    /// Minimum number of states of a valid run.
     pub floor: u64,
-    /// States a second and thread.
+    /// States per second and thread.
     pub states_per_second: f64,
     /// The crash point with the most images: workload, `phase@event`, images.
     pub worst: Option<(String, String, u64)>,
-    /// What each run without a mutant came to.
+    /// Counts of each run without a mutant.
     pub runs: Vec<Share>,
-    /// What broke: workload and violation.
+    /// Violations: workload and violation.
     pub violations: Vec<(String, String)>,
-    /// Mutants caught.
+    /// Number of mutants killed.
     pub mutants_killed: usize,
-    /// Which runs caught them, and which of them each caught that no run before it did.
+    /// For each run, the mutants that it killed first.
     pub kills: Vec<Kills>,
-    /// Mutants that nothing can catch.
+    /// Equivalent mutants with their reasons.
     pub mutants_argued: Vec<Excuse>,
-    /// Mutants that were not caught.
+    /// Mutants that survived without a reason.
     pub mutants_survived: Vec<String>,
-    /// Arguments that no mutant needs.
+    /// Reasons that no mutant needs.
     pub stale_arguments: Vec<String>,
-    /// Images judged for all mutants.
+    /// Number of images judged for all mutants.
     pub mutant_states: u64,
-    /// How the canary was caught.
+    /// The violation that detected the canary, or why it was not detected.
     pub canary: Result<String, String>,
-    /// Time of all, in seconds.
+    /// Duration in seconds.
     pub seconds: f64,
 }
 
 impl Report {
-    /// True if everything that had to be caught was, and nothing else was found.
+    /// True if there is no violation, every mutant and the canary have the required outcome, and the minimum number of states is reached.
     pub fn is_good(&self) -> bool {
         self.violations.is_empty()
             && self.mutants_survived.is_empty()
@@ -215,7 +215,7 @@ impl Report {
     }
 }
 
-/// Explores an engine, then its mutants, then its canary. `say` is told what is being done.
+/// Explores an engine, then its mutants, and checks its canary. `say` is the progress callback.
 pub fn run(options: &Options, say: &Say<'_>) -> Report {
     let start = Instant::now();
     let stage = |name| Stage { name, threads: options.threads, say };
@@ -259,7 +259,7 @@ pub fn run(options: &Options, say: &Say<'_>) -> Report {
     }
 }
 
-/// Mutants that a run killed.
+/// The mutants that a run killed.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Kills {
     /// The run.
@@ -268,16 +268,16 @@ pub struct Kills {
     pub mutants: Vec<String>,
 }
 
-/// What the runs without a mutant came to.
+/// The result of the runs without a mutant.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Explored {
-    /// The sum.
+    /// The sum of their reports.
     pub report: crash::Report,
     /// The crash point with the most images: run, `phase@event`, images.
     pub worst: Option<(String, String, u64)>,
-    /// What each run came to.
+    /// Counts of each run.
     pub runs: Vec<Share>,
-    /// What broke: run and violation.
+    /// Violations: run and violation.
     pub violations: Vec<(String, String)>,
 }
 

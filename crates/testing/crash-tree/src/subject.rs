@@ -1,11 +1,11 @@
 //! An index of the registry as a [`Subject`] of the crash explorer.
 //!
-//! Keys and values are made from small numbers, so that operations print shortly and the same workload drives every
-//! kind. What `verify` asks, beyond the index's own check: scans both ways, gets of present and absent keys and the count
-//! agree; the region below is whole ([`crash::region`]).
+//! Keys and values are made from small numbers, so that operations print briefly and one workload drives every kind. Besides the index's
+//! own check, `verify` compares scans in both directions, gets of present and absent keys, and the count. It also checks the region below
+//! ([`crash::region`]).
 //!
-//! * [`Explored`] says how an index is made and opened. [`Held`] is one that is held by a subject: what all subjects do is here, once.
-//! * [`TreeSubject`] does the operations of the trees' workloads, [`crate::general`] those of the general ones.
+//! * [`Explored`] creates and opens an index. [`Held`] is an index owned by a subject, with the code that all subjects share.
+//! * [`TreeSubject`] runs the operations of the trees' workloads, [`crate::general`] those of the general ones.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -22,23 +22,23 @@ use index::{Create, Form, Index, Kind, Lifecycle, Schema, SchemaOf, Write, Write
 use pmem::log::Format;
 use pmem::{Durability, Error, Geometry, Observed};
 
-/// Keys or values from small numbers.
+/// Keys or values made from small numbers.
 pub trait Numbered: Clone + PartialEq {
-    /// Key number `n`; ascending with `n`.
+    /// Key number `n`. Keys ascend with `n`.
     fn key(n: u32) -> Self;
-    /// Value number `n`: of byte strings, `n / 16` is the length.
+    /// Value number `n`. A byte string has the length `n / 16`.
     fn value(n: u32) -> Self;
-    /// Value number `n`, of so many words where all of a tree's values have as many.
+    /// Value number `n` with `words` words, for trees whose values all have the same length.
     fn of_words(n: u32, _words: usize) -> Self {
         Self::value(n)
     }
-    /// Its bytes, of keys ordered as the keys.
+    /// The bytes of the key or value. The bytes of keys have the order of the keys.
     fn bytes(&self) -> Vec<u8>;
 }
 
 impl Numbered for u64 {
     fn key(n: u32) -> u64 {
-        // Both halves matter, so that a torn key is seen.
+        // Both halves matter, so that the oracle detects a torn key.
         u64::from(n) << 32 | u64::from(!n)
     }
     fn value(n: u32) -> u64 {
@@ -50,14 +50,14 @@ impl Numbered for u64 {
 }
 
 impl Numbered for Vec<u8> {
-    /// Nine bytes, the last of which a prefix word does not hold.
+    /// A key of nine bytes. A prefix word does not hold the last one.
     fn key(n: u32) -> Vec<u8> {
         format!("key{n:06}").into_bytes()
     }
     fn value(n: u32) -> Vec<u8> {
         (0..n / 16).map(|i| (n + i * 7) as u8).collect()
     }
-    /// Words that differ, so that a torn value is seen.
+    /// A value of distinct words, so that the oracle detects a torn value.
     fn of_words(n: u32, words: usize) -> Vec<u8> {
         (0..words as u32).flat_map(|i| <u64 as Numbered>::value(n + (i << 24)).bytes()).collect()
     }
@@ -66,9 +66,9 @@ impl Numbered for Vec<u8> {
     }
 }
 
-/// A kind whose keys and values come from small numbers.
+/// A kind whose keys and values are made from small numbers.
 pub trait Sampled: Kind<KeyBuf: Numbered, ValueBuf: Numbered> {
-    /// Words of a payload: of entries of 32 bytes where values stand in them.
+    /// Words of a payload: 3 if entries contain the bytes of values (entries of 32 bytes), otherwise 1.
     const PAYLOAD_WORDS: usize = if Self::HAS_VALUE_BYTES { 3 } else { 1 };
     /// Key number `n`.
     fn number_key(n: u32) -> Self::KeyBuf {
@@ -84,60 +84,60 @@ pub trait Sampled: Kind<KeyBuf: Numbered, ValueBuf: Numbered> {
 }
 impl<K: Kind<KeyBuf: Numbered, ValueBuf: Numbered>> Sampled for K {}
 
-/// How an index is made, opened and tended under the explorer.
+/// Creates, opens and maintains an index under the explorer.
 pub trait Explored: Send + Sync + 'static {
-    /// Keys and values.
+    /// The kind of keys and values.
     type Kind: Sampled;
-    /// The index.
+    /// The index type.
     type Index: Index<Self::Kind>;
-    /// Its sizes.
+    /// The sizes of the index.
     type Sizes: Copy + fmt::Debug + Send + Sync;
 
-    /// Bytes that there are in the beginning, and most bytes.
+    /// Returns the bytes in use at the start, and the maximum bytes.
     fn bytes(sizes: &Self::Sizes) -> (u64, u64);
-    /// Sizes of the region.
+    /// Returns the geometry of the region.
     fn geometry(sizes: &Self::Sizes) -> Geometry;
-    /// Makes an empty one.
+    /// Creates an empty index.
     ///
     /// # Errors
-    /// What making it may say.
+    /// Those of the index.
     fn create(medium: Observed, sizes: &Self::Sizes) -> Result<Self::Index, Error>;
-    /// Opens what is in memory.
+    /// Opens the index in memory.
     ///
     /// # Errors
-    /// What opening it may say.
+    /// Those of the index.
     fn open(medium: Observed, sizes: &Self::Sizes) -> Result<Self::Index, Error>;
-    /// Does the work beside users, all that there is.
+    /// Completes all background work.
     ///
     /// # Errors
-    /// What it may say.
+    /// Those of the index.
     fn maintain(index: &Self::Index) -> Result<(), Error>;
-    /// Ends the count of keys.
+    /// Completes the count of keys.
     ///
     /// # Errors
-    /// What it may say.
+    /// Those of the index.
     fn count(index: &Self::Index) -> Result<(), Error> {
         index.count_all()
     }
 }
 
-/// What errors call the memory.
+/// Path of the memory in error texts.
 pub(crate) const PATH: &str = "observed";
 pub(crate) const STRIPES: usize = 2;
 /// All writes are durable when their calls return.
 pub(crate) const SYNCED: WriteOptions = WriteOptions { sync: true };
 
-/// An index under the explorer.
+/// An index owned by a subject.
 pub struct Held<E: Explored> {
     medium: Observed,
     sizes: E::Sizes,
     index: Option<E::Index>,
 }
 
-/// Keys and values of a scan, in its order.
+/// Keys and values, in the order of a scan.
 pub(crate) type Pairs<K> = Vec<(<K as Kind>::KeyBuf, <K as Kind>::ValueBuf)>;
 
-/// Writes of numbers: a value, or `None` to remove the key.
+/// Writes made from numbers: a value, or `None` to delete the key.
 pub(crate) type NumberedWrites<K> = Vec<(<K as Kind>::KeyBuf, Option<<K as Kind>::ValueBuf>)>;
 
 impl<E: Explored> Held<E> {
@@ -150,8 +150,8 @@ impl<E: Explored> Held<E> {
         Ok(Self { medium, sizes: *sizes, index: Some(index) })
     }
 
-    /// Opens an image. One with a whole superblock has to open: even inside `create`, once a superblock is whole, everything it leads to
-    /// is.
+    /// Opens an image. If its superblock is valid, it must open: even inside `create`, everything that a valid superblock references is
+    /// complete.
     pub(crate) fn recover(medium: Observed, sizes: &E::Sizes) -> Result<Self, String> {
         if let Err(problem) = region::verify_image(&medium, E::geometry(sizes)) {
             panic!("{problem}");
@@ -163,7 +163,7 @@ impl<E: Explored> Held<E> {
         }
     }
 
-    /// Opens again, closed before or not.
+    /// Opens the index again, whether or not it was closed.
     pub(crate) fn reopen(&mut self) -> Result<(), String> {
         self.index = None;
         self.index = Some(E::open(self.medium.clone(), &self.sizes).map_err(text_of)?);
@@ -175,7 +175,7 @@ impl<E: Explored> Held<E> {
         self.index().write_many(&writes, SYNCED).map(drop)
     }
 
-    /// Loads pairs in key order into full leaves.
+    /// Bulk loads pairs in key order into full leaves.
     pub(crate) fn append(&self, pairs: Pairs<E::Kind>) -> Result<(), Error> {
         let mut pairs = pairs.into_iter();
         let mut next = |to: &mut _, value: &mut _| {
@@ -197,7 +197,7 @@ impl<E: Explored> Held<E> {
         Ok(pairs)
     }
 
-    /// All that there is, if everything agrees. `absent` are numbers of keys that are asked for too.
+    /// Verifies the index and returns its contents. `absent` are numbers of keys to look up, too; most of them are absent.
     pub(crate) fn verify(&self, absent: impl Iterator<Item = u32>) -> Result<Contents, String> {
         let index = self.index();
         E::count(index).map_err(text_of)?;
@@ -250,40 +250,40 @@ fn write_of<K: Kind>((key, value): &(K::KeyBuf, Option<K::ValueBuf>)) -> Write<'
     }
 }
 
-/// One operation on a tree. After a crash in it, [`Subject::continuation`] puts `burst` keys behind `key` and takes them
-/// out again: more than a node holds force a split and a merge.
+/// One operation on a tree. After a crash in it, [`Subject::continuation`] puts `burst` keys after `key` and deletes them again. More keys
+/// than a node holds force a split and a merge.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Op {
-    /// What is done.
+    /// The action.
     pub act: Act,
-    /// Key number.
+    /// Number of the key.
     pub key: u32,
-    /// Keys of the continuation.
+    /// Number of keys of the continuation.
     pub burst: u8,
 }
 
-/// What an operation does.
+/// The action of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
-    /// Insert, or replace.
+    /// Insert or replace.
     Put(u32),
-    /// Replace if it is there.
+    /// Replace if the key is present.
     Update(u32),
     /// Delete.
     Delete,
-    /// Bulk load of this many keys, [`BULK_STEP`] numbers apart, from `key` on, as one leaf.
+    /// Bulk load of this many keys, [`BULK_STEP`] numbers apart, starting at `key`, into one leaf.
     Bulk(u16),
-    /// Writes of so many keys at once, so many numbers apart, from `key` on: two puts, a delete, and so on.
+    /// A write group of this many keys, this many numbers apart, starting at `key`: two puts, a delete, and so on.
     Many(u16, u32),
-    /// The same as one batch, all of it or nothing, with values of this number and the next ones.
+    /// The same as one atomic batch. Values start at this number and ascend.
     Batch(u16, u32, u32),
-    /// Remove every key, in one step.
+    /// Delete every key, in one step.
     Clear,
-    /// A put that the region is too small for.
+    /// A put that must fail because the region is too small.
     Refused(u32),
     /// Close and open again.
     Reopen,
-    /// Open again without closing, as after a kill.
+    /// Open again without a close, as after a kill.
     Kill,
 }
 
@@ -303,7 +303,7 @@ pub struct Sizes {
     pub lines: u64,
     /// Chunks and log.
     pub geometry: Geometry,
-    /// Most bytes of the region.
+    /// Maximum bytes of the region.
     pub capacity: u64,
 }
 
@@ -327,12 +327,12 @@ impl Sizes {
         Self { lines, geometry, capacity: 256 << 10 }
     }
 
-    /// Most entries of a leaf.
+    /// Maximum number of entries of a leaf.
     pub fn entries<K: Sampled, S: Schema, L: Layouts>(&self) -> u32 {
         L::Leaf::shape(self.lines, S::KEY_WORDS, K::PAYLOAD_WORDS).capacity as u32
     }
 
-    /// Most separators of an inner node.
+    /// Maximum number of separators of an inner node.
     pub fn separators<S: Schema, L: Layouts>(&self) -> u32 {
         L::Inner::shape(self.lines, S::KEY_WORDS, 1).capacity as u32
     }
@@ -372,7 +372,7 @@ impl<K: Sampled, S: SchemaOf<K>, L: Layouts, D: CommitProtocol> Explored for Dur
         Self::count(tree)
     }
 
-    /// In small steps, so that one goes on where another ended.
+    /// Counts in small steps, so that one step continues where the previous one ended.
     fn count(tree: &Self::Index) -> Result<(), Error> {
         while tree.count_some(3)? {}
         Ok(())
@@ -393,10 +393,10 @@ fn bulk_keys(op: &Op, count: u16) -> impl Iterator<Item = u32> + use<> {
     (0..u32::from(count)).map(move |i| first + i * BULK_STEP)
 }
 
-/// The first value's number of [`Act::Many`].
+/// Number of the first value of [`Act::Many`].
 const VALUE: u32 = 0x2A0;
 
-/// Keys of an [`Act::Many`] or [`Act::Batch`], with what is put under them; `None` deletes.
+/// Keys of an [`Act::Many`] or [`Act::Batch`], with the numbers of their values; `None` deletes.
 fn many(op: &Op) -> impl Iterator<Item = (u32, Option<u32>)> + use<> {
     let (count, step, value) = match op.act {
         Act::Many(count, step) => (count, step, VALUE),
@@ -445,7 +445,7 @@ impl<K: Sampled, S: SchemaOf<K>, L: Layouts, D: CommitProtocol> Subject for Tree
             Act::Many(..) => self.0.write_many(&many(op).map(|(n, v)| (key(n), v.map(value))).collect()),
             Act::Batch(..) => {
                 let writes = many(op).map(|(n, v)| (key(n), v.map(value))).collect();
-                // The condition holds; of one that does not, nothing comes.
+                // This condition holds. A batch whose condition fails would do nothing.
                 let absent = [(key(u32::MAX / 2), None)];
                 match Index::<K>::batch(self.0.index(), writes, &absent, SYNCED) {
                     Ok(false) => return Err("a batch was not done".to_owned()),

@@ -1,4 +1,4 @@
-//! Which workloads an engine gets, and the mutation run over them.
+//! The choice of workloads for an engine, and the mutation run over them.
 
 use std::sync::Arc;
 
@@ -19,31 +19,30 @@ use crate::workloads::{Maker, Plan, whole};
 use crate::{Engine, Options};
 
 type Explore = dyn Fn(&crash::Options, Option<Mutated>) -> crash::Report + Send + Sync;
-/// Most panics of one operation.
+/// Maximum number of panics of one operation.
 const PANICS: u64 = 16;
 
 type Panics = dyn Fn(usize) -> Result<crash::panics::Tally, String> + Send + Sync;
 
-/// How much of a crash point is explored.
+/// The bounds of an exploration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Depth {
-    /// Steps alone; create and close have workloads of their own.
+    /// Steps only. Create and close have their own workloads.
     Steps,
-    /// Create and close too.
+    /// Create and close, too.
     Whole,
-    /// Steps that write so many lines that few of their crash points could be exhausted anyway, and from whose images
-    /// recovery has much to write: low caps.
+    /// Low caps, for steps that write many lines. Few of their crash points could be exhausted, and recovery from their images writes much.
     Broad,
-    /// Steps without number: least caps.
+    /// Minimal caps, for very long workloads.
     Long,
-    /// Indexes over a list, which are small, from their creation to their close.
+    /// Indexes over a list, which are small, from create to close.
     Lists,
-    /// Of them the mutants that a few steps show: caps as high as images of that size allow.
+    /// The same, for mutants that show within a few steps: caps as high as images of that size allow.
     ListsDeep,
-    /// For mutants that only a few steps show, where several lines at once have to go wrong: high caps.
+    /// High caps, for mutants that show only within a few steps and only if several lines are wrong at once.
     Deep,
-    /// A region's creation and close, for which several lines have to be whole at once: of a line only what was durable, and all
-    /// that was stored.
+    /// A region's create and close, where several lines must be complete at once. Each line has two contents: the durable one, and the one
+    /// with all stores.
     Lines,
 }
 
@@ -70,7 +69,7 @@ impl Depth {
     }
 }
 
-/// Workloads of one subject, explored together.
+/// The workloads of one subject that are explored together.
 pub struct Run {
     name: String,
     depth: Depth,
@@ -111,30 +110,30 @@ impl Run {
         Self { name, depth, explore: Box::new(explore), panics: Box::new(panics) }
     }
 
-    /// What they are.
+    /// Name of the run.
     pub fn name(&self) -> String {
         self.name.clone()
     }
 
-    /// Explores the workloads one after the other until one is violated.
+    /// Explores the workloads one after the other until one has a violation.
     pub fn explore(&self, options: &crash::Options, mutated: Option<Mutated>) -> crash::Report {
         (self.explore)(options, mutated)
     }
 
-    /// Has so many operations of each workload panic at every event ([`crash::panics`]).
+    /// Injects panics at every event of about `operations` operations of each workload ([`crash::panics`]).
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`crash::panic_everywhere`].
     pub fn panic_everywhere(&self, operations: usize) -> Result<crash::panics::Tally, String> {
         (self.panics)(operations)
     }
 
-    /// Bounds of an exploration without mutants.
+    /// The bounds of an exploration without a mutant.
     pub fn bounds(&self, seed: u64) -> crash::Options {
         self.depth.bounds(seed)
     }
 
-    /// Bounds of an exploration with one: low, for most break at once.
+    /// The bounds of an exploration with a mutant. They are low, because most mutants show at once.
     pub fn bounds_for_mutants(&self, seed: u64) -> crash::Options {
         let bounds = self.depth.bounds(seed);
         if [Depth::Deep, Depth::ListsDeep, Depth::Lines, Depth::Long].contains(&self.depth) {
@@ -144,25 +143,25 @@ impl Run {
     }
 }
 
-/// The sizes of nodes: least, straddling, the paper's, and production, whose slot array leaves the bitmap's line; as far as
-/// the engine has them.
+/// The node sizes in lines, as far as the engine has them: the minimum, one whose arrays straddle lines, the paper's, and the production
+/// size, whose slot array extends beyond the bitmap's line.
 pub fn node_lines(engine: Engine) -> Vec<u64> {
     let about = engine.about();
     if general::has(about) {
         return general::suite::node_lines(about);
     }
     match about.default_lines {
-        // Nodes of more lines than their entries fill have nothing new to show.
+        // Nodes with more lines than their entries fill show nothing new.
         2 => vec![2, 3],
-        // Pages: as small as their layouts allow, and as they are.
+        // Pages: the smallest size that their layouts allow, and the production size.
         64 => vec![3, 64],
-        // Only slot arrays leave their line in nodes of 16.
+        // Only slot arrays extend beyond their line in nodes of 16 lines.
         lines if ![about.leaf, about.inner].contains(&<Slotted>::NAME) => vec![2, 3, lines],
         _ => vec![2, 3, 8, 16],
     }
 }
 
-/// The workloads of an exploration.
+/// Returns the workloads of an exploration.
 pub fn exploration(options: &Options) -> Vec<Run> {
     if general::has(options.engine.about()) {
         return general::suite::exploration(options);
@@ -196,12 +195,12 @@ impl Visitor for Exploration<'_> {
     }
 }
 
-/// Trees that differ in byte strings alone are explored with words once.
+/// Trees that differ only in their byte strings are explored with words once.
 fn has_words(engine: Engine) -> bool {
     engine.name() != "wbtree-keyptr"
 }
 
-/// Workloads to be explored together, by their name.
+/// Name, depth and workloads of a run.
 type Named = (String, Depth, Vec<Plan>);
 
 fn add<K: Sampled, S: SchemaOf<K>, L: Layouts, D: CommitProtocol>(
@@ -220,9 +219,9 @@ fn run_of<K: Sampled, S: SchemaOf<K>, L: Layouts, D: CommitProtocol>((name, dept
     Run::new(name, depth, plans.into_iter().map(Plan::of::<K, S, L, D>).collect())
 }
 
-/// What the choice of workloads depends on in a commit protocol.
+/// The properties of a commit protocol that determine the choice of workloads.
 struct Traits {
-    /// A log that has much to say of each operation.
+    /// True if the log has many records per operation.
     logged: bool,
     copies_leaves: bool,
     shares_fences: bool,
@@ -234,13 +233,13 @@ fn explored(maker: &Maker, kind: &str, lines: u64, traits: &Traits, options: &Op
     let mut run = |name: &str, depth, plans: Vec<Plan>| {
         runs.push((format!("{kind}, {lines} lines: {name}"), depth, plans));
     };
-    // Pages, whose every image takes long to judge; a fence for every word that changes: many crash points a step; a pool,
-    // whose lines stay on their way until the lap ends: many lines at every crash point.
+    // Low caps in three cases. An image of pages takes long to judge. A fence for every changed word gives many crash points per step. A
+    // buffer pool's lines stay pending until the log generation ends, so every crash point has many open lines.
     let steps = if lines > 16 || traits.logged { Depth::Broad } else { Depth::Steps };
-    // Blocks and records beside the nodes, or a log of many lines: more lines a step.
+    // Low caps if there are blocks and records besides the nodes, or a log of many lines: a step writes more lines.
     let broad = if maker.plain { steps } else { Depth::Broad };
-    // Of pages, whose every image takes a thousand times as long to judge as a small tree's, one pair in so many; and the more
-    // a step writes the more entries a node has, the fewer of its pairs. All of them in the smallest nodes.
+    // One pair in `one_in` is explored. An image of pages takes a thousand times as long to judge as one of a small tree. In larger nodes a
+    // step writes more, so fewer pairs are explored. The smallest nodes explore all.
     let one_in = match lines {
         17.. => 16,
         _ if lines > about.lines.0 && (traits.logged || traits.copies_leaves) => (lines * lines / 4) as usize,
@@ -281,11 +280,11 @@ fn explored(maker: &Maker, kind: &str, lines: u64, traits: &Traits, options: &Op
     runs
 }
 
-/// Random runs beyond this length get the least caps: they are there for what many operations leave behind.
+/// Random runs longer than this get minimal caps. Their purpose is the state after many operations.
 pub(crate) const OPS_LONG: usize = 1000;
 
-/// Changes every flush, fence, sync and publish in turn, as far as they are of the share. A mutant is tried on the runs in which it changes something, in their order,
-/// until one breaks.
+/// Mutates every flush, fence, sync and publish of the share in turn. A mutant is tried on the runs in which it changes something, in their
+/// order, until the first violation.
 pub fn mutation<'a>(options: &Options, stage: impl Fn(&'static str) -> Stage<'a>) -> MutationReport {
     let trial = |run: Run| {
         let bounds = run.bounds_for_mutants(options.seed);
@@ -299,13 +298,13 @@ pub fn mutation<'a>(options: &Options, stage: impl Fn(&'static str) -> Stage<'a>
     crash::run_some_mutants(&trials, &argued::argued(about), &options.share, &[argued::canary(about)], stage)
 }
 
-/// Has operations of every kind panic at every event; of each workload so many.
+/// Injects panics at every event of about `operations` operations of each workload.
 ///
 /// # Errors
-/// The first panic that let a write through, or after which recovery found something else than what was before or after it.
+/// The first panic after which a write was accepted, or recovery found contents other than those before or after the operation.
 pub fn panics(engine: Engine, operations: usize) -> Result<crash::panics::Tally, String> {
     let mut total = crash::panics::Tally::default();
-    // Those of the log alone are no index's, and a creation has no writers.
+    // The workloads of the log alone have no index, and a creation has no writers.
     let of_index = |run: &Run| run.name != "log laps" && run.name != "creation";
     for run in mutation_runs(engine, 1).into_iter().filter(of_index) {
         let tally = run.panic_everywhere(operations).map_err(|why| format!("{}: {why}", run.name))?;
@@ -315,7 +314,7 @@ pub fn panics(engine: Engine, operations: usize) -> Result<crash::panics::Tally,
     Ok(total)
 }
 
-/// The workloads that find mutants, those first that find many soon: a mutant is not tried on those behind its killer.
+/// Returns the workloads that find mutants. Those that find many quickly come first: a mutant is not tried on the runs after its killer.
 fn mutation_runs(engine: Engine, seed: u64) -> Vec<Run> {
     if general::has(engine.about()) {
         return general::suite::mutation_runs(engine, seed);
@@ -356,7 +355,7 @@ fn add_for_mutants<K: Sampled, S: SchemaOf<K>, L: Layouts, D: CommitProtocol>(
     runs.extend(named.into_iter().map(run_of::<K, S, L, D>));
 }
 
-/// With the fewest lines a node, and with the most.
+/// `least` has the minimum number of lines per node, `most` the maximum.
 fn for_mutants(
     least: &Maker,
     most: &Maker,
@@ -380,24 +379,24 @@ fn for_mutants(
     if traits.shares_fences && !least.plain {
         run("emptied chunks", Depth::Steps, least.emptied_chunks());
     }
-    // Where each of its many changes has fences of its own, recovery from a batch has hundreds of crash points.
+    // If each of a batch's many changes has its own fences, recovery from the batch has hundreds of crash points.
     let batches = if traits.logged { Depth::Long } else { Depth::Steps };
     run("batches", batches, least.batches(seed));
-    // Three levels are freed a leaf at a time: many steps, each of few lines.
+    // A clear frees three levels one leaf at a time: many steps with few lines each.
     run("clears", Depth::Broad, least.clears());
     run("levelling", Depth::Steps, least.levelling(true));
     run("levelling from the left", Depth::Steps, least.levelling(false));
     if !least.plain {
         run("long bitmap", Depth::Deep, least.long_bitmap());
         run("narrowed chunk", Depth::Deep, least.narrowed_chunk());
-        // Closing a chunk shows only where the header's line and that of the others' list are both whole.
+        // Closing a chunk shows only in images where the header's line and the line with the list of other chunks are both complete.
         run("closed chunk", Depth::Lines, least.emptied_chunk());
-        // A pool writes lines back word by word: of so long a record too many images are possible to try all.
+        // A buffer pool writes lines back word by word. A long record has too many images to try them all.
         if about.commit_protocol == WriteAhead::NAME {
             run("narrowed chunk in few lines", Depth::Deep, least.narrowed_chunk_in_few_lines());
         }
     }
-    // What other leaves have of many entries, their smallest nodes have too.
+    // Other leaves show in their smallest nodes everything that large ones show.
     if about.leaf == <Slotted>::NAME {
         run("full slots", Depth::Broad, most.full_slots());
         if traits.shares_fences {
@@ -407,10 +406,10 @@ fn for_mutants(
     runs
 }
 
-/// Whether the canary, one of the mutants, was caught: in words how, or why it counts as not caught.
+/// Returns the violation that detected the canary, which is one of the mutants.
 ///
 /// # Errors
-/// It was not there, or not caught.
+/// The canary is not among the mutants, or it survived.
 pub fn canary(engine: Engine, mutation: &MutationReport) -> Result<String, String> {
     let canary = argued::canary(engine.about());
     let found: Vec<_> = mutation.killed.iter().filter(|(mutant, _)| canary.matches(mutant)).collect();

@@ -1,5 +1,5 @@
-//! A clear of every engine: what it costs, what it leaves, and what it does beside other writes. Once it deleted key by key, each by a
-//! descent.
+//! Tests of clear for every engine: its cost, the space that it leaves, and its behaviour among other writes. An earlier clear deleted key
+//! by key, with one descent each.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -15,7 +15,7 @@ use pmem::{Durability, Event, Geometry, Memory, Observed, Observer};
 const SYNCED: WriteOptions = WriteOptions { sync: true };
 const BYTES: u64 = 64 << 20;
 
-/// Counts lines read and whatever is stored, flushed and fenced.
+/// Counts lines read, stores, flushes and fences.
 #[derive(Default)]
 struct Steps(AtomicU64);
 
@@ -28,7 +28,7 @@ impl Observer for Steps {
     }
 }
 
-/// An index in memory, and what it does there.
+/// An index in memory, and the counter of its steps.
 struct Made<I> {
     index: I,
     memory: Arc<Memory>,
@@ -54,7 +54,7 @@ fn make_in<K: Sampled, I: Index<K> + Create<Observed>>(
 }
 
 impl<I> Made<I> {
-    /// Opens it again, closed before or not.
+    /// Opens the index again, whether or not it was closed.
     fn reopen<K: Kind>(&mut self)
     where
         I: Index<K> + Create<Observed>,
@@ -69,7 +69,7 @@ fn put<K: Sampled>(index: &impl Index<K>, n: u32, value: u32) {
     index.put(K::key(&key), K::value(&value), SYNCED).unwrap();
 }
 
-/// All work beside users that there is; of an engine that always has some, much of it.
+/// Completes all background work. For an engine that always has more, does many steps of it.
 fn maintain<K: Kind>(index: &impl Index<K>) {
     for _ in 0..20_000 {
         if index.maintain().is_none() {
@@ -83,7 +83,7 @@ fn assert_sound<K: Kind>(index: &impl Index<K>) {
     assert!(problems.is_empty(), "{problems:?}");
 }
 
-/// What is done with an index of both kinds of keys.
+/// A test that runs on an index of both kinds of keys.
 trait Test: Copy {
     fn run<K: Sampled, I: Index<K> + Create<Observed>>(self, about: &'static About);
 }
@@ -182,7 +182,7 @@ impl Test for Full {
         let keys = (0..400_000).take_while(is_put).count() as u32;
         assert!(keys < 400_000, "{}: never full", about.name);
         index.clear().unwrap();
-        // Half of them are far more than what is free of the region.
+        // Half of the keys need far more space than the region had left.
         let pairs: Vec<_> = (0..keys / 2).map(pair).collect();
         let writes: Vec<_> =
             pairs.iter().map(|(key, value)| Write::Put(K::key(key), K::value(value))).collect();
@@ -245,7 +245,7 @@ impl Test for Model {
                     made.reopen::<K>();
                 }
                 30..36 => {
-                    // With a snapshot all keys get before-images.
+                    // A clear during a snapshot creates before-images of all keys.
                     let view = made.index.snapshot().unwrap();
                     made.index.clear().unwrap();
                     let mut value = K::ValueBuf::default();

@@ -1,4 +1,4 @@
-//! The log around a wipe: every fence is needed.
+//! The log around a wipe: every fence is necessary.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,11 +9,11 @@ use pmem::log::Format;
 use pmem::region::{LAP_AT, checked, unchecked};
 use pmem::{Counter, Fence, Medium as _, Memory, Observed};
 
-/// Words of a commit: see `ends_before_an_old_commit`.
+/// Words of a commit (see `ends_before_an_old_commit`).
 const WORDS: u64 = 6;
 
-/// Once, recovery did not repeat a wipe that a crash had prevented. Behind the first commit of the next lap of the same number, the second
-/// commit of the old one stood whole, with the right tags and counts, and was replayed over it.
+/// Once, recovery did not repeat a wipe that a crash had prevented. After the first commit of the next generation with the same tag, the
+/// log still held the old generation's second commit, complete, with the right tags and counts. Recovery replayed it over the new one.
 #[test]
 fn a_wipe_that_a_crash_prevented_is_done_by_recovery() {
     for format in [Format::Redo, Format::UndoRedo] {
@@ -21,7 +21,7 @@ fn a_wipe_that_a_crash_prevented_is_done_by_recovery() {
         let mut logged = Logged::create(medium.clone(), &format).unwrap();
         let settled = || unchecked(medium.word(LAP_AT)).unwrap();
         let commit = |value| Change::Commit { words: WORDS, value };
-        // Past two generations: of the records of lap 4,097 all but the first stay until the wipe.
+        // Runs up to generation 8,190: all records of generation 4,097 except the first stay until the wipe.
         while settled() < 8190 {
             if settled() == 4096 {
                 logged.apply(&commit(2)).unwrap();
@@ -30,7 +30,7 @@ fn a_wipe_that_a_crash_prevented_is_done_by_recovery() {
             logged.apply(&Change::Laps { laps: 1, value: 4 }).unwrap();
         }
         logged.apply(&Change::Commit { words: 1, value: 5 }).unwrap();
-        // The lap is void, and the crash comes before a record is wiped.
+        // The generation is void, and the crash comes before the wipe of any record.
         medium.publish(LAP_AT, checked(8191));
         drop(logged);
         for value in [6, 7] {

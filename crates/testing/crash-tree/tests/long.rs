@@ -1,5 +1,5 @@
-//! Long random runs of the durable trees: what many operations leave behind, at every crash point a few images. The short
-//! tier is `trees.rs`; `cargo xtask soak` goes on with 100,000 operations.
+//! Long random runs of the durable trees: a few images at every crash point, to test the state after many operations. `trees.rs` is the
+//! short tier. `cargo xtask soak` runs 100,000 operations.
 
 use crash::{by_tier, has_turn};
 use crash_tree::{Engine, Options, suite};
@@ -27,7 +27,7 @@ fn no_crash_in_a_long_life_of_a_wbtree_loses_or_invents_anything() {
     explore("wbtree", by_tier(&[2, 3][..], &[2, 3, 16]));
 }
 
-/// They take turns.
+/// The engines take turns.
 #[test]
 fn no_crash_in_a_long_life_of_a_tree_with_another_commit_protocol_loses_or_invents_anything() {
     let engines: [(&str, &[u64]); 5] = [

@@ -1,4 +1,4 @@
-//! The durable trees and lists of leaves under the crash explorer. One program, so that the engines are compiled once for all of these tests.
+//! Crash exploration of the durable trees and lists of leaves. The tests form one program, so that the engines are compiled once.
 
 mod clear;
 mod laps;

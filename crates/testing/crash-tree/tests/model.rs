@@ -1,6 +1,6 @@
-//! Every tree against `BTreeMap`. (In this crate, which has compiled them all.)
+//! Compares every tree with `BTreeMap`. The tests are in this crate because it has compiled all trees.
 
-// Their instantiations on the medium of a store are the library's.
+// The library already has the instantiations on a store's medium.
 use bptree::WriteAtomic;
 use bptree::commit_protocol::CommitProtocol;
 use bptree::layout::Layouts;

@@ -1,10 +1,9 @@
-//! A panic in the midst of a write ends all writes, holds no reader up, and loses nothing.
+//! A panic during a write ends all writes, blocks no reader, and loses no data.
 
 use crash::by_tier;
 use crash_tree::{Engine, suite};
 
-/// Once, the next write went on: it could free a record that was still referred to, and readers of a node that was being changed waited
-/// for ever.
+/// Once, the next write was accepted. It could free a record that was still referenced, and readers of a node under change waited forever.
 #[test]
 fn a_panic_at_any_event_ends_all_writes_and_is_recovered_from() {
     let operations = by_tier(2, 12);

@@ -1,4 +1,4 @@
-//! What makes a report one of a good run.
+//! The conditions for the report of a good run.
 
 use crash_tree::{Engine, Options, Report};
 

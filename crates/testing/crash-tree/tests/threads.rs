@@ -1,4 +1,4 @@
-//! Threads share an exploration's pieces; what is found is the seed's alone.
+//! Threads share the runs of an exploration. The result depends only on the seed.
 
 use crash::Stage;
 use crash_tree::{Options, explore, suite};

@@ -1,12 +1,11 @@
-//! The durable trees and lists of leaves under the crash explorer, the short tier: the smallest nodes, where every operation splits or
-//! joins soon.
-//! `bristlecone-lab crash` goes on: all node sizes, the mutation run, the canary.
+//! Crash exploration of the durable trees and lists of leaves, the short tier: the smallest nodes, where every operation soon splits or
+//! merges. `bristlecone-lab crash` is the complete tier: all node sizes, the mutation run, the canary.
 
 use crash_tree::{Engine, Options, suite};
 
 const DEFAULT: &str = "wbtree";
 
-/// States of each engine that its test may not fall below: what stopped being explored if it does?
+/// Minimum number of states in the test of each engine. A lower count means that a part is no longer explored.
 const FLOORS: &[(&str, u64)] = &[
     ("wbtree", 36_600),
     ("wbtree-keyptr", 17_700),
@@ -30,10 +29,10 @@ const FLOORS: &[(&str, u64)] = &[
     ("nvtree", 4_500),
 ];
 
-/// The same of an engine that has none recorded: those of the general suite.
+/// The minimum of an engine without a recorded one: those of the general suite.
 const FLOOR_OF_OTHERS: u64 = 3_000;
 
-/// States, and crash points at which not all of them were tried.
+/// Returns the number of states, and of crash points whose images were only sampled.
 fn explore(engine: Engine) -> (u64, u64) {
     let lines = suite::node_lines(engine)[0];
     // The default engine is explored most.
@@ -80,7 +79,7 @@ fn no_crash_of_a_tree_of_pages_loses_or_invents_anything() {
     explore_all(|name| name.contains("4k"));
 }
 
-/// Lists of leaves, and whatever else is registered.
+/// Lists of leaves, and all other registered engines.
 #[test]
 fn no_crash_of_another_engine_loses_or_invents_anything() {
     explore_all(is_no_tree);

@@ -1,13 +1,13 @@
-//! The mutation run and the canary: of the default engine always, and of one other engine by turns.
+//! The mutation run and the canary: for the default engine always, and for one other engine by turns.
 //!
-//! `BRISTLECONE_TURN` is a number that chooses the other engine; `cargo xtask test` takes it from the commit, so that all engines take
-//! turns. `bristlecone-lab crash` does the same for any engine, after an exploration without caps for the short tier.
+//! `BRISTLECONE_TURN` is a number that selects the other engine. `cargo xtask test` derives it from the commit, so that all engines take
+//! turns. `bristlecone-lab crash` does the same for any engine, after an exploration without the caps of the short tier.
 
 use crash::{Share, Stage};
 use crash_tree::{Engine, Options, suite};
 
-/// Tries the mutants of `share`. A mutant leaves out a flush, a line of a flush, a fence or a sync, or it stores a publish before the fence
-/// in front of it or in two halves. Some crash state must break, or an argument must name the invariant. The canary must be killed.
+/// Tries the mutants of `share`. A mutant leaves out a flush, a line of a flush, a fence or a sync, or it stores a publish before the
+/// preceding fence or in two halves. Some image must have a violation, or the mutant must have a reason. The canary must be killed.
 fn nothing_can_be_left_out(engine: Engine, share: Share) {
     let options = Options { share, threads: 1, ..Options::new(engine) };
     let report = suite::mutation(&options, |_| Stage::quiet());
@@ -28,7 +28,7 @@ fn others() -> impl Iterator<Item = Engine> {
     Engine::all().skip(1)
 }
 
-/// The engine whose turn it is, never the default one.
+/// The engine of this turn, never the default one.
 fn of_turn(turn: u64) -> Engine {
     let others: Vec<_> = others().collect();
     others[(turn % others.len() as u64) as usize]
@@ -36,14 +36,14 @@ fn of_turn(turn: u64) -> Engine {
 
 #[test]
 fn nothing_of_the_default_engine_can_be_left_out() {
-    // Of the kinds that a soak alone tries for the other engines, half at each change.
+    // For the other engines, only a soak tries these other kinds. For the default engine, half of them at each change.
     let share = Share::Turns { basic: 1, others: 2, turn: crash::turn() };
     nothing_can_be_left_out(default_engine(), share);
 }
 
 #[test]
 fn nothing_of_the_engine_whose_turn_it_is_can_be_left_out() {
-    // Half of the mutants at one turn of the engine, the other half at its next.
+    // Half of the mutants at one turn of the engine, the other half at its next turn.
     let turn = crash::turn();
     let share = Share::Turns { basic: 2, others: 0, turn: turn / others().count() as u64 };
     nothing_can_be_left_out(of_turn(turn), share);

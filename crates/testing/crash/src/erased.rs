@@ -1,6 +1,6 @@
-//! A workload whose subject's type is forgotten, so that the explorer is compiled once and not once for every tree.
+//! A workload with its subject's type erased. So the explorer is compiled once, not once for every tree.
 //!
-//! The parts of a subject that take neither an operation nor its state are asked of its [`Config`].
+//! [`Config`] has the functions of a subject that take neither an operation nor its state.
 
 use std::any::Any;
 
@@ -8,12 +8,12 @@ use pmem::Observed;
 
 use crate::subject::{Contents, Step, Subject, Workload};
 
-/// An operation of some subject.
+/// An operation of any subject.
 pub type AnyOp = Box<dyn Operation>;
-/// Some subject, created or recovered.
+/// Any subject, created or recovered.
 pub type AnySubject = Box<dyn Live>;
 
-/// What the explorer asks of an operation.
+/// The explorer's interface to an operation.
 pub trait Operation: Any {
     /// As [`Subject::is_divisible`].
     fn is_divisible(&self) -> bool;
@@ -21,64 +21,64 @@ pub trait Operation: Any {
     fn apply_model(&self, model: &mut Contents);
     /// As [`Subject::continuation`].
     fn continuation(&self) -> Vec<AnyOp>;
-    /// The operation in words.
+    /// The operation as text.
     fn name(&self) -> String;
 }
 
-/// What the explorer asks of a configuration.
+/// The explorer's interface to a configuration.
 pub trait Config {
     /// As [`Subject::size`].
     fn size(&self) -> (u64, u64);
     /// As [`Subject::create`].
     ///
     /// # Errors
-    /// What the subject says.
+    /// Those of the subject.
     fn create(&self, medium: Observed) -> Result<AnySubject, String>;
     /// As [`Subject::recover`].
     ///
     /// # Errors
-    /// What the subject says.
+    /// Those of the subject.
     fn recover(&self, medium: Observed) -> Result<AnySubject, String>;
     /// As [`Subject::idempotence_exempt`].
     fn idempotence_exempt(&self, at: u64) -> bool;
-    /// The configuration in words.
+    /// The configuration as text.
     fn name(&self) -> String;
 }
 
-/// What the explorer asks of a subject.
+/// The explorer's interface to a subject.
 pub trait Live {
     /// As [`Subject::apply`].
     ///
     /// # Errors
-    /// What the subject says.
+    /// Those of the subject.
     ///
     /// # Panics
-    /// If the operation is of another subject.
+    /// If the operation belongs to another subject.
     fn apply(&mut self, op: &dyn Operation) -> Result<(), String>;
     /// As [`Subject::verify`].
     ///
     /// # Errors
-    /// What the subject says.
+    /// Those of the subject.
     fn verify(&self) -> Result<Contents, String>;
     /// As [`Subject::close`].
     ///
     /// # Errors
-    /// What the subject says.
+    /// Those of the subject.
     fn close(self: Box<Self>) -> Result<(), String>;
 }
 
-/// A [`Workload`] of some subject.
+/// A [`Workload`] of any subject.
 pub struct AnyWorkload {
-    /// For create and recover.
+    /// Passed to create and recover.
     pub config: Box<dyn Config>,
-    /// Carried out first, without exploring.
+    /// Operations that run first, without exploration.
     pub prepare: Vec<AnyOp>,
-    /// Explored.
+    /// Steps to explore.
     pub steps: Vec<Step<AnyOp>>,
 }
 
 impl AnyWorkload {
-    /// The same workload.
+    /// Converts a workload.
     pub fn of<S: Subject>(workload: &Workload<S>) -> Self {
         let step = |step: &Step<S::Op>| match step {
             Step::Run(op) => Step::Run(any_op::<S>(op.clone())),

@@ -1,8 +1,8 @@
-//! A whole workload: create, steps, close; each recorded, replayed on the model, and explored at its crash points.
+//! Explores a whole workload (create, steps, close): each is recorded, replayed on the model, and explored at its crash points.
 //!
-//! Crash points are before every fence that follows a store of the same step, and at every step's end. Images only become
-//! more with further stores (see [`crate::line`]), so these cover every instant between them; at the end less is
-//! allowed, so the end is always explored.
+//! The crash points of a step are before every fence that follows a store of the same step, and at the step's end. Further stores only add
+//! images (see [`crate::line`]), so these points cover every instant between them. At the end fewer contents are allowed, so the end is
+//! always explored.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,38 +23,38 @@ use crate::stage::{Open, Stage};
 use crate::subject::{Contents, Step, Subject, Workload};
 use crate::tape::{Recorded, Tape};
 
-/// How much to explore.
+/// The extent of an exploration.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// For everything random: samples, capped lines, cut steps.
+    /// Seed of everything random: samples, capped lines, cut steps.
     pub seed: u64,
-    /// Images explored exhaustively at one crash point.
+    /// Maximum number of images explored exhaustively at one crash point.
     pub cap: usize,
-    /// Images explored in the same way at one crash point inside recovery.
+    /// The same at one crash point inside recovery.
     pub nested_cap: usize,
-    /// Random images explored at a crash point that has more than its cap; inside recovery no more than `nested_cap`.
+    /// Number of random images explored at a crash point with more images than its cap. Inside recovery at most `nested_cap`.
     pub samples: usize,
-    /// Contents of one line.
+    /// Maximum number of contents of one line.
     pub line_cap: usize,
-    /// Crash inside recovery too.
+    /// Crash inside recovery, too.
     pub nested: bool,
-    /// Take the verdict on an image inside recovery from one that was read in the same way.
+    /// Skip an image inside recovery from which the subject would read the same contents as from an image judged before.
     pub recall: bool,
-    /// Crash before every store as well (covered by the other points; for tiny cases).
+    /// Crash before every store, too. The other points cover these, so it is for tiny cases only.
     pub every_store: bool,
-    /// Go on with a few operations after recovery.
+    /// Run a few operations after recovery.
     pub continuation: bool,
     /// Crash inside create.
     pub create: bool,
     /// Crash inside the clean close.
     pub close: bool,
-    /// Reads and stores on one image before it counts as endless.
+    /// Maximum number of reads and stores on one image. An image with more counts as an endless loop.
     pub steps_max: u64,
-    /// Stop after so many violations.
+    /// Stop after this number of violations.
     pub violations_max: usize,
-    /// This image only.
+    /// Explore only this image.
     pub only: Option<Crash>,
-    /// Say in the report which crash points were explored.
+    /// Record the explored crash points in the report.
     pub remember: bool,
 }
 
@@ -80,12 +80,12 @@ impl Default for Options {
     }
 }
 
-/// Explores a workload.
+/// Explores a workload and returns its report.
 pub fn explore<S: Subject>(workload: &Workload<S>, options: &Options) -> Report {
     explore_mutant(workload, options, None)
 }
 
-/// Explores workloads one after the other until enough was found.
+/// Explores workloads one after the other, until [`Options::violations_max`] violations are found.
 pub fn explore_all<S: Subject>(workloads: &[Workload<S>], options: &Options) -> Report {
     let mut total = Report::default();
     for workload in workloads {
@@ -97,12 +97,13 @@ pub fn explore_all<S: Subject>(workloads: &[Workload<S>], options: &Options) -> 
     total
 }
 
-/// What a crash inside an operation may leave.
+/// The contents that a crash inside an operation may leave.
 fn during<'a>(op: &dyn Operation, before: &'a Contents, after: &'a Contents) -> Expect<'a> {
     if op.is_divisible() { Expect::mixture(before, after) } else { Expect::either(before, after) }
 }
 
-/// Explores a workload as if its code had been changed by `mutant`. A canary is a mutant whose report must be violated.
+/// Explores a workload as if its code had been changed by `mutant`. A canary is a mutant that the exploration must detect: its report must
+/// have a violation.
 pub fn explore_mutant<S: Subject>(
     workload: &Workload<S>,
     options: &Options,
@@ -111,7 +112,7 @@ pub fn explore_mutant<S: Subject>(
     explore_changed(workload, options, mutant.map(Mutated::from))
 }
 
-/// The same without the crash points at which the mutant is known to change nothing.
+/// Like [`explore_mutant`], without the crash points where the mutant is known to change nothing.
 pub fn explore_changed<S: Subject>(
     workload: &Workload<S>,
     options: &Options,
@@ -131,28 +132,28 @@ fn explore_any(workload: &AnyWorkload, options: &Options, mutated: Option<Mutate
     report
 }
 
-/// The subject failed without a crash, or after a cut step.
+/// A failure of the subject without a crash or after a cut step.
 struct Failure {
     phase: Phase,
     name: String,
     message: String,
 }
 
-/// A run of one workload: the live subject's memory and tape, the model of what is durable, the search.
+/// A run of one workload: the live subject's memory and tape, the model of the durable state, and the search.
 struct Run<'a> {
     live: Arc<Memory>,
     tape: Arc<Tape>,
     model: Model,
     contents: Contents,
     len: u64,
-    /// Fingerprints of the workload's sizes, and of the durable words.
+    /// Fingerprints of the workload's configuration and of the durable words.
     config: u128,
     durable: u128,
     discovery: Discovery,
     search: Search<'a>,
 }
 
-/// A step that was recorded.
+/// A recorded step and its expectations.
 struct Played<'a> {
     phase: Phase,
     name: &'a str,
@@ -250,7 +251,7 @@ impl<'a> Run<'a> {
         self.verify_live(subject, &end).map(|_| ())
     }
 
-    /// Cuts `op` short, crashes, and goes on with the subject that recovery makes of one random image.
+    /// Cuts `op` short, crashes, recovers one random image, and returns the recovered subject.
     fn cut(
         &mut self,
         mut subject: AnySubject,
@@ -296,7 +297,7 @@ impl<'a> Run<'a> {
         let played = Played { phase, name, during: expect, end: expect, continuation: &continuation };
         let events = self.take_events();
         self.replay(events, self.search.options.close.then_some(&played));
-        // Recovery may put right what a close left behind: whoever copies the closed file has no recovery.
+        // Recovery may repair lines that a close left unflushed. A copy of the closed file has no recovery.
         let looks = self.search.options.close && self.search.report.violations.is_empty();
         match self.model.open().first() {
             Some((line, _)) if looks => {
@@ -328,10 +329,10 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Replays a step on the model; explores its crash points if it was `played` for that.
+    /// Replays a step on the model. Explores its crash points if `played` is given.
     fn replay(&mut self, events: Vec<Recorded>, played: Option<&Played<'_>>) {
         let Some(played) = played else {
-            // Its mutants are not tried, but what it left unflushed a later flush may cover.
+            // Its mutants are not tried, but a later flush may cover lines that it left unflushed.
             self.discovery.discover(&events, &mut BTreeSet::new());
             let events = self.search.seen_by_model(events);
             return self.replay_quietly(&events);
@@ -370,7 +371,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Of a crash here: the same fingerprint, the same images and the same verdicts.
+    /// The fingerprint of a crash at this point. Equal fingerprints imply the same images and the same verdicts.
     fn fingerprint(&self, scene: &Scene<'_>) -> u128 {
         let mut hash = Xxh3Default::new();
         [self.config, self.durable, scene.expected].iter().for_each(|part| hash.update(&part.to_le_bytes()));
@@ -384,7 +385,7 @@ impl<'a> Run<'a> {
         hash.digest128()
     }
 
-    /// A line's durable content was another one.
+    /// Updates the fingerprint after a line's durable content changed from `before`.
     fn grounded(&mut self, line: u64, before: &Words) {
         let now = words(self.search.stage.memory(), line);
         self.durable =
@@ -402,7 +403,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Chooses a content for every open line, and makes that image the live memory.
+    /// Chooses a random content for every open line, and makes the image the live memory.
     fn crash(&mut self, rng: &mut fastrand::Rng) {
         let image = &self.search.stage.memory().clone();
         image.set_len(self.len);

@@ -1,5 +1,5 @@
-//! Durable memory some of whose calls fail: the N-th growth or sync, once or from then on. A test runs a life with N = 1, 2, 3 …
-//! until one meets no failure any more ([`every_nth`]).
+//! Durable memory whose N-th growth or sync fails, once or from then on. A test repeats its run with N = 1, 2, 3 … until a run has no
+//! failure ([`every_nth`]).
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -7,19 +7,19 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use pmem::{Counter, Error, Fence, Line, Medium, Memory, Observed, Result};
 
-/// Which calls fail.
+/// The calls that fail.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// Growths (else syncs).
+    /// True for growths, false for syncs.
     pub growth: bool,
-    /// The first one that fails, from 1.
+    /// Number of the first call that fails, from 1.
     pub nth: u64,
-    /// All after it, too.
+    /// True if all calls after it fail, too.
     pub for_good: bool,
 }
 
 impl Plan {
-    /// What a growth that fails says: each of the ways that there are, in turn.
+    /// The error of a failed growth. It alternates between the possible ones, by `nth`.
     fn error(&self, bytes: u64) -> Error {
         let path = PathBuf::from("memory");
         match self.nth % 3 {
@@ -30,7 +30,7 @@ impl Plan {
     }
 }
 
-/// Counts the calls of one run.
+/// Counts the calls of one run and selects those that fail.
 #[derive(Debug)]
 pub struct Faults {
     plan: Plan,
@@ -40,12 +40,12 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// Armed.
+    /// Counts and injects failures from the start.
     pub fn new(plan: Plan) -> Arc<Self> {
         Arc::new(Self { plan, armed: true.into(), calls: 0.into(), met: 0.into() })
     }
 
-    /// Which calls fail.
+    /// The calls that fail.
     pub fn plan(&self) -> Plan {
         self.plan
     }
@@ -60,25 +60,25 @@ impl Faults {
         fails
     }
 
-    /// Calls that failed so far.
+    /// Number of calls that failed so far.
     pub fn met(&self) -> u64 {
         self.met.load(Ordering::Relaxed)
     }
 
-    /// Lets calls fail and be counted, or not.
+    /// Enables or disables failures. Calls are counted only while they are enabled.
     pub fn arm(&self, armed: bool) {
         self.armed.store(armed, Ordering::Relaxed);
     }
 }
 
-/// The medium.
+/// The medium that fails.
 pub struct Failing {
     below: Observed,
     faults: Arc<Faults>,
 }
 
 impl Failing {
-    /// Over this memory, which keeps what was stored, as a file does when the process dies.
+    /// A medium over `memory`. The memory keeps stored words, as a file does when the process dies.
     pub fn new(memory: &Arc<Memory>, faults: &Arc<Faults>) -> Self {
         let below = Observed::new(Arc::clone(memory), Arc::new(Counter::default()));
         Self { below, faults: Arc::clone(faults) }
@@ -127,10 +127,11 @@ impl Medium for Failing {
     }
 }
 
-/// Runs with every N, once and for good, until a run meets no failure (says false). More than `floor` did, each time.
+/// Calls `run` with N = 1, 2, 3 … until it returns false, which means that no call failed. Does this twice: with only the N-th call
+/// failing, and with all later calls failing, too. At least `floor` calls must be able to fail each time.
 ///
 /// # Panics
-/// If fewer did.
+/// If fewer can.
 pub fn every_nth(growth: bool, floor: u64, run: impl Fn(Plan) -> bool) {
     for for_good in [false, true] {
         let clean = (1..).find(|nth| !run(Plan { growth, nth: *nth, for_good })).expect("runs are finite");

@@ -1,32 +1,32 @@
-//! Histories: what threads did beside each other, and whether one operation after the other would have done the same.
+//! Concurrent histories, and a check that they are linearizable.
 //!
-//! Each operation is written down with the moments of its call and its return. A history of a key is *linearizable* if its
-//! operations can be put in an order in which every one finds what the one before it left, and which has no operation before
-//! one that had returned when it was called. That is a property of each key alone (Herlihy and Wing 1990), so keys are judged
-//! one by one, by an exact search with a memory of where it was (Wing and Gong 1993, Lowe 2017).
+//! A history records each operation with the time stamps of its call and its return. A history of a key is *linearizable* if its operations
+//! have a sequential order in which every operation finds the value that the previous one left, and in which no operation comes before
+//! another that had returned before the first one was called. Linearizability is local to each key (Herlihy and Wing 1990). So the check
+//! judges each key by itself, with an exact search that caches its visited states (Wing and Gong 1993, Lowe 2017).
 //!
-//! An operation that did not return, because the power went or a call failed, may be anywhere after its call, or nowhere. So
-//! what a store holds after a crash is judged as one more read behind everything ([`History::until`], [`History::found_after`]):
-//! whatever returned before is there, what did not may be.
+//! An operation that did not return, because the power was cut or a call failed, may take effect at any time after its call, or not at all.
+//! So the contents after a crash are judged as one more read after all operations ([`History::until`], [`History::found_after`]):
+//! operations that returned before the crash must be visible, others may be.
 //!
 //! Invariants:
-//! * H1: if an operation returned before another was called, its stamp of return is less than the other's of call.
-//! * H2: values are unique: no two writes of a history write the same one, so a read says which write it saw.
+//! * H1: if an operation returned before another was called, its return stamp is less than the other's call stamp.
+//! * H2: values are unique: no two writes of a history write the same value. So a read identifies the write that it saw.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// What a key holds; `None` if it is absent.
+/// The value of a key; `None` if the key is absent.
 pub type Value = Option<u64>;
 
-/// What an operation told of what it found.
+/// The result of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// Nothing.
+    /// No result.
     Untold,
-    /// Whether the key was there.
+    /// Whether the key was present.
     There(bool),
     /// The value.
     Value(Value),
@@ -35,59 +35,59 @@ pub enum Found {
 /// One operation on one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operation {
-    /// Which key.
+    /// The key.
     pub key: u64,
-    /// When it was called.
+    /// Time stamp of the call.
     pub called: u64,
-    /// When it returned, if it did.
+    /// Time stamp of the return; `None` if the operation did not return.
     pub returned: Option<u64>,
-    /// What it told.
+    /// The operation's result.
     pub found: Found,
-    /// What it writes, if it does.
+    /// The value that the operation writes; `None` for a read.
     pub writes: Option<Value>,
 }
 
-/// What threads write down.
+/// The operations that threads have recorded.
 #[derive(Debug, Default)]
 pub struct History {
     clock: AtomicU64,
     operations: Mutex<Vec<Operation>>,
 }
 
-/// How much was judged.
+/// The size of a judged history.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Weight {
-    /// Operations.
+    /// Number of operations.
     pub operations: u64,
-    /// Of these, those that another operation of their key overlaps.
+    /// Number of operations that overlap another operation on their key.
     pub overlapping: u64,
 }
 
 impl History {
-    /// The next moment (H1).
+    /// Returns the next time stamp (H1).
     pub fn now(&self) -> u64 {
         self.clock.fetch_add(1, Ordering::SeqCst)
     }
 
-    /// An operation returned now; or, without `found`, did not and never will.
+    /// Records an operation that returned now. Without `found`, the operation did not return and never will.
     pub fn note(&self, key: u64, called: u64, found: Option<Found>, writes: Option<Value>) {
         let returned = found.map(|_| self.now());
         let found = found.unwrap_or(Found::Untold);
         self.add(Operation { key, called, returned, found, writes });
     }
 
-    /// Writes down an operation with moments of this history.
+    /// Records an operation with time stamps of this history.
     pub fn add(&self, operation: Operation) {
         self.operations.lock().unwrap_or_else(PoisonError::into_inner).push(operation);
     }
 
-    /// Everything written down so far.
+    /// The operations recorded so far.
     pub fn operations(&self) -> Vec<Operation> {
         self.operations.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The history as it was at a moment: what was called later is not in it, what returned later has not returned. Nor, as far
-    /// as a crash is concerned, has what promised nothing when it returned: `promises` says what did.
+    /// The history at a moment: operations called later are left out, and operations that returned later have not returned. For a crash, an
+    /// operation that promised nothing has not returned either: `promises` returns true for the others.
     pub fn until(&self, moment: u64, promises: impl Fn(&Operation) -> bool) -> Self {
         let mut operations = self.operations();
         operations.retain(|operation| operation.called < moment);
@@ -99,15 +99,15 @@ impl History {
         Self { clock: AtomicU64::new(moment), operations: Mutex::new(operations) }
     }
 
-    /// A store that was opened after a crash holds this under a key.
+    /// Records the value that a store opened after a crash holds under a key.
     pub fn found_after(&self, key: u64, value: Value) {
         self.note(key, self.now(), Some(Found::Value(value)), None);
     }
 
-    /// Judges every key; `start` tells what it held in the beginning.
+    /// Judges every key. `start` returns a key's initial value.
     ///
     /// # Errors
-    /// The first key whose history cannot be explained, with that history.
+    /// The first key whose history is not linearizable, with that history.
     pub fn judge(&self, start: impl Fn(u64) -> Value) -> Result<Weight, String> {
         let mut keys: BTreeMap<u64, Vec<Operation>> = BTreeMap::new();
         for operation in self.operations() {
@@ -123,15 +123,15 @@ impl History {
     }
 }
 
-/// Operations of a history that cannot be explained that are shown, those that cannot be placed among them.
+/// Maximum number of operations shown of a history that is not linearizable. They include those without a place in the order.
 const TOLD: usize = 40;
 
-/// Judges the operations of one key, which held `start` in the beginning.
+/// Judges the operations on one key with the initial value `start`.
 ///
 /// # Errors
-/// There is no order that explains them: the history, in words.
+/// The history as text, if no order explains it.
 pub fn judge(start: Value, mut operations: Vec<Operation>) -> Result<Weight, String> {
-    // Who did not return told nothing, so one that did not write either can be left out.
+    // An operation that did not return has no result. If it wrote nothing either, it can be left out.
     operations.retain(|operation| operation.returned.is_some() || operation.writes.is_some());
     operations.sort_by_key(|operation| operation.called);
     let count = operations.len();
@@ -164,18 +164,19 @@ pub fn judge(start: Value, mut operations: Vec<Operation>) -> Result<Weight, Str
 }
 
 struct Search<'a> {
-    /// By call.
+    /// Sorted by call.
     operations: &'a [Operation],
-    /// Operations placed, with what they left: no way led on from there.
+    /// Sets of placed operations, with the value after them, from which no order was found.
     seen: HashSet<(Vec<u64>, Value)>,
     /// A bit for each operation that is placed.
     taken: Vec<u64>,
-    /// The most that could be placed.
+    /// The largest set that could be placed.
     best: Vec<u64>,
 }
 
 impl Search<'_> {
-    /// True if what is not placed yet can be placed behind what is. The first `first` operations are placed, and `placed` in all.
+    /// Returns true if the remaining operations can be placed after the placed ones. `first` operations at the front are placed, `placed`
+    /// in all.
     fn run(&mut self, state: Value, mut first: usize, placed: usize) -> bool {
         let operations = self.operations;
         while first < operations.len() && self.is_taken(first) {
@@ -184,7 +185,7 @@ impl Search<'_> {
         let rest =
             |search: &Self| (first..operations.len()).filter(|i| !search.is_taken(*i)).collect::<Vec<_>>();
         let left = rest(self);
-        // Whatever was called after this comes after the one that returned then.
+        // The next operation must be called before the earliest return among the remaining ones.
         let Some(until) = left.iter().filter_map(|i| operations[*i].returned).min() else { return true };
         if self.best.is_empty() || placed > ones(&self.best) {
             self.best.clone_from(&self.taken);
@@ -194,7 +195,7 @@ impl Search<'_> {
         }
         let fits = left.into_iter().filter(|i| operations[*i].called < until && operations[*i].fits(state));
         let mut fits: Vec<usize> = fits.collect();
-        // A read that fits can as well be placed at once: it is in nobody's way.
+        // A read that fits can be placed at once: it does not constrain the others.
         if let Some(read) = fits.iter().find(|i| operations[**i].writes.is_none()) {
             fits = vec![*read];
         }
@@ -286,9 +287,10 @@ mod tests {
     fn what_one_after_the_other_would_have_done_is_explained() {
         is_explained(&[]);
         is_explained(&[put(0, 1, 5, false), read(2, 3, 5), delete(4, 5, true), read(6, 7, None)]);
-        // A read beside a put sees either, and of two reads beside it the first the old and the second the new.
+        // A read concurrent with a put may see the old or the new value. Of two such reads the first may see the old value and the second
+        // the new one.
         is_explained(&[put(0, 9, 5, false), read(1, 2, None), read(3, 4, 5), read(5, 6, 5)]);
-        // Of two deletes beside each other one finds the key.
+        // Of two concurrent deletes only one finds the key.
         is_explained(&[put(0, 1, 5, false), delete(2, 6, false), delete(3, 5, true)]);
     }
 
@@ -335,7 +337,7 @@ mod tests {
         is_explained(&[before, pending, read(3, 4, 5), read(5, 6, 6), read(10, 11, 6)]);
         is_refused(&[before, pending, read(3, 4, 6), read(10, 11, 5)]);
         is_refused(&[before, pending, read(10, 11, None)]);
-        // It cannot have happened before it was called.
+        // It cannot take effect before its call.
         is_refused(&[read(0, 1, 6), pending]);
     }
 
@@ -354,7 +356,7 @@ mod tests {
             cut.found_after(1, found);
             assert_eq!(cut.judge(|_| None).is_ok(), is_right, "{found:?}");
         }
-        // A put that promises nothing may be lost, unless somebody saw it.
+        // A put that promises nothing may be lost, unless a read saw it.
         for (reads, is_right) in [(false, true), (true, false)] {
             let history = History::default();
             history.note(1, history.now(), Some(Found::There(false)), Some(Some(5)));
@@ -370,7 +372,7 @@ mod tests {
         assert!(cut.judge(|_| None).unwrap_err().contains("found 5"));
     }
 
-    /// Every order of every choice of operations that did not return.
+    /// Tries every order, and every subset of the operations that did not return.
     fn by_force(state: Value, left: &[Operation]) -> bool {
         if left.iter().all(|operation| operation.returned.is_none()) {
             return true;
@@ -400,7 +402,7 @@ mod tests {
                     1 | 2 => put(called, returned, value, random.bool()),
                     _ => read(called, returned, seen),
                 };
-                // Moments are no two operations' own.
+                // Makes all time stamps distinct.
                 let made = Operation { called: 2 * made.called, returned: Some(2 * returned + 1), ..made };
                 operations.push(if random.u8(..6) == 0 { cut(made) } else { made });
             }

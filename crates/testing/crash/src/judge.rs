@@ -1,8 +1,12 @@
 //! The oracle on one image.
 //!
-//! The image recovers; what it holds is what was acknowledged, with the operation in flight whole or absent; a second
-//! recovery sees the same and stores nothing; a few operations later everything still holds. A panic, and a loop without
-//! end, are verdicts like any other.
+//! It checks four conditions:
+//! * the image recovers;
+//! * it holds the acknowledged contents, with the operation in flight complete or absent;
+//! * a second recovery finds the same contents and stores nothing;
+//! * after a few more operations (the continuation) the contents are still correct.
+//!
+//! A panic and an endless loop count as violations.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -16,16 +20,16 @@ use crate::stage::Stage;
 use crate::subject::Contents;
 use crate::tape::Recorded;
 
-/// What an image may hold.
+/// The contents that an image may hold.
 #[derive(Clone, Copy, Debug)]
 pub struct Expect<'a> {
-    /// Without the operation in flight, if that is allowed.
+    /// The contents without the operation in flight, if they are allowed.
     pub before: Option<&'a Contents>,
-    /// With it, if that is allowed.
+    /// The contents with it, if they are allowed.
     pub after: Option<&'a Contents>,
-    /// The crash was inside `create`: recovery may say "never created".
+    /// True if the crash was inside `create`. Then recovery may return "never created".
     pub absent: bool,
-    /// Each key may be as before or as after the operation.
+    /// True if each key may be in its old or its new state.
     pub divisible: bool,
 }
 
@@ -35,22 +39,22 @@ impl<'a> Expect<'a> {
         Self { before: None, after: Some(contents), absent: false, divisible: false }
     }
 
-    /// The operation in flight whole or absent.
+    /// The operation in flight is complete or absent.
     pub fn either(before: &'a Contents, after: &'a Contents) -> Self {
         Self { before: Some(before), after: Some(after), absent: false, divisible: false }
     }
 
-    /// Each key as before or as after the operation in flight.
+    /// Each key has its state before or after the operation in flight.
     pub fn mixture(before: &'a Contents, after: &'a Contents) -> Self {
         Self { divisible: true, ..Self::either(before, after) }
     }
 
-    /// Empty, or never created.
+    /// Empty or never created.
     pub fn unborn(empty: &'a Contents) -> Self {
         Self { before: None, after: Some(empty), absent: true, divisible: false }
     }
 
-    /// The same for equal expectations, and different for others.
+    /// A fingerprint of these expectations.
     pub fn fingerprint(&self) -> u128 {
         let mut hash = xxhash_rust::xxh3::Xxh3Default::new();
         hash.update(&[u8::from(self.absent), u8::from(self.divisible)]);
@@ -64,8 +68,10 @@ impl<'a> Expect<'a> {
         hash.digest128()
     }
 
+    /// Checks contents against the expectations.
+    ///
     /// # Errors
-    /// The contents are not among the expected ones; says how they differ.
+    /// The differences, if the contents are not among the expected ones.
     pub fn check(&self, seen: &Contents) -> Result<(), String> {
         if [self.before, self.after].into_iter().flatten().any(|allowed| allowed == seen) {
             return Ok(());
@@ -87,7 +93,7 @@ impl<'a> Expect<'a> {
     }
 }
 
-/// The first few differences between two contents, in one line.
+/// Describes the first few differences between two contents, in one line.
 fn difference(allowed: &Contents, seen: &Contents) -> String {
     let missing = allowed.iter().filter(|(key, _)| !seen.contains_key(*key)).map(|(key, _)| ("missing", key));
     let extra = seen.iter().filter(|(key, _)| !allowed.contains_key(*key)).map(|(key, _)| ("extra", key));
@@ -103,23 +109,23 @@ fn difference(allowed: &Contents, seen: &Contents) -> String {
     )
 }
 
-/// What a good image showed.
+/// The result of a good image.
 #[derive(Clone, Debug)]
 pub struct Judged {
-    /// What the subject held after recovery; `None` if it was never created.
+    /// The subject's contents after recovery; `None` if it was never created.
     pub seen: Option<Contents>,
-    /// What recovery did.
+    /// The events of recovery.
     pub recovery: Vec<Recorded>,
-    /// Bytes in use when it was done.
+    /// Bytes in use after recovery.
     pub len: u64,
-    /// Choices made until its contents had been read.
+    /// Number of choices made before and during the first check of its contents.
     pub taken: usize,
 }
 
-/// Recovers and checks the image that `stage` has begun, then carries out `continuation`.
+/// Recovers and checks the image that `stage` has begun, then runs `continuation`.
 ///
 /// # Errors
-/// The first broken promise.
+/// The first violated condition.
 pub(crate) fn judge(
     stage: &Arc<Stage>,
     config: &dyn Config,
@@ -179,7 +185,7 @@ thread_local! {
     static PANIC: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// Runs `f`; a panic in it is an error that says where it was, and prints nothing.
+/// Runs `f`. A panic in it becomes an error with the panic's location, and prints nothing.
 ///
 /// # Errors
 /// Those of `f`, and its panics.

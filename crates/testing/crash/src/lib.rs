@@ -1,33 +1,33 @@
-//! Crash-state explorer: enumerates what a power cut can leave of durable memory, and checks every image.
+//! Crash-state explorer: enumerates the images that a power cut can leave in durable memory, and checks each of them.
 //!
-//! A [`Subject`] lives in durable memory behind [`pmem::Observed`]. A [`Workload`] is run on it; the stores, flushes and
-//! fences of each step are recorded; before every fence and at the end of every step the crash model ([`mod@line`],
-//! [`model`]) says what each line may hold, and every image is recovered and judged ([`mod@judge`]).
+//! A [`Subject`] lives in durable memory behind [`pmem::Observed`]. The explorer runs a [`Workload`] on it and records the stores, flushes
+//! and fences of each step. The crash points are before every fence and at the end of every step. At each of them the crash model
+//! ([`mod@line`], [`model`]) derives the possible contents of each line. The explorer recovers and judges every image ([`mod@judge`]).
 //!
-//! * [`subject`]: what the crate asks of the thing under test, workloads, and generators of workloads.
-//! * [`mod@line`]: the contents one cache line may have after a crash.
-//! * [`model`]: the same for all lines: replays events, advances what is durable at fences.
+//! * [`subject`]: the interface to the code under test, workloads, and generators of workloads.
+//! * [`mod@line`]: the contents that one cache line may have after a crash.
+//! * [`model`]: the same for all lines. It replays events, and fences advance the durable contents.
 //! * [`tape`]: the recorder of a running subject.
 //! * [`stage`]: the memory in which images are composed *lazily*, line by line as recovery reads them.
-//! * `recall`: what was read before need not be read again.
+//! * `recall`: skips an image from which the subject would read the same contents as from an image judged before.
 //! * [`mod@judge`]: the oracle on one image.
 //! * `search`: all images of one crash point, and of the crash points inside recovery.
 //! * [`mod@explore`]: a whole workload: create, steps, close.
-//! * [`mutate`], [`mod@mutants`]: the reverse proof: without any one flush or fence some image must break.
-//! * [`region`]: what the oracle of every subject asks of the superblock and of the noted length.
-//! * [`report`]: what was explored and what was found. [`workers`]: explorations side by side, the report in a fixed order.
-//! * [`history`]: for threads beside each other: can what they were told, and what is there after a crash, be explained?
-//! * [`failing`]: for what meets a full disk: durable memory whose N-th growth or sync fails.
-//! * [`machine`]: for what goes through files in place of lines: a machine whose power can be cut and whose calls can fail.
+//! * [`mutate`], [`mod@mutants`]: mutation testing: without any one flush or fence, the oracle must reject some image.
+//! * [`region`]: the oracle's checks of the superblock and of the noted length, for every subject.
+//! * [`report`]: counts and violations of an exploration. [`workers`]: parallel explorations with a report in a fixed order.
+//! * [`history`]: concurrent histories: is there an order of the operations that explains their results and the contents after a crash?
+//! * [`failing`]: durable memory whose N-th growth or sync fails, for tests of a full disk.
+//! * [`machine`]: a simulated machine for code that uses files instead of lines. Its power can be cut, and its calls can fail.
 //!
-//! Invariants of the space:
-//! * I1: everything is a function of workload, options and mutant; no clock, address or hash order takes part.
-//! * I2: between two images the stage holds exactly the known-durable words (every change has an undo entry).
-//! * I3: a line is branched on at most once per image, when it is first read; words stored before that do not branch.
-//! * I4: what is not explored is counted: capped lines, sampled crash points.
+//! Invariants:
+//! * I1: a run depends only on workload, options and mutant, not on a clock, an address or a hash order.
+//! * I2: between two images the stage holds exactly the known-durable words. Every change has an undo entry.
+//! * I3: an image branches on a line at most once, at the line's first read. Words stored before that read do not branch.
+//! * I4: the report counts everything that is not explored: capped lines, sampled crash points.
 //!
 //! # Example
-//! One word, published, flushed and fenced. Without the fence an acknowledged value could be lost.
+//! One word, published, flushed and fenced. Without the fence, a crash could lose an acknowledged value.
 //! ```
 //! use crash::{Contents, Options, Subject, Workload, explore, explore_mutant, mutants};
 //! use pmem::{Fence, Medium, Observed};

@@ -1,15 +1,13 @@
-//! The contents one cache line may have after a crash.
+//! The contents that one cache line may have after a crash.
 //!
-//! A line has a base (known durable) and the stores made since, in order. (Inside recovery there may be several bases: a
-//! line that recovery wrote to without ever reading it.) A crash keeps some prefix of the publishes:
-//! every store up to and including the last kept publish is in; of the copies after it and before the next publish any
-//! subset survives, so that each word holds its old value or any value copied to it in that stretch. A flush remembers
-//! how many stores it covered; the fence after it moves them into the base.
+//! A line has a base (known durable) and an ordered list of the stores made since. Inside recovery a line can have several bases, if
+//! recovery stores to it before it reads it. A crash keeps a prefix of the publishes: every store up to and including the last kept publish
+//! survives. Of the copies between that publish and the next one, any subset survives. So each word holds its old value or any value copied
+//! to it in that stretch. A flush records the number of stores that it covers. The next fence moves these stores into the base.
 //!
 //! Invariants:
 //! * choice 0 is always a base ("nothing survived"); contents are distinct.
-//! * with more stores the contents only gain members, with a fence they only lose some: so a crash before a fence
-//!   covers every instant since the fence before it.
+//! * a store only adds contents, and a fence only removes some. So a crash before a fence covers every instant since the previous fence.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -23,24 +21,24 @@ pub type Words = [u64; 8];
 /// A store that is not known to be durable.
 #[derive(Clone, Copy, Debug)]
 pub struct Pending {
-    /// Which word of the line.
+    /// Index of the word in its line.
     pub word: usize,
     /// Its new value.
     pub value: u64,
-    /// By which verb.
+    /// The verb that stored it: copy or publish.
     pub kind: Store,
 }
 
-/// What a line may hold after a crash.
+/// The contents that a line may have after a crash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choices {
     /// The distinct contents, the known-durable one first.
     pub contents: Vec<Words>,
-    /// True if there were more than the cap, and these are a sample.
+    /// True if there were more contents than the cap. Then `contents` is a sample.
     pub capped: bool,
 }
 
-/// One line's base, the stores since, and how many of them a flush has covered.
+/// One line's base, the stores since, and the number of them that a flush has covered.
 #[derive(Clone, Debug)]
 pub struct LineState {
     bases: Vec<Words>,
@@ -53,26 +51,26 @@ impl LineState {
     /// A line that durably holds one of `bases`.
     ///
     /// # Panics
-    /// Without any.
+    /// If `bases` is empty.
     pub fn new(bases: Vec<Words>) -> Self {
         assert!(!bases.is_empty(), "a line holds something");
         Self { bases, pending: Vec::new(), flushed: 0, choices: None }
     }
 
-    /// A word was stored.
+    /// Records a store to a word.
     pub fn store(&mut self, pending: Pending) {
         self.pending.push(pending);
         self.choices = None;
     }
 
-    /// The line was flushed. True if that covers a store no flush covered since the last fence.
+    /// Records a flush. Returns true if it covers a store that no flush covered since the last fence.
     pub fn flush(&mut self) -> bool {
         let gained = self.flushed < self.pending.len();
         self.flushed = self.pending.len();
         gained
     }
 
-    /// A fence: what was flushed is durable. True if that is anything.
+    /// Records a fence: flushed stores become durable. Returns true if there were any.
     pub fn fence(&mut self) -> bool {
         for pending in self.pending.drain(..self.flushed) {
             self.bases.iter_mut().for_each(|base| base[pending.word] = pending.value);
@@ -87,7 +85,7 @@ impl LineState {
         advanced
     }
 
-    /// Somebody read the line: outside the words of `mask` its base is that of `words`.
+    /// Records a read: outside the words of `mask` the line's base equals `words`.
     pub fn narrow(&mut self, mask: u8, words: &Words) {
         let agrees = |base: &Words| (0..8).all(|word| mask & (1 << word) != 0 || base[word] == words[word]);
         self.bases.retain(agrees);
@@ -95,7 +93,7 @@ impl LineState {
         assert!(!self.bases.is_empty(), "what was read was one of the bases");
     }
 
-    /// Feeds to `hash` what [`LineState::choices`] depends on.
+    /// Hashes the state that [`LineState::choices`] depends on.
     pub(crate) fn fingerprint(&self, hash: &mut Xxh3Default) {
         self.bases.iter().flatten().for_each(|word| hash.update(&word.to_le_bytes()));
         for Pending { word, value, kind } in &self.pending {
@@ -105,7 +103,7 @@ impl LineState {
         hash.update(&(self.bases.len() << 32 | self.pending.len()).to_le_bytes());
     }
 
-    /// The durable content, if it is known.
+    /// The durable content; `None` if it is not known.
     pub fn base(&self) -> Option<&Words> {
         if let [base] = self.bases.as_slice() { Some(base) } else { None }
     }
@@ -115,14 +113,14 @@ impl LineState {
         self.pending.is_empty() && self.bases.len() == 1
     }
 
-    /// What the line may hold, at most `cap` contents; beyond that a sample by `seed`.
+    /// Returns at most `cap` possible contents. If there are more, they are a sample by `seed`.
     pub fn choices(&mut self, cap: usize, seed: u64) -> Arc<Choices> {
         let fresh = || Arc::new(union(&self.bases, &self.pending, cap, seed ^ self.pending.len() as u64));
         self.choices.get_or_insert_with(fresh).clone()
     }
 }
 
-/// The contents from any of `bases`.
+/// The contents that follow from any of `bases`.
 fn union(bases: &[Words], pending: &[Pending], cap: usize, seed: u64) -> Choices {
     if let [base] = bases {
         return contents(base, pending, cap, seed);
@@ -139,8 +137,8 @@ fn union(bases: &[Words], pending: &[Pending], cap: usize, seed: u64) -> Choices
     all
 }
 
-/// Keeps the first content, the last, and of the others so many that there are at most `cap`: what is wrong where a line is
-/// missing is often seen only when all others are whole.
+/// Keeps at most `cap` contents: the first, the last, and a sample of the others. The last one matters because the effect of a missing line
+/// often shows only if all other lines are complete.
 fn sample(contents: &mut Vec<Words>, cap: usize, seed: u64) {
     if contents.len() > cap {
         let last = contents.len() - 1;
@@ -150,7 +148,7 @@ fn sample(contents: &mut Vec<Words>, cap: usize, seed: u64) {
     }
 }
 
-/// A stretch of copies between two publishes: the content before it, and for each word the values it may have.
+/// A stretch of copies between two publishes: for each word, its value before the stretch and the values copied to it.
 struct Stretch {
     values: [Vec<u64>; 8],
 }
@@ -170,7 +168,7 @@ impl Stretch {
         self.values.iter().fold(1, |product, values| product.saturating_mul(values.len()))
     }
 
-    /// The `number`-th content; number 0 is the start.
+    /// The `number`-th content. Number 0 is the content before the stretch.
     fn nth(&self, mut number: usize) -> Words {
         std::array::from_fn(|word| {
             let values = &self.values[word];
@@ -185,7 +183,7 @@ impl Stretch {
     }
 }
 
-/// Enumerates the contents of a line with `base` durable and `pending` stored since. See the module's head.
+/// Enumerates the contents of a line with `base` durable and `pending` stored since, as the module's head defines them.
 pub fn contents(base: &Words, pending: &[Pending], cap: usize, seed: u64) -> Choices {
     let stretches = stretches(base, pending);
     let total = stretches.iter().fold(0_usize, |sum, stretch| sum.saturating_add(stretch.count()));
@@ -196,7 +194,7 @@ pub fn contents(base: &Words, pending: &[Pending], cap: usize, seed: u64) -> Cho
             contents.push(words);
         }
     };
-    // Many stores of few values repeat the same contents: the product may be well above the number of distinct ones.
+    // Many stores of few values repeat the same contents, so the product may be far above the number of distinct contents.
     if total <= cap.saturating_mul(8) {
         for stretch in &stretches {
             (0..stretch.count()).for_each(|number| keep(stretch.nth(number)));

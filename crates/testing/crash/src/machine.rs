@@ -1,10 +1,10 @@
-//! A machine with two files whose power can be cut and whose calls can fail.
+//! A simulated machine with two files. Its power can be cut, and its calls can fail.
 //!
-//! Each file has what the process sees (`cache`), what the disk holds (`durable`) and, of every sector of 512 bytes, the
-//! versions written since the last sync. A power cut keeps of each such sector any one of those versions, or the durable one;
-//! a file that became longer may be shorter again. A range that is discarded reads as zeros, which are not durable before a sync, and
-//! must have storage again before it is written; so must what lost its storage in a power cut. A sync that fails keeps some of the sectors and calls the others clean:
-//! no later sync writes them.
+//! Each file has a view of the process (`cache`), a state on disk (`durable`) and, for every sector of 512 bytes, the versions written
+//! since the last sync. A power cut keeps one of these versions of each such sector, or the durable one. A file that grew may have its old
+//! length again. A discarded range reads as zeros; the zeros are durable only after a sync. It needs storage again before a write, and so
+//! does a range that lost its storage in a power cut. A failed sync writes some of the sectors and marks the others clean, so no later sync
+//! writes them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -19,38 +19,38 @@ const PAGE: usize = 4096;
 const EIO: i32 = 5;
 const ENOSPC: i32 = 28;
 
-/// Which of the two files.
+/// One of the two files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which {
     /// The data file.
     Data,
-    /// Its journal.
+    /// The journal of the data file.
     Journal,
 }
 
-/// What one call does instead of its work.
+/// The failure of one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// Any call: EIO, nothing done; a sync gives up some sectors.
+    /// Any call: EIO without effect. A sync drops some sectors.
     Eio,
-    /// A write or a growth: ENOSPC, nothing done.
+    /// A write or a growth: ENOSPC without effect.
     NoSpace,
-    /// A write takes half of the bytes: no failure, the caller goes on behind them.
+    /// A write stores half of the bytes and returns that count. The caller continues after them.
     Short,
-    /// A write takes half of the bytes and fails.
+    /// A write stores half of the bytes and fails.
     ShortThenEio,
-    /// A write takes nothing and says so.
+    /// A write stores nothing and returns 0.
     Nothing,
 }
 
-/// What survives of unsynced sectors.
+/// The unsynced sectors that survive a power cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Survivors {
     /// No sector.
     None,
-    /// All of them, as last written.
+    /// All of them, in their last version.
     All,
-    /// Of each any version, by this seed.
+    /// A random version of each, by this seed.
     Random(u64),
 }
 
@@ -59,39 +59,39 @@ struct SimFile {
     cache: Vec<u8>,
     durable: Vec<u8>,
     unsynced: BTreeMap<usize, Vec<[u8; SECTOR]>>,
-    /// Pages without storage, as the process sees it, and as the disk has it.
+    /// Pages without storage, in the view of the process and on the disk.
     holes: [BTreeSet<usize>; 2],
 }
 
 #[derive(Clone, Debug)]
 struct State {
     files: [SimFile; 2],
-    /// Writes, syncs and growths so far.
+    /// Number of writes, syncs and growths.
     changes: u64,
-    /// Reads too.
+    /// Number of calls: the changes and the reads.
     calls: u64,
-    /// The power goes at this change.
+    /// The power is cut at this change.
     cut_at: Option<u64>,
     /// This call fails.
     fault_at: Option<(u64, Fault)>,
-    /// Syncs that succeeded.
+    /// Number of successful syncs.
     syncs: u64,
     faults: u64,
-    /// Of these, writes and syncs that failed.
+    /// Number of failed writes and syncs, a subset of `faults`.
     fatal: u64,
     off: bool,
-    /// Syncs of this file only pretend: they keep its length and nothing else.
+    /// Syncs of this file make only its length durable.
     lies: Option<Which>,
-    /// Syncs called from here are left out.
+    /// Syncs from this call site are left out.
     left_out: Option<Site>,
-    /// Where syncs were called from.
+    /// Call sites of syncs.
     sync_sites: BTreeSet<Site>,
-    /// Syncs take a while, so that threads meet.
+    /// Syncs are slow, so that threads overlap.
     slow: bool,
     rng: fastrand::Rng,
 }
 
-/// The machine; clones are the same one.
+/// The machine. Clones share one state.
 #[derive(Clone, Debug)]
 pub struct Machine(Arc<Mutex<State>>);
 
@@ -103,7 +103,7 @@ struct Handle {
 }
 
 impl Machine {
-    /// A machine with two empty files; `seed` decides what a failed sync keeps.
+    /// A machine with two empty files. `seed` determines the sectors that a failed sync keeps.
     pub fn new(seed: u64) -> Self {
         Self(Arc::new(Mutex::new(State {
             files: Default::default(),
@@ -127,78 +127,78 @@ impl Machine {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The power goes at this write, sync or growth, the first being 1.
+    /// Cuts the power at this write, sync or growth. The first one is 1.
     pub fn cut_at(&self, change: u64) {
         self.state().cut_at = Some(change);
     }
 
-    /// This call, reads counted, meets a fault.
+    /// Injects a fault into this call. Reads count as calls.
     pub fn fail_at(&self, call: u64, fault: Fault) {
         self.state().fault_at = Some((call, fault));
     }
 
-    /// Syncs of this file do nothing from now on, but for its length.
+    /// From now on, syncs of this file make only its length durable.
     pub fn lie_about_syncs_of(&self, which: Option<Which>) {
         self.state().lies = which;
     }
 
-    /// Syncs that the journal calls at this place of its source do nothing from now on, after a restart and a power cut too.
+    /// From now on, syncs from this call site of the journal do nothing, also after a restart and after a power cut.
     pub fn leave_out_syncs_at(&self, site: Option<Site>) {
         self.state().left_out = site;
     }
 
-    /// The places from which syncs were called.
+    /// The call sites of syncs.
     pub fn sync_sites(&self) -> BTreeSet<Site> {
         self.state().sync_sites.clone()
     }
 
-    /// Syncs take a while, so that threads meet.
+    /// Makes syncs slow, so that threads overlap.
     pub fn make_slow(&self) {
         self.state().slow = true;
     }
 
-    /// Writes, syncs and growths so far.
+    /// Number of writes, syncs and growths so far.
     pub fn changes(&self) -> u64 {
         self.state().changes
     }
 
-    /// The same with reads.
+    /// Number of writes, syncs, growths and reads so far.
     pub fn calls(&self) -> u64 {
         self.state().calls
     }
 
-    /// Syncs of both files that succeeded, or pretended to.
+    /// Number of syncs of both files that returned success.
     pub fn syncs(&self) -> u64 {
         self.state().syncs
     }
 
-    /// Calls that met a fault.
+    /// Number of calls with an injected fault.
     pub fn faults(&self) -> u64 {
         self.state().faults
     }
 
-    /// Writes and syncs that failed: nothing more may be taken after the first.
+    /// Number of failed writes and syncs. After the first one the journal must refuse further writes.
     pub fn fatal(&self) -> u64 {
         self.state().fatal
     }
 
-    /// The power is gone.
+    /// True after a power cut.
     pub fn is_off(&self) -> bool {
         self.state().off
     }
 
-    /// One of its files.
+    /// A storage handle to one of the files.
     pub fn storage(&self, which: Which) -> Box<dyn Storage> {
         let path = PathBuf::from(if which == Which::Data { "store" } else { "store.journal" });
         Box::new(Handle { machine: self.clone(), which, path })
     }
 
-    /// What a process would read.
+    /// The file as a process reads it.
     pub fn content(&self, which: Which) -> Vec<u8> {
         self.state().files[which as usize].cache.clone()
     }
 
-    /// Flips a bit, on the disk and in the cache.
+    /// Flips bit 0 of the byte at `at`, on the disk and in the cache.
     pub fn damage(&self, which: Which, at: usize) {
         let file = &mut self.state().files[which as usize];
         file.cache[at] ^= 1;
@@ -214,7 +214,7 @@ impl Machine {
         machine
     }
 
-    /// The machine after its power came back.
+    /// The machine after the power has returned.
     pub fn after_power_cut(&self, survivors: Survivors) -> Self {
         let state = self.state();
         let mut rng = fastrand::Rng::with_seed(match survivors {
@@ -231,7 +231,7 @@ impl Machine {
         machine
     }
 
-    /// The machine after the process died: the page cache stays, unsynced sectors are still unsynced.
+    /// The machine after the process died. The page cache stays; unsynced sectors are still unsynced.
     pub fn after_restart(&self) -> Self {
         let mut state = self.state().clone();
         (state.changes, state.calls, state.faults, state.fatal, state.off) = (0, 0, 0, 0, false);
@@ -265,7 +265,7 @@ impl SimFile {
         bytes
     }
 
-    /// Pages of what survived that may have no storage.
+    /// Pages of the surviving file that may have no storage.
     fn holes_in(&self, bytes: &[u8]) -> BTreeSet<usize> {
         let is_zero = |page: &usize| {
             bytes.chunks(PAGE).nth(*page).is_some_and(|page| page.iter().all(|byte| *byte == 0))
@@ -289,7 +289,7 @@ impl SimFile {
         }
     }
 
-    /// At once: a cut before the new length is durable leaves what one before this call does.
+    /// Takes effect at once. A power cut before the new length is durable has the same result as one before this call.
     fn shorten(&mut self, to: usize) {
         self.cache.truncate(to);
         self.durable.truncate(to);
@@ -316,7 +316,8 @@ impl Handle {
         Error::Io { what, path: self.path.clone(), source }
     }
 
-    /// Counts a call; the fault that it meets, or an error if the power is off. A change at which the power goes is told so.
+    /// Counts a call and returns its injected fault. Returns an error if the power is off. If the power is cut at this change, `state.off`
+    /// is set.
     fn call(&self, state: &mut State, change: bool) -> Result<Option<Fault>> {
         if state.off {
             return Err(self.error("no power for", EIO));
@@ -368,7 +369,7 @@ impl Storage for Handle {
             drop(state);
             return self.sync();
         }
-        // The power can go here all the same: the changes have the same numbers as without the mutant.
+        // A power cut is still possible here. Changes have the same numbers as without the mutant.
         self.call(&mut state, true)?;
         if state.off { Err(self.error("no power for", EIO)) } else { Ok(()) }
     }
@@ -435,7 +436,7 @@ impl Storage for Handle {
             return Err(self.error("cannot punch a hole in", EIO));
         }
         let file = &mut state.files[self.which as usize];
-        // A page that is a hole already stays one.
+        // A page that is already a hole stays one.
         file.holes[0].retain(|page| !(from as usize / PAGE..to as usize / PAGE).contains(page));
         file.discard(from as usize, to as usize);
         if state.off { Err(self.error("no power for", EIO)) } else { Ok(()) }

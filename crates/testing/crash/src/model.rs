@@ -1,7 +1,7 @@
-//! The durability of all lines: replays events, and says what a crash may leave.
+//! The durability of all lines: replays events and derives the contents that a crash may leave.
 //!
-//! Invariant: the memory it is given holds the known-durable content of every line; a fence writes the new base there
-//! and leaves the old one in the undo list.
+//! Invariant: the memory holds the known-durable content of every line. A fence writes the new base into the memory and the old one into
+//! the undo list.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,22 +12,22 @@ use xxhash_rust::xxh3::{Xxh3Default, xxh3_128};
 
 use crate::line::{Choices, LineState, Pending, Words};
 
-/// Old contents of lines (by byte offset), to be put back in reverse order.
+/// Old contents of lines (by byte offset), to be restored in reverse order.
 pub type Undo = Vec<(u64, Words)>;
 
-/// Lines whose content a crash may choose, by ascending byte offset.
+/// Lines whose content the crash determines, by ascending byte offset.
 pub type OpenLines = Vec<(u64, Arc<Choices>)>;
 
-/// Reads a line without telling anybody.
+/// Reads a line without notifying an observer.
 pub fn words(memory: &Memory, line: u64) -> Words {
     let line = memory.line(line);
     std::array::from_fn(|word| line.0[word].load(Ordering::Relaxed))
 }
 
-/// Writes a line without telling anybody.
+/// Writes a line without notifying an observer.
 ///
 /// # Panics
-/// Outside the memory.
+/// If the line is outside the memory.
 pub fn put(memory: &Memory, line: u64, words: &Words) {
     assert!(line < memory.len(), "line {line:#x} is outside the memory");
     let target = memory.line(line);
@@ -36,14 +36,14 @@ pub fn put(memory: &Memory, line: u64, words: &Words) {
     }
 }
 
-/// Puts back what `undo` remembers.
+/// Restores the contents in `undo`.
 pub fn rewind(memory: &Memory, undo: &mut Undo) {
     while let Some((line, old)) = undo.pop() {
         put(memory, line, &old);
     }
 }
 
-/// A fingerprint of a line's durable content. Those of all lines are summed, so that a change costs no more than the line.
+/// A fingerprint of a line's durable content. The fingerprints of all lines are summed, so an update costs only the work for one line.
 pub(crate) fn fingerprint(line: u64, words: &Words) -> u128 {
     let mut bytes = [0; 72];
     let fields = std::iter::once(&line).chain(words);
@@ -54,7 +54,7 @@ pub(crate) fn fingerprint(line: u64, words: &Words) -> u128 {
     xxh3_128(&bytes)
 }
 
-/// Which stores are not known to be durable.
+/// The stores that are not known to be durable.
 #[derive(Clone, Debug)]
 pub struct Model {
     lines: BTreeMap<u64, LineState>,
@@ -64,7 +64,7 @@ pub struct Model {
 }
 
 impl Model {
-    /// Everything is durable. A line yields at most `line_cap` contents, beyond that a sample by `seed`.
+    /// A model in which everything is durable. A line yields at most `line_cap` contents; if it has more, they are a sample by `seed`.
     pub fn new(line_cap: usize, seed: u64) -> Self {
         Self { lines: BTreeMap::new(), flushed: Vec::new(), line_cap, seed }
     }
@@ -93,7 +93,7 @@ impl Model {
         }
     }
 
-    /// If the line's base is known, puts it in memory; forgets the line if there is nothing else to know.
+    /// If the line's base is known, writes it to memory. Forgets the line if nothing else is pending.
     fn ground(&mut self, line: u64, memory: &Memory, undo: &mut Undo) {
         let Some(state) = self.lines.get(&line) else { return };
         if let Some(base) = state.base() {
@@ -105,17 +105,17 @@ impl Model {
         }
     }
 
-    /// Whether stores to `line` are kept here.
+    /// True if the model holds stores to `line`.
     pub fn has(&self, line: u64) -> bool {
         self.lines.contains_key(&line)
     }
 
-    /// From now on `line`, not in the model yet, durably holds one of `bases`.
+    /// Adds `line`, which is not in the model yet. It durably holds one of `bases`.
     pub fn adopt(&mut self, line: u64, bases: &[Words]) {
         self.lines.insert(line, LineState::new(bases.to_vec()));
     }
 
-    /// Somebody read `line`: outside the words of `mask` it durably holds those of `read`.
+    /// Records a read of `line`: outside the words of `mask` it durably holds those of `read`.
     pub fn narrow(&mut self, line: u64, mask: u8, read: &Words, memory: &Memory, undo: &mut Undo) {
         if let Some(state) = self.lines.get_mut(&line) {
             state.narrow(mask, read);
@@ -123,7 +123,7 @@ impl Model {
         }
     }
 
-    /// Feeds to `hash` everything that [`Model::open`] depends on besides the durable words.
+    /// Hashes all state that [`Model::open`] depends on, except the durable words.
     pub(crate) fn fingerprint(&self, hash: &mut Xxh3Default) {
         for (line, state) in &self.lines {
             hash.update(&line.to_le_bytes());
@@ -136,14 +136,14 @@ impl Model {
         self.lines.is_empty()
     }
 
-    /// Every line that has more than one possible content.
+    /// Returns every line that has more than one possible content.
     pub fn open(&mut self) -> OpenLines {
         let (cap, seed) = (self.line_cap, self.seed);
         let choices = self.lines.iter_mut().map(|(line, state)| (*line, state.choices(cap, seed ^ *line)));
         choices.filter(|(_, choices)| choices.contents.len() > 1).collect()
     }
 
-    /// The crash has happened: whatever the memory holds now is durable.
+    /// Records the crash: the memory's present contents are durable.
     pub fn settle(&mut self) {
         self.lines.clear();
         self.flushed.clear();

@@ -1,10 +1,9 @@
-//! The mutation run: leave out each flush and fence in turn, and some image must break.
+//! The mutation run: leaves out each flush and fence in turn; the oracle must reject some image of each mutant.
 //!
-//! A mutant that survives must be argued equivalent, in a table beside the subject. An entry is matched by the *source
-//! text* of the site's line: the table includes the source file at compile time (`include_str!`), so that it follows the
-//! code when lines move, also in an installed program. Where the text alone is not telling, a trailing comment on the
-//! line is a label: `medium.fence(Fence::Commit); // [lap-fence]`. An entry that matches no survivor is stale, and a
-//! failure too.
+//! A surviving mutant needs an entry with a reason in a table beside the subject: it is an equivalent mutant. An entry matches the *source
+//! text* of the call site's line. The table includes the source file at compile time (`include_str!`), so it stays valid when lines move,
+//! also in an installed program. If the text is ambiguous, a trailing comment on the line is a label:
+//! `medium.fence(Fence::Commit); // [lap-fence]`. An entry without a matching survivor is stale and fails the run.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,21 +15,21 @@ use crate::report::{Report, Violation};
 use crate::subject::{Subject, Workload};
 use crate::workers::Stage;
 
-/// A mutant named by the text of its source line.
+/// A call site and a kind of mutation. The text of the source line identifies the site.
 #[derive(Clone, Copy, Debug)]
 pub struct Spot {
-    /// What is changed.
+    /// The kind of mutation.
     pub kind: Kind,
-    /// How the source file's path ends.
+    /// Suffix of the source file's path.
     pub file_suffix: &'static str,
-    /// That file: `include_str!`.
+    /// Content of that file, by `include_str!`.
     pub source: &'static str,
-    /// Part of the line.
+    /// A part of the source line.
     pub contains: &'static str,
 }
 
 impl Spot {
-    /// All of it.
+    /// A spot with these fields.
     pub const fn new(
         kind: Kind,
         file_suffix: &'static str,
@@ -40,12 +39,12 @@ impl Spot {
         Self { kind, file_suffix, source, contains }
     }
 
-    /// Every mutant of a kind.
+    /// All mutants of a kind.
     pub const fn anywhere(kind: Kind) -> Self {
         Self::new(kind, "", "", "")
     }
 
-    /// Whether `mutant` is this one.
+    /// True if `mutant` is at this spot and of its kind.
     pub fn matches(&self, mutant: &Mutant) -> bool {
         if self.contains.is_empty() {
             return mutant.kind == self.kind;
@@ -56,22 +55,22 @@ impl Spot {
             && line().is_some_and(|line| line.contains(self.contains))
     }
 
-    /// The mutants of this spot that a run could have.
+    /// The mutants of a run that match this spot.
     pub fn find(&self, report: &Report) -> Vec<Mutant> {
         report.mutants.iter().filter(|mutant| self.matches(mutant)).copied().collect()
     }
 }
 
-/// A mutant that no image can break, and why.
+/// An equivalent mutant and its reason.
 #[derive(Clone, Copy, Debug)]
 pub struct Argued {
-    /// Which.
+    /// The mutant.
     pub spot: Spot,
-    /// The invariant that makes it so.
+    /// The invariant that makes it equivalent.
     pub why: &'static str,
 }
 
-/// Of the allocator that all engines share: a chunk is taken out of the free ones.
+/// An equivalent mutant of the allocator, which all engines share: taking a chunk from the free ones.
 pub const FREE_CHUNK: Argued = Argued::new(
     Kind::SwapPublish,
     "pmem/src/heap/alloc/allocator.rs",
@@ -82,7 +81,7 @@ pub const FREE_CHUNK: Argued = Argued::new(
 );
 
 impl Argued {
-    /// The mutant of this line, and why.
+    /// The mutant of this source line, with its reason.
     pub const fn new(
         kind: Kind,
         file_suffix: &'static str,
@@ -94,59 +93,59 @@ impl Argued {
     }
 }
 
-/// Every mutant of a run: all flush, fence and publish sites that did something.
+/// Returns every mutant of a run: all flush, fence and publish sites that had an effect.
 pub fn mutants(run: &Report) -> Vec<Mutant> {
     run.mutants.iter().copied().collect()
 }
 
-/// What became of the mutants.
+/// The result of a mutation run.
 #[derive(Clone, Debug, Default)]
 pub struct MutationReport {
-    /// The run without a mutant: it must not be violated. It says which mutants there are.
+    /// The run without a mutant. It must have no violation. It determines the mutants.
     pub base: Report,
-    /// Caught, and by what.
+    /// Killed mutants, each with its first violation.
     pub killed: Vec<(Mutant, Violation)>,
-    /// Not caught, but argued equivalent.
+    /// Surviving mutants with a reason why they are equivalent.
     pub argued: Vec<(Mutant, &'static str)>,
-    /// Not caught.
+    /// Surviving mutants without a reason.
     pub survived: Vec<Mutant>,
-    /// Arguments that no survivor needs.
+    /// Entries that match no survivor.
     pub stale: Vec<Argued>,
-    /// Each trial, and the mutants that it killed and no trial before it did.
+    /// For each trial, the mutants that it killed first.
     pub kills: Vec<(String, Vec<Mutant>)>,
-    /// Mutants that were not tried, being outside the share.
+    /// Number of mutants outside the share. They were not tried.
     pub left_out: usize,
-    /// Images explored for all mutants.
+    /// Number of images explored for all mutants.
     pub images: u64,
 }
 
-/// Which of the mutants are tried.
+/// The mutants that a run tries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Share {
     /// All of them.
     All,
-    /// One in so many, chosen by this seed.
+    /// A random sample: one mutant in this number, by this seed.
     OneIn(usize, u64),
     /// By turns: one in `basic` of the basic kinds (whole flushes and fences left out, publishes swapped with the fence before them or
-    /// split), and one in `others` of the other kinds (syncs, single lines, publishes that are early); 0 is none.
+    /// split), and one in `others` of the other kinds (syncs, single lines, early publishes). 0 selects none.
     Turns {
-        /// One in so many of the basic kinds.
+        /// One in this number of the basic kinds.
         basic: u64,
-        /// One in so many of the others.
+        /// One in this number of the other kinds.
         others: u64,
-        /// Which.
+        /// Number of the turn.
         turn: u64,
     },
-    /// Those whose name contains this text.
+    /// The mutants whose name contains this text.
     Named(String),
 }
 
 impl Share {
-    /// One in `one_in` by the seed in `BRISTLECONE_SEED` (1 without it); all with `BRISTLECONE_MUTANTS=all`; with any other text
-    /// there, the mutants whose name contains it.
+    /// One mutant in `one_in`, by the seed in `BRISTLECONE_SEED` (default 1). `BRISTLECONE_MUTANTS=all` selects all mutants; any other text
+    /// selects the mutants whose name contains it.
     ///
     /// # Panics
-    /// The seed is no number.
+    /// The seed is not a number.
     pub fn of_environment(one_in: usize) -> Self {
         match std::env::var("BRISTLECONE_MUTANTS") {
             Ok(all) if all == "all" => Self::All,
@@ -158,7 +157,7 @@ impl Share {
         }
     }
 
-    /// A share of `mutants`, in their order.
+    /// Returns the selected `mutants`, in their order.
     fn of(&self, mutants: &[Mutant]) -> Vec<Mutant> {
         match self {
             Self::All => mutants.to_vec(),
@@ -204,12 +203,12 @@ impl fmt::Display for Share {
 }
 
 impl MutationReport {
-    /// All mutants that there are, tried or not.
+    /// Number of mutants found, tried or not.
     pub fn found(&self) -> usize {
         self.base.mutants.len()
     }
 
-    /// True if the base run is clean, no mutant survived without an argument, and every argument is needed.
+    /// True if the base run has no violation, every survivor has a reason, and every reason is needed.
     pub fn is_good(&self) -> bool {
         !self.base.is_violated() && self.survived.is_empty() && self.stale.is_empty()
     }
@@ -235,14 +234,14 @@ impl fmt::Display for MutationReport {
     }
 }
 
-/// What a mutant is tried on: an exploration with bounds of its own, whatever its subject.
+/// An exploration on which mutants are tried. It hides the type of its subject.
 pub struct Trial {
     name: String,
     explore: Box<dyn Fn(Option<Mutated>) -> Report + Send + Sync>,
 }
 
 impl Trial {
-    /// An exploration by its name. Without a mutant it has to remember its crash points ([`Options::remember`]).
+    /// A trial with this name. Without a mutant, `explore` must record its crash points ([`Options::remember`]).
     pub fn new(
         name: impl Into<String>,
         explore: impl Fn(Option<Mutated>) -> Report + Send + Sync + 'static,
@@ -250,12 +249,12 @@ impl Trial {
         Self { name: name.into(), explore: Box::new(explore) }
     }
 
-    /// Its name.
+    /// The trial's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// A workload, explored until one image breaks.
+    /// A trial that explores a workload until the first violation.
     pub fn of<S>(name: impl Into<String>, options: Options, workload: Workload<S>) -> Self
     where
         S: Subject<Op: Send + Sync, Config: Send + Sync> + 'static,
@@ -268,8 +267,8 @@ impl Trial {
     }
 }
 
-/// Explores `trials` without a mutant, then each mutant on the trials in which it changes something, in their order, until
-/// one breaks. `stage` is asked for the threads of each of the two.
+/// Explores `trials` without a mutant. Then explores each mutant on the trials in which it changes something, in their order, until one has
+/// a violation. `stage` provides the threads for each of the two parts.
 pub fn run_mutants<'a>(
     trials: &[Trial],
     argued: &[Argued],
@@ -278,7 +277,8 @@ pub fn run_mutants<'a>(
     run_some_mutants(trials, argued, &Share::All, &[], stage)
 }
 
-/// As [`run_mutants`] with a share of the mutants, and `always` those of some spots, such as the canary's. An argument is stale only if all mutants that it is for were tried.
+/// Like [`run_mutants`], with a share of the mutants and `always` those of some spots, such as the canary's. An entry is stale only if all
+/// mutants that it matches were tried.
 pub fn run_some_mutants<'a>(
     trials: &[Trial],
     argued: &[Argued],
@@ -336,18 +336,18 @@ pub fn run_some_mutants<'a>(
     report
 }
 
-/// The first violation that `mutant` causes.
+/// Returns the first violation that `mutant` causes.
 fn kill<S: Subject>(workloads: &[Workload<S>], options: &Options, mutant: Mutant) -> Option<Violation> {
     workloads
         .iter()
         .find_map(|workload| explore_mutant(workload, options, Some(mutant)).violations.into_iter().next())
 }
 
-/// Breaks the subject at `spot` on purpose, and returns how each such mutant was caught.
+/// Injects a fault at `spot` and returns the violation that detects each such mutant.
 ///
 /// # Errors
-/// The workloads are violated as they are, `spot` names no site that does anything, or a mutant there is not caught: the
-/// exploration is not to be trusted.
+/// The workloads have a violation without the fault, `spot` matches no site with an effect, or a mutant is not detected. Then the
+/// exploration cannot be trusted.
 pub fn canary<S: Subject>(
     workloads: &[Workload<S>],
     options: &Options,

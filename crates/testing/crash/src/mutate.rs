@@ -1,7 +1,7 @@
-//! Mutations of a recorded event list: what if this flush, fence or order were missing?
+//! Mutations of a recorded event list: a flush, a fence or an order is left out.
 //!
-//! The subject itself runs unchanged; only the durability model sees the mutated events. A mutant names a verb's call
-//! site and changes every event of that site.
+//! The subject itself runs unchanged; only the durability model receives the mutated events. A mutant belongs to one call site and changes
+//! every event of that site.
 
 use std::collections::{BTreeSet, HashSet};
 use std::fmt;
@@ -11,43 +11,43 @@ use pmem::{Event, Fence, LINE, Store};
 
 use crate::tape::Recorded;
 
-/// Lines of one flush that have mutants of their own, besides its last line.
+/// Number of lines of one flush that have their own mutants, besides its last line.
 const LINES_MAX: usize = 8;
 
-/// Which line of a flush of several lines.
+/// A line in a flush of several lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Which {
-    /// The line of this number; the first one is 0.
+    /// The line with this number; the first one is 0.
     Nth(u8),
-    /// The last line of a flush of so many lines that its number is too high.
+    /// The last line, in a flush with too many lines for a number.
     Last,
 }
 
-/// What a mutant does to the events of its site.
+/// The effect of a mutant on the events of its site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
-    /// Every flush at the site is left out.
+    /// Leaves out every flush at the site.
     DropFlush,
-    /// Every flush of several lines at the site leaves out one of them.
+    /// Leaves out one line of every flush of several lines at the site.
     DropLine(Which),
-    /// Every fence at the site is left out.
+    /// Leaves out every fence at the site.
     DropFence(Fence),
-    /// Every sync at the site is left out.
+    /// Leaves out every sync at the site.
     DropSync,
-    /// A publish at the site that is the first one after a fence is recorded before that fence.
+    /// Records a publish at the site before the preceding fence, if it is the first publish after that fence.
     SwapPublish,
-    /// A publish at the site that follows another one after a fence is recorded before that fence.
+    /// Records a publish at the site before the preceding fence, if it is not the first publish after that fence.
     EarlyPublish,
-    /// A publish at the site is recorded as two: the low 32 bits, then the whole word.
+    /// Records a publish at the site as two: the low 32 bits, then the whole word.
     SplitPublish,
 }
 
-/// One change to one call site.
+/// One mutation of one call site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Mutant {
-    /// What is changed.
+    /// The kind of mutation.
     pub kind: Kind,
-    /// Where in the source.
+    /// The call site.
     pub site: Site,
 }
 
@@ -58,7 +58,7 @@ impl fmt::Display for Mutant {
 }
 
 impl Mutant {
-    /// The events as the durability model is to see them.
+    /// Returns the mutated events for the durability model.
     pub fn rewrite(&self, events: Vec<Recorded>) -> Vec<Recorded> {
         match self.kind {
             Kind::DropFlush => {
@@ -96,7 +96,7 @@ impl Mutant {
         events
     }
 
-    /// Records the publishes at the site in front of the fence before them: those that are the first after it, or the others.
+    /// Records the publishes at the site before the preceding fence: with `first` those that are the first after it, otherwise the others.
     fn advance(&self, events: Vec<Recorded>, first: bool) -> Vec<Recorded> {
         let mut mutated = Vec::with_capacity(events.len());
         let mut epoch = Epoch::default();
@@ -142,7 +142,7 @@ fn drop_where(mut events: Vec<Recorded>, dropped: impl Fn(&Event) -> bool) -> Ve
     events
 }
 
-/// The word when only the low half of `value` has been stored over `old`.
+/// The word after only the low half of `value` has been stored over `old`.
 fn half(old: u64, value: u64) -> u64 {
     (old & !0xffff_ffff) | (value & 0xffff_ffff)
 }
@@ -150,13 +150,13 @@ fn half(old: u64, value: u64) -> u64 {
 /// The events since a fence.
 #[derive(Clone, Copy, Debug, Default)]
 struct Epoch {
-    /// Where the fence is.
+    /// Index of the fence.
     fence: Option<usize>,
-    /// There was a publish since.
+    /// True if there was a publish since the fence.
     published: bool,
 }
 
-/// No event of these stores to the same word: else that word's last value would change, which is no early store.
+/// True if no passed event stores to the same word. Otherwise the word's last value would change, and that is not an early store.
 fn can_pass(publish: &Recorded, passed: &[Recorded]) -> bool {
     let word = |recorded: &Recorded| match recorded.event {
         Event::Store { at, .. } => Some(at),
@@ -165,17 +165,17 @@ fn can_pass(publish: &Recorded, passed: &[Recorded]) -> bool {
     passed.iter().all(|recorded| word(recorded) != word(publish))
 }
 
-/// One call of a flush.
+/// One call of flush.
 struct Flush {
     site: Site,
-    /// The events that flush its lines, by ascending line.
+    /// Indexes of the events that flush its lines, by ascending line.
     lines: Vec<usize>,
-    /// It belongs to a sync.
+    /// True if the flush belongs to a sync.
     is_sync: bool,
 }
 
-/// The calls of flushes among `events`: lines one behind the other at one site. A buffer pool's write-backs, stores at the site
-/// of the flush, may stand between them.
+/// Returns the flush calls among `events`: consecutive lines at one call site. A buffer pool's write-backs (stores at the site of the
+/// flush) may be between them.
 fn flushes(events: &[Recorded]) -> impl Iterator<Item = Flush> {
     let mut next = 0;
     std::iter::from_fn(move || {
@@ -204,15 +204,15 @@ fn flushes(events: &[Recorded]) -> impl Iterator<Item = Flush> {
     })
 }
 
-/// Finds the mutants of a run. It remembers which lines were changed and not flushed since: to leave out the flush of any other
-/// line of several changes nothing.
+/// Finds the mutants of a run. It tracks the lines that were changed and not flushed since. Leaving out the flush of any other line changes
+/// nothing.
 #[derive(Debug, Default)]
 pub struct Discovery {
     changed: HashSet<u64>,
 }
 
 impl Discovery {
-    /// Adds to `found` every mutant that would change something in `events`, which follow those of the call before.
+    /// Adds to `found` every mutant that would change something in `events`. They continue the events of the previous call.
     pub fn discover(&mut self, events: &[Recorded], found: &mut BTreeSet<Mutant>) {
         let mut epoch = Epoch::default();
         let mut calls = flushes(events).peekable();
@@ -263,12 +263,12 @@ impl Discovery {
         }
     }
 
-    /// The mutants that leave out single lines of a flush. (A sync has none: its range is the file system's business.)
+    /// Adds the mutants that leave out single lines of a flush. A sync has none: its range is up to the file system.
     fn lines(&self, events: &[Recorded], call: &Flush, found: &mut BTreeSet<Mutant>) {
         let last = call.lines.len() - 1;
         for (number, index) in call.lines.iter().enumerate().filter(|_| last > 0) {
             let Event::Flush { line, .. } = events[*index].event else { continue };
-            // A pool writes the line back just before its flush.
+            // A buffer pool writes the line back just before its flush.
             let first = call.lines[number.saturating_sub(1)];
             let mut stores = events[first..*index].iter();
             let written = |recorded: &Recorded| {

@@ -1,7 +1,7 @@
-//! The N-th store, flush or fence of an operation panics, for as many N as there are, or for some of them.
+//! Panics at the N-th store, flush or fence of an operation, for all N of the operation or for some of them.
 //!
-//! A panic in the midst of a write is a defect of its own; what is judged is what comes of it: no later write is taken, no reader waits
-//! for what is never finished, and what stands in memory is recovered to the contents before the operation or after it.
+//! A panic during a write is a defect by itself. This test judges its consequences: the subject refuses later writes, readers do not wait
+//! for the unfinished write, and recovery of the memory yields the contents before the operation or after it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -12,20 +12,20 @@ use pmem::{Counter, Event, Memory, Observed, Observer};
 use crate::erased::{AnyOp, AnyWorkload};
 use crate::subject::{Contents, Step, Subject, Workload};
 
-/// What was tried.
+/// Counts of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Operations that panicked at each of their events.
+    /// Number of operations that were tried with panics at their events.
     pub operations: u64,
-    /// Panics.
+    /// Number of panics.
     pub panics: u64,
 }
 
-/// Panics at events of one operation in `one_in`, the last of all among them: at every event, but of operations with more than
-/// `panics` of them at so many.
+/// Panics at the events of one operation in `one_in`, counted from the last one. An operation with more than `panics` events panics at
+/// about `panics` of them.
 ///
 /// # Errors
-/// Which panic let a write through, or what recovery found after it.
+/// The panic after which a write was accepted or recovery found wrong contents.
 pub fn panic_everywhere<S: Subject>(
     workload: &Workload<S>,
     one_in: usize,
@@ -52,10 +52,10 @@ fn everywhere(work: &AnyWorkload, one_in: usize, panics: u64) -> Result<Tally, S
     Ok(tally)
 }
 
-/// How an operation went.
+/// The outcome of an operation.
 #[derive(PartialEq, Eq)]
 enum Outcome {
-    /// Without a panic; so many events it has.
+    /// No panic. Holds the number of the operation's events.
     Passed(u64),
     Panicked,
 }
@@ -82,7 +82,7 @@ fn attempt(work: &AnyWorkload, done: &[&AnyOp], op: &AnyOp, nth: u64) -> Result<
     }
     let mut after = before.clone();
     op.apply_model(&mut after);
-    // What changes nothing may be another start.
+    // An operation that changes nothing may return success.
     let changes = |next: &AnyOp| {
         [&before, &after].into_iter().all(|contents| {
             let mut then = contents.clone();
@@ -95,7 +95,7 @@ fn attempt(work: &AnyWorkload, done: &[&AnyOp], op: &AnyOp, nth: u64) -> Result<
             return Err(format!("{} was taken after it", next.name()));
         }
     }
-    // Readers may get an error, but they get an answer.
+    // Readers may get an error, but they must return.
     let _ = catch_unwind(AssertUnwindSafe(|| subject.verify()));
     drop(subject);
     let found = work.config.recover(Observed::new(memory, Arc::new(Counter::default())))?.verify()?;
@@ -123,7 +123,7 @@ impl Observer for Bomb {
         self.left.store(left - 1, Ordering::Relaxed);
         if left == 1 {
             self.went_off.store(true, Ordering::Relaxed);
-            // Nothing is printed.
+            // This panic prints nothing.
             resume_unwind(Box::new("planned"));
         }
     }

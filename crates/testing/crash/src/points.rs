@@ -1,26 +1,26 @@
-//! Crash points that were explored without a mutant and found good.
+//! The good crash points of a run without a mutant.
 //!
-//! A mutant changes few of a run's crash points: those before its first effect, and those after later flushes and fences have made up
-//! for it, have the same images as without it. Their verdicts are known. A point is recognised by a fingerprint of
-//! everything that its verdict depends on: the durable words, the stores on their way, the length, what an image may hold, and the operations that follow.
-//! A point at which recovery itself would have been changed by the mutant is explored again.
+//! A mutant changes few of a run's crash points. The points before its first effect have the same images as without it, and so have the
+//! points after later flushes and fences have compensated for it. Their verdicts are known. A fingerprint identifies a point. It covers
+//! everything that the verdict depends on: the durable words, the pending stores, the length, the expected contents, and the continuation.
+//! A point at which the mutant would also change recovery is explored again.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use crate::mutate::Mutant;
 
-/// The good crash points of a run without a mutant, by fingerprint; of each the mutants that would have changed something in a recovery from
-/// one of its images.
+/// The good crash points of a run without a mutant, by fingerprint. Each has the set of mutants that would have changed events of a
+/// recovery from one of its images.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Points {
     points: HashMap<u128, Arc<BTreeSet<Mutant>>>,
-    /// Most points share their mutants.
+    /// The last set added. Most points share their set.
     last: Arc<BTreeSet<Mutant>>,
 }
 
 impl Points {
-    /// Adds a point. One that is known may have been sampled otherwise, and met other mutants.
+    /// Adds a point. A known point may have been sampled differently, with other mutants, so the sets are united.
     pub(crate) fn add(&mut self, point: u128, mut in_recovery: BTreeSet<Mutant>) {
         if let Some(known) = self.points.get(&point) {
             in_recovery.extend(known.iter().copied());
@@ -31,7 +31,7 @@ impl Points {
         self.points.insert(point, self.last.clone());
     }
 
-    /// Adds those of another run.
+    /// Adds the points of another run.
     pub(crate) fn merge(&mut self, other: Self) {
         for (point, in_recovery) in other.points {
             match self.points.get(&point) {
@@ -42,23 +42,23 @@ impl Points {
         }
     }
 
-    /// Whether the mutant changes nothing at this point.
+    /// True if the mutant changes nothing at this point.
     pub(crate) fn is_known(&self, point: u128, mutant: &Mutant) -> bool {
         self.points.get(&point).is_some_and(|in_recovery| !in_recovery.contains(mutant))
     }
 }
 
-/// A run with a mutant: which, and what is known of the same run without it.
+/// A mutant, and the known crash points of the same run without it.
 #[derive(Clone, Debug)]
 pub struct Mutated {
     /// The mutant.
     pub mutant: Mutant,
-    /// Crash points that are not explored again. Empty: all are explored.
+    /// Crash points that are not explored again. If empty, all are explored.
     pub known: Arc<Points>,
 }
 
 impl From<Mutant> for Mutated {
-    /// Everything is explored.
+    /// All crash points are explored.
     fn from(mutant: Mutant) -> Self {
         Self { mutant, known: Arc::default() }
     }

@@ -1,17 +1,16 @@
-//! What was read before need not be read again.
+//! Skips images from which the subject would read the same contents as from an image judged before.
 //!
-//! A subject is deterministic (I1): what it does on an image is a function of the contents that it reads, each line's when it is
-//! first read. So an image from which it would read what it read from another one is as good as that one, and two images inside
-//! recovery often are: they differ in what recovery overwrites, or in what nobody looks at.
+//! A subject is deterministic (I1): its execution on an image is a function of the contents that it reads, each line's at its first read.
+//! So if it would read the same contents from a second image, the second image has the same verdict. This is frequent inside recovery: the
+//! images differ only in lines that recovery overwrites, or that are never read.
 //!
-//! Kept are the reads of images that were carried out, one behind the other, each with a fingerprint of everything read so far; where
-//! another content led elsewhere, the fingerprint leads to the reads that followed. Fingerprints have 128 bits: that two of them are
-//! equal by chance in a run of a hundred million is less likely than one in 10^22.
+//! Recall keeps the reads of executed images in sequence, each with a fingerprint of everything read so far. Where different contents led
+//! to different reads, a table maps the fingerprint to the reads that followed. Fingerprints have 128 bits. In a run of a hundred million
+//! images, the probability that two of them collide is less than 10^-22.
 //!
 //! Invariants:
-//! * R1: only good images are kept. What is broken is carried out each time.
-//! * R2: a fingerprint begins with what was expected and with the bytes in use; all is forgotten when the operations that follow
-//!   recovery change.
+//! * R1: only good images are kept. A broken image is executed every time.
+//! * R2: a fingerprint starts with the expected contents and the bytes in use. All images are forgotten when the continuation changes.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -21,47 +20,47 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use crate::line::Words;
 
-/// Of everything that was read so far.
+/// A fingerprint of everything that was read so far.
 pub(crate) type Fingerprint = u128;
 
-/// Reads beyond which all are forgotten: about half a gigabyte.
+/// Maximum number of reads, about half a gigabyte. Beyond it all are forgotten.
 const READS_MAX: usize = 10 << 20;
 
-/// A first read.
+/// The place of a first read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
-    /// Which line; [`END`]: nothing more is read, and all was well.
+    /// Number of the line. [`END`]: no more reads follow, and the image was good.
     line: u32,
-    /// Lines in use: it reads as zeros if it is outside.
+    /// Number of lines in use. A line outside reads as zeros.
     len: u32,
-    /// Where the words are that had been stored to before, if `mask` says that there are any.
+    /// Index of the words stored before the read, if `mask` is not 0.
     stored: u32,
-    /// Words (a bit each) that had been stored to before.
+    /// Mask of the words (a bit each) that were stored before the read.
     mask: u8,
 }
 
 const END: u32 = u32::MAX;
 
-/// What was read, and the fingerprint with it.
+/// A read, and the fingerprint after it.
 #[derive(Clone, Copy, Debug)]
 struct Read {
     place: Place,
     then: Fingerprint,
 }
 
-/// Reads, and the words that had been stored to before them.
+/// Reads, and the words that were stored before them.
 #[derive(Default)]
 struct Reads {
     reads: Vec<Read>,
     stored: Vec<Words>,
 }
 
-/// A line whose words of `mask` are those of `stored`.
+/// The line with the words of `mask` replaced by those of `stored`.
 pub(crate) fn over(words: &Words, mask: u8, stored: &Words) -> Words {
     std::array::from_fn(|word| if mask & (1 << word) != 0 { stored[word] } else { words[word] })
 }
 
-/// A fingerprint is as good a hash as any.
+/// A hasher that returns the fingerprint itself, which is already a hash.
 #[derive(Default)]
 struct AsItIs(u64);
 
@@ -77,18 +76,18 @@ impl Hasher for AsItIs {
     }
 }
 
-/// Everything that was read.
+/// The reads of all good images.
 #[derive(Default)]
 pub(crate) struct Recall {
     known: Reads,
-    /// Which of them are next, where that are not those behind.
+    /// For a fingerprint, the index of the next read in `known`, if it is not the one that follows directly.
     branches: HashMap<Fingerprint, usize, BuildHasherDefault<AsItIs>>,
-    /// Those of the image that is carried out.
+    /// The reads of the running image.
     path: Reads,
     start: Fingerprint,
 }
 
-/// The fingerprint before anything is read.
+/// The fingerprint before the first read.
 fn start(expected: Fingerprint, len: u64) -> Fingerprint {
     let mut bytes = [0; 24];
     bytes[..16].copy_from_slice(&expected.to_le_bytes());
@@ -96,7 +95,7 @@ fn start(expected: Fingerprint, len: u64) -> Fingerprint {
     xxh3_128(&bytes)
 }
 
-/// The fingerprint with one more line.
+/// The fingerprint after one more line.
 fn extend(so_far: Fingerprint, line: u32, words: &Words) -> Fingerprint {
     let mut bytes = [0; 88];
     bytes[..16].copy_from_slice(&so_far.to_le_bytes());
@@ -113,7 +112,7 @@ impl Reads {
         self.stored.clear();
     }
 
-    /// The words that had been stored to, and which these are.
+    /// The mask and the words that were stored before the read.
     fn stored(&self, place: Place) -> Option<(u8, &Words)> {
         (place.mask != 0).then(|| (place.mask, &self.stored[place.stored as usize]))
     }
@@ -135,14 +134,14 @@ impl Recall {
         self.path.clear();
     }
 
-    /// An image with so many bytes in use is going to be carried out.
+    /// Begins the execution of an image with `len` bytes in use.
     pub(crate) fn begin(&mut self, expected: Fingerprint, len: u64) {
         self.path.clear();
         self.start = start(expected, len);
     }
 
-    /// It read a line for the first time, with so many bytes in use. `stored`: what had been stored to before, and a line of zeros
-    /// with it.
+    /// Records the first read of a line, with `len` bytes in use. `stored` is the mask of the words stored before, and a line that holds
+    /// them (other words are zero).
     pub(crate) fn read(&mut self, line: u64, len: u64, stored: Option<(u8, &Words)>, words: &Words) {
         let (line, len) = ((line / LINE) as u32, len.div_ceil(LINE) as u32);
         let so_far = self.path.reads.last().map_or(self.start, |read| read.then);
@@ -150,7 +149,8 @@ impl Recall {
         self.path.push(Read { place, then: extend(so_far, line, words) }, stored);
     }
 
-    /// It was good. False if it read another line than one that had read the same before: the subject is not deterministic.
+    /// Keeps the image: it was good. Returns false if it read another line than an earlier image that had read the same contents. Then the
+    /// subject is not deterministic.
     pub(crate) fn learn(&mut self) -> bool {
         if self.known.reads.len() > READS_MAX {
             self.known.clear();
@@ -181,7 +181,7 @@ impl Recall {
         true
     }
 
-    /// What is read behind a read that made the fingerprint this.
+    /// Index of the read that follows read `known` if the fingerprint is `then`.
     fn behind(&self, known: usize, then: Fingerprint) -> Option<usize> {
         match self.known.reads[known].then == then {
             true => Some(known + 1),
@@ -189,8 +189,8 @@ impl Recall {
         }
     }
 
-    /// True if an image with so many bytes in use is good, because of all it would read, which `content` tells of each line with the
-    /// bytes in use then and what had been stored to before, an image that was good read the same.
+    /// Returns true if an image with `len` bytes in use is known to be good, because a good image read the same contents. `content` returns
+    /// the content of a line, given the bytes in use at its read and the words stored before.
     pub(crate) fn knows(
         &self,
         expected: Fingerprint,

@@ -1,8 +1,8 @@
-//! What every oracle asks of the region below a subject: the superblock copies and the noted length.
+//! Checks of the region below a subject, for every oracle: the superblock copies and the noted length.
 //!
-//! An index reads neither during its operations, so its own check cannot miss them. Both matter after the next crash: a region
-//! with one valid superblock copy loses it to the next torn change, and a file cut down to a noted length that is too short
-//! passes for whole.
+//! An index reads neither during its operations, so its own check cannot detect an error in them. Both matter after the next crash. If only
+//! one superblock copy is valid, the next torn change loses it. If the noted length is too short, a file truncated to it passes as
+//! complete.
 
 use pmem::region::{COPIES, LENGTH_AT, unchecked};
 use pmem::{Geometry, Medium, Observed, WORD};
@@ -10,10 +10,10 @@ use pmem::{Geometry, Medium, Observed, WORD};
 /// Words of a superblock copy.
 const COPY_WORDS: u64 = 32;
 
-/// For an open region: both superblock copies are the same (R1), and the noted length is the region's.
+/// Checks an open region: both superblock copies are equal (R1), and the noted length is the region's length.
 ///
 /// # Errors
-/// Which of the two is not so.
+/// The check that failed.
 pub fn verify_open(medium: &Observed) -> Result<(), String> {
     let differs = |word: &u64| medium.word(COPIES[0] + word * WORD) != medium.word(COPIES[1] + word * WORD);
     if let Some(word) = (0..COPY_WORDS).find(differs) {
@@ -28,10 +28,10 @@ pub fn verify_open(medium: &Observed) -> Result<(), String> {
     Ok(())
 }
 
-/// Before recovery, too: the noted length covers every chunk in use. Else a file cut down to it passes for whole.
+/// Checks an image, also before recovery: the noted length covers every chunk in use. Otherwise a file truncated to it passes as complete.
 ///
 /// # Errors
-/// The first chunk that it does not cover.
+/// The first chunk that the noted length does not cover.
 pub fn verify_image(medium: &Observed, geometry: Geometry) -> Result<(), String> {
     let noted = noted(medium);
     let chunks = (geometry.heap_at()..medium.len()).step_by(geometry.chunk_bytes as usize);

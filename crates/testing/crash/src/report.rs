@@ -1,4 +1,4 @@
-//! What was explored, what was found, and the one line that finds it again.
+//! The report of an exploration: counts, violations, and for each violation one line that reproduces it.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::mutate::Mutant;
 use crate::points::Points;
 
-/// Part of a workload.
+/// A phase of a workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
     /// Formatting fresh memory.
@@ -29,20 +29,20 @@ impl fmt::Display for Phase {
     }
 }
 
-/// One image: where the crash was, and what survived it.
+/// One image: the crash point and the surviving contents.
 ///
-/// Written as `phase@event:choices`, then `>event:choices` for a crash inside the recovery from that image; choices are
-/// joined by dots. `2@5:0.1>3:1` is a crash in step 2 before event 5, where the first line that recovery read held its
-/// content 0 and the second its content 1, and then a crash before event 3 of that recovery.
+/// Text form: `phase@event:choices`, then `>event:choices` for a crash inside the recovery from that image. Choices are joined by dots.
+/// `2@5:0.1>3:1` is a crash in step 2 before event 5. The first line that recovery read held its content 0, the second its content 1. Then
+/// a crash followed before event 3 of that recovery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Crash {
-    /// Part of the workload.
+    /// The phase of the workload.
     pub phase: Phase,
-    /// The crash is just before this event of the phase; the number of events at its end.
+    /// The crash is just before this event of the phase. At the phase's end it is the number of events.
     pub event: usize,
-    /// Which content each line held, in the order in which they were read; 0 beyond.
+    /// Index of each line's content, in the order of the first reads. Lines beyond have content 0.
     pub choices: Vec<usize>,
-    /// A second crash inside recovery: before which of its events, and what survived.
+    /// A second crash inside recovery: the event after it, and the choices.
     pub inside: Option<(usize, Vec<usize>)>,
 }
 
@@ -95,16 +95,16 @@ impl FromStr for Crash {
     }
 }
 
-/// An image, or a running subject, that broke a promise.
+/// An image, or a running subject, that violates a guarantee.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Part of the workload.
+    /// The phase of the workload.
     pub phase: Phase,
     /// The operation in flight.
     pub op: String,
-    /// The image; `None` if the subject failed while it ran without any crash, or after a cut step.
+    /// The image; `None` if the subject failed without a crash or after a cut step.
     pub crash: Option<Crash>,
-    /// What was wrong.
+    /// The error found.
     pub message: String,
     /// The seed of the run.
     pub seed: u64,
@@ -113,7 +113,7 @@ pub struct Violation {
 }
 
 impl Violation {
-    /// The options that show this image alone, on the same workload.
+    /// Returns the options that explore only this image of the same workload.
     pub fn reproduction(&self) -> String {
         let only = match &self.crash {
             Some(crash) => format!(", only: Some(\"{crash}\".parse()?)"),
@@ -134,44 +134,45 @@ impl fmt::Display for Violation {
 /// The crash point with the most images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Worst {
-    /// Part of the workload.
+    /// The phase of the workload.
     pub phase: Phase,
-    /// Before which event.
+    /// The event after the crash point.
     pub event: usize,
-    /// How many images.
+    /// Number of images.
     pub images: u64,
 }
 
-/// What an exploration did and found. Counts of several reports add up with [`Report::merge`].
+/// Counts and violations of an exploration. [`Report::merge`] adds the counts of several reports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Crash points in create, steps and close.
+    /// Number of crash points in create, steps and close.
     pub crash_points: u64,
-    /// Images recovered and judged at those points.
+    /// Number of images recovered and judged at those points.
     pub images: u64,
-    /// Crash points inside the recovery from an image.
+    /// Number of crash points inside the recovery from an image.
     pub nested_points: u64,
-    /// Images recovered and judged at those.
+    /// Number of images judged at those points.
     pub nested_images: u64,
-    /// Of these, images from which everything read would have been what was read from another: their verdict is its.
+    /// Number of nested images that were not executed, because the subject would read the same contents as from an earlier image. They have
+    /// its verdict.
     pub nested_recalled: u64,
-    /// Crash points in create, steps and close with more images than the cap: these were sampled beyond it.
+    /// Number of crash points in create, steps and close with more images than the cap. They were sampled.
     pub sampled_points: u64,
     /// The same inside recovery.
     pub nested_sampled_points: u64,
-    /// How often a line with more contents than the cap was met at a crash point.
+    /// Number of times that a line had more contents than the cap at a crash point.
     pub capped_lines: u64,
-    /// The crash point with the most images (nested ones not counted).
+    /// The crash point with the most images, without nested ones.
     pub worst: Option<Worst>,
-    /// What broke.
+    /// The violations.
     pub violations: Vec<Violation>,
-    /// Every mutation that would have changed a recorded event list.
+    /// Every mutant that would have changed a recorded event list.
     pub mutants: BTreeSet<Mutant>,
-    /// Crash points that were not explored, for the mutant changes nothing at them ([`Points`]).
+    /// Number of crash points skipped because the mutant changes nothing at them ([`Points`]).
     pub unchanged_points: u64,
-    /// The crash points that were explored, if the options ask for them.
+    /// The explored crash points, if [`crate::Options::remember`] is set.
     pub points: Points,
-    /// Time taken.
+    /// Duration of the exploration.
     pub elapsed: Duration,
 }
 
@@ -181,12 +182,12 @@ impl Report {
         (self.images + self.nested_images) as f64 / self.elapsed.as_secs_f64().max(1e-9)
     }
 
-    /// True if some image broke.
+    /// True if there is a violation.
     pub fn is_violated(&self) -> bool {
         !self.violations.is_empty()
     }
 
-    /// Adds another run to this one.
+    /// Adds the report of another run.
     pub fn merge(&mut self, other: Self) {
         self.crash_points += other.crash_points;
         self.images += other.images;

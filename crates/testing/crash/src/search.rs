@@ -1,14 +1,14 @@
-//! All images of one crash point, and of the crash points inside the recovery from each.
+//! Searches all images of one crash point, and of the crash points inside the recovery from each image.
 //!
-//! An image is one execution of the oracle with a vector of choices. After it, the last choice that has another content
-//! left is advanced and everything after it forgotten: a depth-first walk over exactly the choices that were asked for.
-//! A crash point that has far more images than its cap is sampled instead. An image inside recovery that would be read as another was
-//! is not carried out again (`recall`).
+//! An image is one execution of the oracle with a vector of choices. Afterwards the search advances the last choice that has a content
+//! left, and drops all choices after it: a depth-first walk over exactly the choices that the execution needed. A crash point with far more
+//! images than its cap is sampled instead. An image inside recovery is not executed if the subject would read the same contents as from an
+//! earlier image (`recall`).
 //!
-//! Inside recovery: recovery's own events are replayed on a second model. Its ground is the image as it was read up to
-//! then; lines that recovery had not read by the second crash stay open, below what it stored to them. Two images that agree on the first `n` choices
-//! have the same recovery up to there, so a crash point reached with no more than `n` choices is explored once only. At
-//! recovery's end, somebody may have read: the contents seen must stay exactly those.
+//! Inside recovery, the search replays recovery's own events on a second model. Its base is the image as far as recovery had read it. Lines
+//! that recovery had not read at the second crash stay open, below its own stores. Two images that agree on their first `n` choices have
+//! the same recovery up to the next choice. So a crash point reached with at most `n` choices is explored only once. At recovery's end a
+//! reader may have seen the contents, so later recoveries must keep exactly these.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,25 +25,25 @@ use crate::report::{Crash, Phase, Report, Violation, Worst};
 use crate::stage::{Beyond, Open, Stage, Taken};
 use crate::tape::Recorded;
 
-/// After so many images of a crash point it is asked whether the rest can be explored at all. A cap that is reached only
-/// knows the first lines' first contents; where there is far more, random images see more of it, sooner.
+/// Number of images of a crash point after which the search estimates whether the rest fits the cap. A capped exhaustive search covers only
+/// the first contents of the first lines. If there are far more images, random ones cover more, sooner.
 const PATIENCE: usize = 256;
 
-/// What is true of all images of a crash point.
+/// The properties that all images of a crash point share.
 pub(crate) struct Scene<'a> {
-    /// Part of the workload.
+    /// The phase of the workload.
     pub phase: Phase,
-    /// The operation in flight, in words.
+    /// Text of the operation in flight.
     pub name: &'a str,
     expect: Expect<'a>,
-    /// The fingerprint of what is expected.
+    /// Fingerprint of the expected contents.
     pub expected: u128,
-    /// Carried out after recovery.
+    /// Operations run after recovery.
     pub continuation: &'a [AnyOp],
 }
 
 impl<'a> Scene<'a> {
-    /// Images of this part may hold what is expected; after recovery the continuation is carried out.
+    /// The images of this phase may hold the contents of `expect`. `continuation` runs after recovery.
     pub fn new(phase: Phase, name: &'a str, expect: Expect<'a>, continuation: &'a [AnyOp]) -> Self {
         Self { phase, name, expect, expected: expect.fingerprint(), continuation }
     }
@@ -58,7 +58,7 @@ pub(crate) struct Search<'a> {
     pub(crate) report: Report,
 }
 
-/// The image around a crash inside recovery.
+/// The image whose recovery crashes.
 struct Outer<'a> {
     event: usize,
     choices: &'a [usize],
@@ -89,12 +89,12 @@ impl Point<'_> {
 }
 
 impl Search<'_> {
-    /// True if enough was found.
+    /// True if the maximum number of violations is reached.
     pub(crate) fn is_over(&self) -> bool {
         self.report.violations.len() >= self.options.violations_max
     }
 
-    /// The events as the durability model is to see them.
+    /// Applies the mutant, if any, to the events for the durability model.
     pub(crate) fn seen_by_model(&self, events: Vec<Recorded>) -> Vec<Recorded> {
         match &self.mutated {
             Some(mutated) => mutated.mutant.rewrite(events),
@@ -113,13 +113,13 @@ impl Search<'_> {
         });
     }
 
-    /// What follows has another continuation, or other expectations.
+    /// Call it before the continuation or the expected contents change.
     pub(crate) fn forget(&mut self) {
         self.stage.forget();
     }
 
-    /// Explores a crash just before `event`, which leaves `open` open. Returns the mutants that would have changed something in the recovery
-    /// from one of its images.
+    /// Explores a crash just before `event` with these open lines. Returns the mutants that would have changed events of the recovery from
+    /// one of its images.
     pub(crate) fn point(&mut self, scene: &Scene<'_>, open: Open, event: usize) -> BTreeSet<Mutant> {
         let only = self.options.only.as_ref();
         if only.is_some_and(|only| (only.phase, only.event) != (scene.phase, event)) || self.is_over() {
@@ -166,7 +166,7 @@ impl Search<'_> {
             let advanced = if self.is_over() || self.options.only.is_some() { None } else { advance(&taken) };
             let Some(next) = advanced else { break };
             if image >= cap {
-                // With samples taken when it was asked whether to go on, these would be more of the same.
+                // If samples were already taken after `PATIENCE` images, more would add nothing.
                 if image <= PATIENCE {
                     self.sample(point);
                 }
@@ -177,7 +177,7 @@ impl Search<'_> {
                 self.count_sampled(point);
                 break;
             }
-            // The recovery of a broken image was not crashed into: the next image cannot rely on that.
+            // The search does not crash inside the recovery of a broken image, so the next image cannot share its crash points.
             let broken = self.report.violations.len() > violations;
             shared = (!broken).then_some(next.len() - 1);
             (script, last) = (next, taken);
@@ -192,8 +192,8 @@ impl Search<'_> {
         }
     }
 
-    /// Images with random choices, for a crash point that has many. Returns an estimate of how many: the mean, over the
-    /// samples, of the product of the numbers of contents that each one chose from (Knuth 1975; unbiased).
+    /// Judges images with random choices, at a crash point that has many images. Returns an estimate of their number: the mean, over the
+    /// samples, of the product of the numbers of contents that the sample chose from (Knuth 1975; unbiased).
     fn sample(&mut self, point: &Point<'_>) -> f64 {
         let most = if point.outer.is_none() { usize::MAX } else { self.options.nested_cap };
         let samples = self.options.samples.min(most);
@@ -210,7 +210,7 @@ impl Search<'_> {
         sum / samples.max(1) as f64
     }
 
-    /// Judges one image, then the crashes inside its recovery. `shared` choices are those of the image before it.
+    /// Judges one image, then the crashes inside its recovery. The first `shared` choices are those of the previous image.
     fn image(
         &mut self,
         point: &Point<'_>,
@@ -291,7 +291,7 @@ impl Search<'_> {
     }
 }
 
-/// Whether two images with the same first choices, and one more to be made, read the same lines up to there.
+/// True if two images with the same first `shared` choices read the same lines up to and including the next choice.
 fn same_lines(last: &[Taken], taken: &[Taken], shared: Option<usize>) -> bool {
     let Some(shared) = shared else { return true };
     let lines =
@@ -300,7 +300,7 @@ fn same_lines(last: &[Taken], taken: &[Taken], shared: Option<usize>) -> bool {
     now.is_some() && before == now
 }
 
-/// The script after `taken`: the last choice with a content left is advanced. `None` when all were seen.
+/// Returns the script after `taken`: the last choice with a content left is advanced. `None` after the last image.
 fn advance(taken: &[Taken]) -> Option<Vec<usize>> {
     let last = taken.iter().rposition(|taken| taken.choice + 1 < taken.count)?;
     let mut script: Vec<usize> = taken[..=last].iter().map(|taken| taken.choice).collect();
@@ -308,13 +308,13 @@ fn advance(taken: &[Taken]) -> Option<Vec<usize>> {
     Some(script)
 }
 
-/// The stage's memory while recovery from one image is replayed: the image, as far as it was read by then.
+/// The stage's memory during the replay of a recovery: the image, as far as recovery has read it.
 struct Ground<'a> {
     stage: Arc<Stage>,
     image: &'a Open,
     taken: &'a [Taken],
     composed: usize,
-    /// Open lines that recovery stored to unread: the model knows them.
+    /// Open lines that recovery stored to before reading them. The model holds their contents.
     adopted: Vec<u64>,
     len: u64,
     undo: Undo,
@@ -333,7 +333,7 @@ impl<'a> Ground<'a> {
         }
     }
 
-    /// Goes on to where `taken` lines were read and `len` bytes in use. Never backwards.
+    /// Advances the replay to the point where `taken` choices were made and `len` bytes were in use. Never goes backwards.
     fn reach(&mut self, taken: usize, len: u64, model: &mut Model) {
         let memory = self.stage.memory();
         self.len = self.len.max(len);
@@ -350,7 +350,8 @@ impl<'a> Ground<'a> {
         }
     }
 
-    /// Replays one event of recovery. A line that it stores to unread may hold any of its contents below the store.
+    /// Replays one event of recovery. If it stores to a line that recovery has not read, the line may have any of its contents below the
+    /// store.
     fn apply(&mut self, recorded: &Recorded, model: &mut Model) {
         if let Event::Store { at, .. } = recorded.event {
             let line = at & !(LINE - 1);
@@ -370,7 +371,8 @@ impl<'a> Ground<'a> {
         self.taken[..self.composed].iter().any(|taken| taken.line == line)
     }
 
-    /// What a crash here leaves open: the image's lines not read or stored to yet, and recovery's own.
+    /// The state that a crash here leaves undetermined: the image's lines that recovery has neither read nor stored to, and the lines of
+    /// recovery's own stores.
     fn open(&self, model: &mut Model) -> Open {
         let untouched = |line: u64| !self.has_read(line) && !self.adopted.contains(&line);
         let unread = self.image.lines.iter().filter(|(line, _)| untouched(*line)).cloned();

@@ -1,15 +1,15 @@
-//! The memory in which images are composed, lazily.
+//! The memory in which images are composed lazily.
 //!
-//! At a crash point the stage holds the known-durable words and a list of *open* lines, each with its possible contents.
-//! When recovery or the check first reads an open line, the next choice of the script is taken and the words are put in
-//! place; past the script's end the first content is taken (or a random one, when sampling). All changes go to an undo
-//! list, so that the next image starts from the same words at the cost of the lines touched.
+//! At a crash point the stage holds the known-durable words and a list of *open* lines, each with its possible contents. When recovery or
+//! the check first reads an open line, the stage takes the next choice of the script and writes that content into memory. After the
+//! script's end it takes the first content, or a random one when sampling. All changes go to an undo list. So the next image starts from
+//! the same words, at a cost proportional to the lines touched.
 //!
-//! A store to an open line does not look at it, so it does not branch: the stage remembers which words were stored (the
-//! line's *mask*), and the later read branches on the distinct contents of the other words. A block of garbage that is
-//! used again, and a home line that a redo log overwrites, cost no images.
+//! A store to an open line does not read it, so it does not branch. The stage records which words were stored (the line's *mask*). A later
+//! read branches on the distinct contents of the other words. So a freed block that is reused, and a home line that a redo log overwrites,
+//! cost no images.
 //!
-//! Of each line the first read is told to `recall`, which knows what is read from an image before it is carried out.
+//! The stage reports the first read of each line to `recall`, which can predict the reads of an image without executing it.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -22,45 +22,45 @@ use crate::model::{OpenLines, Undo, put, rewind, words};
 use crate::recall::{Fingerprint, Recall, over};
 use crate::tape::Recorded;
 
-/// What a crash point leaves open.
+/// The state that a crash point leaves undetermined.
 #[derive(Clone, Debug, Default)]
 pub struct Open {
-    /// The lines a crash may choose, ascending.
+    /// The lines whose content the crash determines, ascending.
     pub lines: OpenLines,
     /// Bytes in use.
     pub len: u64,
 }
 
-/// A choice that was made.
+/// The choice of a content for one line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Taken {
     /// Byte offset of the line.
     pub line: u64,
-    /// Which of its contents.
+    /// Index of the chosen content.
     pub choice: usize,
-    /// How many it had.
+    /// Number of contents to choose from.
     pub count: usize,
-    /// Words (a bit each) that had been stored to before the line was read.
+    /// Mask of the words (a bit each) that were stored before the line was first read.
     pub mask: u8,
-    /// What the line then held.
+    /// The line's words after the choice.
     pub words: Words,
 }
 
 /// How choices past the script are made.
 #[derive(Clone, Debug)]
 pub enum Beyond {
-    /// The first content: what was known to be durable.
+    /// The first content: the known-durable one.
     First,
-    /// Any.
+    /// A random content.
     Random(fastrand::Rng),
 }
 
-/// Memory for images, told about reads and stores. Used by one thread at a time.
+/// Memory for images. It observes reads and stores. Only one thread at a time uses it.
 pub struct Stage {
     memory: Arc<Memory>,
-    /// Of each line the image that read it last.
+    /// For each line, the number of the last image that read it.
     seen: Box<[AtomicU32]>,
-    /// The number of the image.
+    /// Number of the current image.
     image: AtomicU32,
     steps: AtomicU64,
     steps_max: u64,
@@ -72,7 +72,7 @@ struct Inner {
     script: Vec<usize>,
     beyond: Beyond,
     taken: Vec<Taken>,
-    /// Lines stored to before they were read in this image: for the next image all this is put back.
+    /// Lines stored to before their first read in this image. Their masks are reset for the next image.
     masked: Vec<u64>,
     masks: Vec<u8>,
     undo: Undo,
@@ -109,17 +109,17 @@ impl Stage {
         })
     }
 
-    /// The memory below.
+    /// The underlying memory.
     pub fn memory(&self) -> &Arc<Memory> {
         &self.memory
     }
 
-    /// Leaves `open` open from now on; returns what was open before. Only between images.
+    /// Sets the open lines to `open` and returns the previous ones. Call it only between images.
     pub fn install(&self, open: Open) -> Open {
         std::mem::replace(&mut self.lock().open, open)
     }
 
-    /// Begins an image with these first choices, of which this is expected (a fingerprint).
+    /// Begins an image. `script` holds its first choices; `expected` is the fingerprint of its expected contents.
     pub fn begin(&self, script: Vec<usize>, beyond: Beyond, expected: Fingerprint) {
         let mut inner = self.lock();
         self.memory.set_len(inner.open.len);
@@ -131,22 +131,23 @@ impl Stage {
         inner.recall.begin(expected, len);
     }
 
-    /// The image was good. False if the subject is not deterministic.
+    /// Records that the image was good. Returns false if the subject is not deterministic.
     #[must_use]
     pub fn learn(&self) -> bool {
         self.lock().recall.learn()
     }
 
-    /// Forgets all images: from now on something else is done with them.
+    /// Forgets all images. Call it before the continuation or the expected contents change.
     pub fn forget(&self) {
         self.lock().recall.clear();
     }
 
-    /// The choices that an image with these first ones would make, if it would read what a good one read.
+    /// Returns the choices of the image with these first choices if the subject would read the same contents as from a known good image.
+    /// Returns `None` otherwise.
     pub fn recall(&self, script: &[usize], beyond: &Beyond, expected: Fingerprint) -> Option<Vec<Taken>> {
         let inner = &*self.lock();
         let (mut taken, mut beyond) = (Vec::new(), beyond.clone());
-        // A line may have been read when more was in use.
+        // The read may have happened when more bytes were in use.
         self.memory.set_len(self.memory.capacity());
         let is_known = inner.recall.knows(expected, inner.open.len, |line, len, stored| {
             inner.open.choose(line, stored, script, &mut beyond, &mut taken).unwrap_or_else(|| {
@@ -158,7 +159,7 @@ impl Stage {
         is_known.then_some(taken)
     }
 
-    /// Ends the image: puts all words back, and returns the choices that were made.
+    /// Ends the image: restores all words and returns the choices made.
     pub fn end(&self) -> Vec<Taken> {
         let mut inner = self.lock();
         while let Some(line) = inner.masked.pop() {
@@ -169,17 +170,17 @@ impl Stage {
         std::mem::take(&mut inner.taken)
     }
 
-    /// How many choices were made so far.
+    /// Number of choices made so far.
     pub fn taken(&self) -> usize {
         self.lock().taken.len()
     }
 
-    /// From now on events are kept (`true`) or not.
+    /// Starts (`true`) or stops (`false`) the recording of events.
     pub fn record(&self, recording: bool) {
         self.lock().recording = recording;
     }
 
-    /// Takes the events kept so far.
+    /// Takes the events recorded so far.
     pub fn events(&self) -> Vec<Recorded> {
         std::mem::take(&mut self.lock().events)
     }
@@ -188,7 +189,7 @@ impl Stage {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether this image has read the line, or it is outside the memory.
+    /// True if this image has read the line, or if the line is outside the memory.
     #[inline]
     fn is_seen(&self, line: u64) -> bool {
         let image = self.image.load(Ordering::Relaxed);
@@ -204,14 +205,14 @@ impl Stage {
         }
     }
 
-    /// A line is read for the first time. Not in line with [`Observer::read`], which most images spend their time in.
+    /// The first read of a line. It is separate from [`Observer::read`], the hot path of most images.
     #[cold]
     fn meet(&self, line: u64) {
         let inner = &mut *self.lock();
         let (at, image) = ((line / LINE) as usize, self.image.load(Ordering::Relaxed));
         self.seen[at].store(image, Ordering::Relaxed);
         let mask = inner.masks[at];
-        // The other words differ between images that are read in the same way.
+        // The stored words are enough: the other words differ between images with the same sequence of reads.
         let stored = (mask != 0).then(|| over(&Words::default(), mask, &words(&self.memory, line)));
         let stored = stored.as_ref().map(|words| (mask, words));
         let Inner { open, script, beyond, taken, .. } = inner;
@@ -228,8 +229,8 @@ impl Stage {
 }
 
 impl Open {
-    /// The content of a line that is open, as the next choice has it; `None` if it is not. `masked` are words that were stored to,
-    /// and the line with them.
+    /// Returns the content of an open line by the next choice; `None` if the line is not open. `masked` is the mask of the stored words,
+    /// and a line that holds them.
     fn choose(
         &self,
         line: u64,
@@ -263,11 +264,11 @@ impl Open {
 
 #[cold]
 fn endless(steps: u64) {
-    // Destructors may still read while the first panic unwinds; a second one would abort.
+    // Destructors may still read while the first panic unwinds. A second panic would abort the process.
     assert!(std::thread::panicking(), "no end after {steps} reads and stores on one image");
 }
 
-/// The distinct contents when the words of `mask` are those of `stored`.
+/// The distinct contents after the words of `mask` are replaced by those of `stored`.
 fn overlay(contents: &[Words], mask: u8, stored: &Words) -> Vec<Words> {
     let mut seen = HashSet::new();
     contents
@@ -278,7 +279,7 @@ fn overlay(contents: &[Words], mask: u8, stored: &Words) -> Vec<Words> {
 }
 
 impl Inner {
-    /// Remembers that a word of a line that was not read was stored to.
+    /// Records a store to a word of a line that was not read yet.
     fn mask(&mut self, line: u64, word: usize) {
         let mask = &mut self.masks[(line / LINE) as usize];
         if *mask == 0 {
@@ -287,7 +288,7 @@ impl Inner {
         *mask |= 1 << word;
     }
 
-    /// Remembers a line's words before they change for the first time in this image.
+    /// Saves a line's words before their first change in this image.
     fn touch(&mut self, memory: &Memory, line: u64, image: u32) {
         let touched = &mut self.touched[(line / LINE) as usize];
         if *touched != image {

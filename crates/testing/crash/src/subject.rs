@@ -1,65 +1,63 @@
-//! What the explorer asks of the thing under test, and the workloads it is driven by.
+//! The interface of the code under test, and the workloads that drive it.
 //!
-//! A subject must be deterministic: the same calls on the same words do the same loads and stores in the same order
-//! (no clock, no address, no randomly seeded hash map). A subject that is not is reported as a violation.
+//! A subject must be deterministic: the same calls on the same words do the same loads and stores in the same order (no clock, no address,
+//! no randomly seeded hash map). The explorer reports a subject that is not as a violation.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 use pmem::Observed;
 
-/// What an ordered store holds.
+/// The contents of an ordered store.
 pub type Contents = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// Something that can be made, changed, recovered and verified on a medium.
+/// A data structure that can be created, changed, recovered and verified on a medium.
 pub trait Subject: Sized + 'static {
     /// One operation.
     type Op: Clone + Debug + 'static;
-    /// What `create` and `recover` are told.
+    /// The parameters of `create` and `recover`.
     type Config: Clone + Debug + 'static;
 
-    /// Bytes in use at the start, and the most bytes the memory may grow to.
+    /// Returns the bytes in use at the start, and the maximum bytes of the memory.
     fn size(config: &Self::Config) -> (u64, u64);
 
     /// Formats fresh memory. When it returns, an empty subject is durable.
     ///
     /// # Errors
-    /// Any error is a violation: the memory is as large as `size` said.
+    /// Any error is a violation: the memory has the size that `size` returned.
     fn create(medium: Observed, config: &Self::Config) -> Result<Self, String>;
 
     /// Recovers from an image.
     ///
     /// # Errors
-    /// An error says "never created", which is right only if the crash was inside `create`; else it is a violation.
+    /// An error means "never created". It is valid only if the crash was inside `create`. Otherwise it is a violation.
     fn recover(medium: Observed, config: &Self::Config) -> Result<Self, String>;
 
-    /// Carries out an operation; when it returns, the operation is durable.
+    /// Runs an operation. When it returns, the operation is durable.
     ///
     /// # Errors
     /// Any error is a violation.
     fn apply(&mut self, op: &Self::Op) -> Result<(), String>;
 
-    /// True if a crash inside the operation may leave any of its keys as before and others as after.
+    /// True if a crash inside the operation may leave some of its keys in their old state and others in their new state.
     fn is_divisible(op: &Self::Op) -> bool {
         let _ = op;
         false
     }
 
-    /// What `apply` does to an ordered map.
+    /// Applies the operation to an ordered map.
     fn apply_model(op: &Self::Op, model: &mut Contents);
 
-    /// Full structural verification, and the contents by a forward scan (backward scan, gets and counts are compared
-    /// with it inside).
+    /// Verifies the whole structure. Returns the contents of a forward scan, after comparing them with a backward scan, gets and counts.
     ///
     /// # Errors
     /// Any broken invariant, leak or block with two owners.
     fn verify(&self) -> Result<Contents, String>;
 
-    /// A few operations around the one in flight (delete, insert again, update, a forced split, a forced merge), carried
-    /// out after recovery.
+    /// A few operations near the one in flight (delete, insert again, update, a forced split, a forced merge). They run after recovery.
     fn continuation(op: &Self::Op) -> Vec<Self::Op>;
 
-    /// Whether a second recovery may store to the word at `at` (the superblock's state).
+    /// True if a second recovery may store to the word at `at` (the superblock's state).
     fn idempotence_exempt(at: u64) -> bool {
         let _ = at;
         false
@@ -75,15 +73,15 @@ pub trait Subject: Sized + 'static {
 /// One step of a workload.
 #[derive(Clone, Debug)]
 pub enum Step<Op> {
-    /// The operation runs to its end; every crash inside it is explored.
+    /// The operation runs to its end. Every crash inside it is explored.
     Run(Op),
-    /// The operation is cut short at a random event and one random image is recovered; every crash inside that recovery
-    /// is explored, and the workload goes on from there. So what recovery left unflushed meets later operations.
+    /// The operation is cut at a random event and one random image is recovered. Every crash inside that recovery is explored, and the
+    /// workload continues from there. So later operations run on lines that recovery left unflushed.
     Cut(Op),
 }
 
 impl<Op> Step<Op> {
-    /// The operation, run to its end or not.
+    /// The operation.
     pub fn op(&self) -> &Op {
         match self {
             Self::Run(op) | Self::Cut(op) => op,
@@ -91,19 +89,19 @@ impl<Op> Step<Op> {
     }
 }
 
-/// A configuration, operations that lead to the start state, and the steps explored from there.
+/// A configuration, operations that lead to the start state, and the steps to explore.
 #[derive(Clone, Debug)]
 pub struct Workload<S: Subject> {
-    /// For `create` and `recover`.
+    /// Passed to `create` and `recover`.
     pub config: S::Config,
-    /// Carried out first, without exploring.
+    /// Operations that run first, without exploration.
     pub prepare: Vec<S::Op>,
-    /// Explored.
+    /// Steps to explore.
     pub steps: Vec<Step<S::Op>>,
 }
 
 impl<S: Subject> Workload<S> {
-    /// A workload of whole operations from the empty state.
+    /// A workload of complete operations that starts empty.
     pub fn new(config: S::Config, ops: impl IntoIterator<Item = S::Op>) -> Self {
         Self { config, prepare: Vec::new(), steps: ops.into_iter().map(Step::Run).collect() }
     }
@@ -116,7 +114,7 @@ impl<S: Subject> Workload<S> {
     }
 }
 
-/// All sequences of `length` operations over `alphabet`, in the order of an odometer whose last wheel is fastest.
+/// Returns all sequences of `length` operations over `alphabet`. The last position changes fastest.
 pub fn sequences<Op: Clone>(alphabet: &[Op], length: usize) -> impl Iterator<Item = Vec<Op>> {
     let count = alphabet.len().pow(length as u32);
     (0..count).map(move |mut number| {
@@ -132,13 +130,13 @@ pub fn sequences<Op: Clone>(alphabet: &[Op], length: usize) -> impl Iterator<Ite
     })
 }
 
-/// `count` operations made by `make` from a generator seeded with `seed`.
+/// Returns `count` operations, made by `make` from a generator with the seed `seed`.
 pub fn random<Op>(seed: u64, count: usize, mut make: impl FnMut(&mut fastrand::Rng) -> Op) -> Vec<Op> {
     let mut rng = fastrand::Rng::with_seed(seed);
     (0..count).map(|_| make(&mut rng)).collect()
 }
 
-/// Steps for `ops`, about one in `every` cut short by a crash.
+/// Returns steps for `ops`. About one in `every` is cut by a crash.
 pub fn interrupted<Op>(seed: u64, every: usize, ops: impl IntoIterator<Item = Op>) -> Vec<Step<Op>> {
     let mut rng = fastrand::Rng::with_seed(seed);
     ops.into_iter()

@@ -1,24 +1,24 @@
-//! The recorder of a running subject: its events, each with what the explorer needs to replay it.
+//! The recorder of a running subject: its events, each with the state needed to replay it.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use pmem::{Event, Memory, Observer, Store};
 
-/// An event, and the circumstances it happened in.
+/// An event and the state of the memory before it.
 #[derive(Clone, Copy, Debug)]
 pub struct Recorded {
-    /// What happened.
+    /// The event.
     pub event: Event,
-    /// What the stored word held before (0 for flushes and fences).
+    /// Value of the stored word before the event; 0 for flushes and fences.
     pub old: u64,
-    /// Bytes in use just before.
+    /// Bytes in use before the event.
     pub len: u64,
-    /// How many lines had been resolved by then (0 outside an image).
+    /// Number of lines whose content was chosen before the event; 0 outside an image.
     pub taken: usize,
 }
 
 impl Recorded {
-    /// `event` as it is about to be carried out on `memory`.
+    /// Records `event` before `memory` executes it.
     pub fn new(event: Event, memory: &Memory, taken: usize) -> Self {
         let old = if let Event::Store { at, .. } = event { memory.peek(at) } else { 0 };
         Self { event, old, len: memory.len(), taken }

@@ -1,43 +1,43 @@
-//! Independent pieces of work on several threads, the results in the order of the pieces: which thread did what shows
-//! nowhere but in the time.
+//! Runs independent work items on several worker threads. The results have the order of the items and do not depend on the assignment of
+//! items to threads.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// How far a stage is.
+/// Progress of a stage.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress<'a> {
-    /// What the pieces are for.
+    /// Name of the stage.
     pub stage: &'static str,
-    /// Pieces done.
+    /// Number of completed items.
     pub done: usize,
-    /// Of so many.
+    /// Number of all items.
     pub total: usize,
-    /// The piece begun last.
+    /// Name of the item started last.
     pub piece: &'a str,
 }
 
-/// Is told how far it is, by any thread.
+/// Callback for progress. Any worker thread may call it.
 pub type Say<'a> = dyn Fn(Progress<'_>) + Sync + 'a;
 
-/// A stage: its name, on how many threads it runs, who is told.
+/// A stage: its name, its number of threads, and its progress callback.
 #[derive(Clone, Copy)]
 pub struct Stage<'a> {
-    /// What the pieces are for.
+    /// Name of the stage.
     pub name: &'static str,
-    /// Most threads.
+    /// Maximum number of threads.
     pub threads: usize,
-    /// Who is told.
+    /// Progress callback.
     pub say: &'a Say<'a>,
 }
 
 impl Stage<'_> {
-    /// One that tells nobody, on as many threads as there are processors.
+    /// A stage without a callback, with as many threads as processors.
     pub fn quiet() -> Stage<'static> {
         Stage { name: "", threads: processors(), say: &|_| {} }
     }
 
-    /// `work` done on each of `pieces`; the results in their order.
+    /// Runs `work` on each of `pieces` and returns the results in their order.
     pub fn map<P: Sync, R: Send>(
         &self,
         pieces: &[P],
@@ -69,7 +69,7 @@ impl Stage<'_> {
     }
 }
 
-/// Threads that run beside each other here.
+/// Number of threads that can run in parallel on this machine.
 pub fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }

@@ -1,4 +1,4 @@
-//! What is not explored is counted, and everything is a function of the seed.
+//! The report counts everything that is not explored, and an exploration depends only on its seed.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use crash::{Contents, Options, Report, Subject, Workload, explore, interrupted, 
 use pmem::{Fence, LINE, Medium, Observed};
 
 fn torn(words: u64) -> Workload<List> {
-    // Entries that are not flushed: each stays open for ever. The flaw does not matter here, only the number of images.
+    // Entries that are not flushed, so each line stays open. The flaw does not matter here, only the number of images.
     let config = ListConfig { trusts_length: false, unflushed: true, words };
     Workload::new(config, (1..=3).map(Push))
 }
@@ -76,7 +76,7 @@ fn sequences_are_all_there_once() {
     assert_eq!(sequences(&[0_u8, 1], 0).collect::<Vec<_>>(), [Vec::<u8>::new()]);
 }
 
-/// One word in each of some lines, written at once: a crash point with two to the power of that many images.
+/// One word in each of several lines, stored together. A crash point with n lines has 2^n images.
 struct Flags(Observed);
 
 impl Subject for Flags {
@@ -126,7 +126,7 @@ fn a_crash_point_far_beyond_the_cap_is_given_up_early() {
     assert_eq!(explored(14, 4096), (256 + 50, 1));
 }
 
-/// An image whose verdict is taken from another would have had the same.
+/// An image that recall skips would have had the same verdict.
 #[test]
 fn what_is_recalled_is_what_would_have_been_found() {
     let flaws = [

@@ -1,5 +1,5 @@
-//! The lazy search against a plain enumerator of the full cross product, which shares nothing with it but the contents
-//! of single lines (and those are checked by hand elsewhere).
+//! Compares the lazy search with a plain enumerator of the full cross product. They share only the contents of single lines, which
+//! `line_contents` checks against examples worked by hand.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ impl Observer for Nobody {
     fn event(&self, _: pmem::Event) {}
 }
 
-/// Whether some crash inside the recovery from some image of `ops` breaks: the full cross product, twice.
+/// True if some crash inside the recovery from some image of `ops` has a violation. Enumerates the full cross product twice.
 fn eager_nested(flaw: Flaw, ops: &[Set]) -> bool {
     let mut broken = false;
     each_image(flaw, ops, &mut |image, (before, after), _| {
@@ -43,7 +43,7 @@ fn eager_nested(flaw: Flaw, ops: &[Set]) -> bool {
     broken
 }
 
-/// Violated crash points (step, event), and how many images there were.
+/// Returns the violated crash points (step, event) and the number of images.
 fn eager(flaw: Flaw, ops: &[Set]) -> (BTreeSet<(usize, usize)>, u64) {
     let (mut bad, mut images) = (BTreeSet::new(), 0);
     each_image(flaw, ops, &mut |image, (before, after), place| {
@@ -57,10 +57,10 @@ fn eager(flaw: Flaw, ops: &[Set]) -> (BTreeSet<(usize, usize)>, u64) {
     (bad, images)
 }
 
-/// Called with an image, the contents it may hold, and the step and event before which the crash was.
+/// Called with an image, its allowed contents, and the step and event after the crash point.
 type Visit<'a> = dyn FnMut(Arc<Memory>, (&Contents, &Contents), (usize, usize)) + 'a;
 
-/// Every image of every instant of every step.
+/// Visits every image of every instant of every step.
 fn each_image(flaw: Flaw, ops: &[Set], visit: &mut Visit<'_>) {
     let (len, capacity) = Pair::size(&flaw);
     let (live, durable) = (Memory::new(capacity, len), Memory::new(capacity, len));
@@ -175,7 +175,7 @@ fn lazy_and_eager_enumeration_of_crashes_inside_recovery_give_the_same_verdicts(
             let eager = eager_nested(flaw, &ops);
             let options = Options { continuation: false, create: false, close: false, ..Options::default() };
             let report = explore(&Workload::<Pair>::new(flaw, ops.clone()), &options);
-            // The plain enumerator does not ask whether a second recovery stores.
+            // The plain enumerator does not check whether a second recovery stores.
             let asked =
                 |violation: &crash::Violation| !violation.message.contains("a second recovery stores");
             let lazy = report.violations.iter().any(asked);
@@ -188,11 +188,11 @@ fn lazy_and_eager_enumeration_of_crashes_inside_recovery_give_the_same_verdicts(
 
 #[test]
 fn a_line_nobody_reads_is_never_branched_on() {
-    // Before the commit word is stored the log's two payload lines are free, four images; recovery reads neither.
+    // Before the commit word is stored, the log's two payload lines are open: four images. Recovery reads neither line.
     let (_, images) = eager(Flaw::None, &[Set(1, 2)]);
     let (_, lazy_images) = lazy(Flaw::None, &[Set(1, 2)], false);
-    // Crash points: before the fence of payload (1 image), of commit (2), of home (1), of the emptied log (2), end (1).
-    // Before the fence of home the home lines have sixteen images, but recovery overwrites their words unread.
+    // Crash points: before the fence of payload (1 image), of commit (2), of home (1), of the emptied log (2), end (1). Before the fence of
+    // home the home lines have sixteen images, but recovery overwrites their words without reading them.
     assert_eq!(lazy_images, 1 + 2 + 1 + 2 + 1);
     assert!(images > 2 * lazy_images, "{images} against {lazy_images}");
 }

@@ -1,4 +1,4 @@
-//! What one line may hold after a crash, against examples worked by hand.
+//! The possible contents of one line after a crash, compared with examples worked by hand.
 
 use std::collections::BTreeSet;
 

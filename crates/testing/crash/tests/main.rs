@@ -1,4 +1,4 @@
-//! The crash explorer itself, on toys and random programs. One program, so that the engines are compiled once for all of these tests.
+//! Tests of the crash explorer itself, on toys and random programs. They form one program, so that the engines are compiled once.
 
 mod caps_and_seeds;
 mod lazy_and_eager_agree;

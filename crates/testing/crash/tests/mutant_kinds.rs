@@ -1,5 +1,5 @@
-//! Every kind of mutant on a subject in which each of them breaks something: rows of two lines, each with a commit word of its own
-//! behind one fence, in a file that is made by a sync.
+//! Tests every kind of mutant on a subject in which each kind causes a violation: rows of two lines, each line with its own commit word
+//! after one fence, in a file created by a sync.
 
 use std::collections::BTreeMap;
 
@@ -171,7 +171,7 @@ fn a_close_that_leaves_a_line_in_doubt_is_a_violation() {
             Rows::continuation(op)
         }
         fn close(self) -> Result<(), String> {
-            // Nothing reads this word; no image is wrong.
+            // Nothing reads this word, so no image is wrong.
             self.0.0.copy(8, 1);
             Ok(())
         }

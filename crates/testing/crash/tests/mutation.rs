@@ -1,4 +1,4 @@
-//! The reverse proof on a toy: every flush, fence and order that is left out is caught, or argued.
+//! Mutation testing of a toy: every mutant is killed or has a reason.
 
 use crate::toys::{Flaw, Pair, Set};
 use crash::{
@@ -39,7 +39,7 @@ fn every_mutant_of_the_toy_is_killed_or_argued() {
     assert_eq!(killed(|kind| *kind == Kind::DropFlush), 7);
     // Create 1, apply 4, recovery 2.
     assert_eq!(killed(|kind| matches!(kind, Kind::DropFence(_))), 7);
-    // The commit word, and the emptied log (one site for apply and recovery); the same two are split.
+    // The commit word, and the emptied log (one site for apply and recovery). The same two are split.
     assert_eq!(killed(|kind| *kind == Kind::SwapPublish), 2);
     assert_eq!(killed(|kind| *kind == Kind::SplitPublish), 2);
     assert_eq!(report.argued.len(), 1);

@@ -1,7 +1,7 @@
-//! Thousands of random programs for operation and recovery: what the lazy search can see after one crash or two is
-//! exactly what a plain enumerator of every instant and every image sees.
+//! Thousands of random programs as operation and as recovery. After one or two crashes, the lazy search must read exactly the contents that
+//! a plain enumerator of every instant and every image reads.
 //!
-//! The programs promise nothing, so the oracle is told to accept everything; verification notes what it read.
+//! The programs guarantee nothing, so the oracle accepts everything. Verification records the contents that it read.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -21,7 +21,7 @@ const WORDS: u64 = 2;
 enum Instruction {
     Copy(u64, u64),
     Publish(u64, u64),
-    /// Copies a word to another place.
+    /// Copies a word to another offset.
     Move(u64, u64),
     /// Skips the next instructions unless the word has this value.
     Unless(u64, u64, usize),
@@ -66,7 +66,7 @@ thread_local! {
     static SEEN: RefCell<BTreeSet<Vec<u64>>> = const { RefCell::new(BTreeSet::new()) };
 }
 
-/// Runs one program as its operations, another as its recovery.
+/// Runs one program as its operations and another as its recovery.
 struct Machine {
     medium: Observed,
     recovered: bool,
@@ -146,7 +146,7 @@ fn images(model: &mut Model, durable: &Memory) -> Vec<Arc<Memory>> {
     images
 }
 
-/// Every instant of `events` on `durable`, every image, recovered twice; then every instant of its recovery.
+/// Recovers every image of every instant of `events` on `durable` twice. If `deep`, does the same for the events of its recovery.
 fn eager(events: &[Event], durable: &Memory, recovery: &Program, deep: bool, mutant: Option<Mutant>) {
     let mut model = Model::new(usize::MAX / 16, 0);
     for instant in 0..=events.len() {
@@ -170,7 +170,8 @@ fn eager(events: &[Event], durable: &Memory, recovery: &Program, deep: bool, mut
     }
 }
 
-/// What can be seen after `op` was cut by a crash, and recovery perhaps by another: lazily, and by brute force.
+/// Returns the contents read after a crash in `op`, with and without a second crash in recovery: those of the lazy search, then those of
+/// the plain enumerator.
 fn both(
     op: &Program,
     recovery: &Program,

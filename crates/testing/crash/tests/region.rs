@@ -1,4 +1,4 @@
-//! The oracle of the region below a subject: what it must find, and what it must let pass.
+//! Tests of the region's oracle: the errors that it must find, and the states that it must accept.
 
 use std::sync::Arc;
 
@@ -51,11 +51,11 @@ fn a_noted_length_that_is_not_the_regions_is_found_and_a_chunk_in_use_beyond_it_
     region.grow(old + CHUNK).unwrap();
     memory.poke(LENGTH_AT, checked(old / WORD));
     assert!(verify_open(medium).unwrap_err().contains("noted length"));
-    // A growth that a crash kept without its note harms nobody until a chunk there is used.
+    // A growth that a crash kept without its noted length is harmless until a chunk there is used.
     verify_image(medium, geometry).unwrap();
     memory.poke(old, 1);
     assert!(verify_image(medium, geometry).unwrap_err().contains("beyond the noted length"));
-    // A word that does not check itself is no length.
+    // A word whose check bits are wrong is not a length.
     memory.poke(LENGTH_AT, old);
     assert!(verify_image(medium, geometry).is_err());
 }

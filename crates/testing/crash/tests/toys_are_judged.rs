@@ -1,4 +1,4 @@
-//! A right toy has no violation; every flaw is caught, by the image or the rule that is there to catch it.
+//! A correct toy has no violation. Every flaw is caught by the image or the rule intended for it.
 
 use crate::toys::{ALPHABET, Flaw, List, ListConfig, Pair, Push, Set};
 use crash::{Options, Report, Violation, Workload, explore, explore_all, interrupted, random, sequences};
@@ -166,8 +166,8 @@ fn garbage_that_later_operations_overwrite_costs_no_images() {
     let report = explore_all(&workloads, &Options::default());
     println!("{report}");
     assert_eq!(report.violations, []);
-    // An entry not counted yet has 256 images, and the continuation's push writes over them unread.
-    // Each push: the payload's fence (count not stored yet: 1 image), the commit's (2), the end (1).
+    // An entry that is not counted yet has 256 images, and the continuation's push overwrites it without reading it. Images of each push:
+    // before the payload's fence 1 (the count is not stored yet), before the commit's fence 2, at the end 1.
     assert_eq!(report.images, 40 * (60 * 4 + 4));
 }
 

@@ -1,9 +1,9 @@
 //! System calls that fail: the N-th call on the files below a directory, once or from then on.
 //!
-//! A sweep runs the same program for N = 1, 2, 3 … until it meets no failure any more ([`Failing::was_met`]).
+//! A sweep runs the same program for N = 1, 2, 3 … until a run has no failure ([`Failing::was_met`]).
 //!
-//! The error number suits the call (a full disk for writes, no descriptors for opens, no memory for mappings) and is chosen
-//! by the seed, as is what happens before the error: nothing, or a part of the call's work.
+//! The error number suits the call: for example a full disk for writes, no descriptors for opens, no memory for mappings. The seed selects
+//! it. It also selects the effect before the error: none, or a part of the call's work.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -20,14 +20,14 @@ const EMFILE: i32 = 24;
 const ENOSPC: i32 = 28;
 const ENOLCK: i32 = 37;
 
-/// Which calls fail.
+/// The calls that fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plan {
-    /// This call, the first being 1.
+    /// This call only. The first call is 1.
     Once(u64),
-    /// This call and all that follow.
+    /// This call and all later ones.
     From(u64),
-    /// None: calls are counted.
+    /// No call. Calls are only counted.
     Never,
 }
 
@@ -49,7 +49,7 @@ struct Seen {
     syncs_failed: u64,
 }
 
-/// A plan under way. See the module's head.
+/// A running plan. See the module's head.
 #[derive(Debug)]
 pub struct Failing {
     plan: Plan,
@@ -58,7 +58,7 @@ pub struct Failing {
 }
 
 impl Failing {
-    /// Lets calls on the files below `dir` fail until the second value is dropped.
+    /// Injects failures into calls on the files below `dir`, until the returned [`Watching`] is dropped.
     pub fn below(dir: &Path, plan: Plan, seed: u64) -> (Arc<Self>, Watching) {
         let failing = Arc::new(Self { plan, seed, seen: Mutex::default() });
         let watching = watch(dir, Arc::clone(&failing) as Arc<dyn Watch>);
@@ -69,17 +69,17 @@ impl Failing {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// True if a call failed, or took a part of its work.
+    /// True if a call failed, or did only a part of its work.
     pub fn was_met(&self) -> bool {
         self.seen().last.is_some()
     }
 
-    /// Calls so far.
+    /// Number of calls so far.
     pub fn calls(&self) -> u64 {
         self.seen().calls
     }
 
-    /// Syncs of files that failed.
+    /// Number of failed syncs of files.
     pub fn syncs_failed(&self) -> u64 {
         self.seen().syncs_failed
     }
@@ -89,7 +89,7 @@ impl Failing {
         self.seen().last
     }
 
-    /// How many calls failed, by their names.
+    /// Number of failed calls, by name of the call.
     pub fn failed(&self) -> BTreeMap<&'static str, u64> {
         self.seen().failed.clone()
     }
@@ -122,7 +122,7 @@ impl Watch for Failing {
         };
         let choice = mix(self.seed, seen.calls);
         let code = codes[choice as usize % codes.len()];
-        // A mapping, an open file or a lock that is there and was refused would be the kernel's defect.
+        // Other calls have no partial effect: a mapping, an open file or a lock that exists after an error would be a defect of the kernel.
         let has_parts = matches!(
             kind,
             Kind::Write | Kind::SetLength | Kind::Allocate | Kind::Rename | Kind::Sync | Kind::SyncDirectory

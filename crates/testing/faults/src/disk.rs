@@ -1,19 +1,19 @@
-//! A directory whose power is cut: a model of what its disk holds, beside the real files.
+//! Power cuts of a directory: a model of the disk's contents, beside the real files.
 //!
-//! A [`Disk`] watches every system call on the files below its root. Before each call that changes something it reads the real
-//! names and files, so it sees what was stored through mappings too, and records a [`Cut`]: what is durable and what is not.
+//! A [`Disk`] observes every system call on the files below its root. Before each call that changes something it reads the real names and
+//! files, so it also sees stores through mappings. It records a [`Cut`]: the durable state and the changes that are not durable.
 //!
-//! What a cut can leave:
+//! Possible effects of a cut:
 //!
 //! | not durable | until | may survive as |
 //! |---|---|---|
-//! | a name that was made, removed or changed | a sync of its directory | each change or not, in any subset; a rename is one change |
+//! | a name that was created, removed or changed | a sync of its directory | any subset of the changes; a rename is one change |
 //! | a sector of 512 bytes | a sync of its file | any version since the last sync, or the durable one |
 //! | a length | a sync of its file | any between the shortest and the longest since the last sync |
 //!
-//! A file system may promise more (most keep the order of names). The store must not need it.
+//! A file system may guarantee more (most keep the order of names). The store must not depend on it.
 //!
-//! Invariant: what the root holds when the watch begins is durable.
+//! Invariant: the contents of the root are durable when the watch begins.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -26,10 +26,10 @@ use pmem::system::{Kind, Verdict, Watch, Watching, watch};
 use crate::mix;
 
 const SECTOR: usize = 512;
-/// Changes of names of which every subset is tried.
+/// Maximum number of name changes of which every subset is tried.
 const NAMES_MAX: usize = 8;
 
-/// What a name stands for.
+/// The object that a name refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Node {
     File(u64),
@@ -71,16 +71,16 @@ struct Bytes {
     newest: Arc<Vec<u8>>,
     /// Versions of sectors since the last sync, oldest first.
     versions: BTreeMap<usize, Vec<Arc<[u8; SECTOR]>>>,
-    /// The shortest and the longest that it was since the last sync.
+    /// Minimum and maximum length since the last sync.
     lengths: (usize, usize),
 }
 
-/// What survives of a file's unsynced bytes.
+/// The part of a file's unsynced bytes that survives.
 #[derive(Clone, Copy, Debug)]
 enum Kept {
     None,
     All,
-    /// Sectors before this share (of 256) of the file, in all of its length.
+    /// Sectors in the first part (in 256ths) of the file. The length is the maximum.
     Head(u64),
     Random(u64),
 }
@@ -110,7 +110,7 @@ impl Bytes {
         self.lengths = (self.newest.len(), self.newest.len());
     }
 
-    /// A range of it is synced; its length is not.
+    /// Syncs a range of bytes, but not the length.
     fn sync_range(&mut self, at: usize, bytes: usize) {
         let end = (at + bytes).min(self.durable.len()) / SECTOR;
         let durable = Arc::make_mut(&mut self.durable);
@@ -165,12 +165,12 @@ struct State {
     names: BTreeMap<PathBuf, Node>,
     changes: Vec<Change>,
     files: BTreeMap<u64, Bytes>,
-    /// Files that are persistent memory.
+    /// Files in persistent memory.
     persistent: Vec<u64>,
     mark: u64,
 }
 
-/// The moment before a call.
+/// The state before a call.
 #[derive(Clone, Debug)]
 pub struct Cut {
     state: State,
@@ -180,7 +180,7 @@ pub struct Cut {
     pub kind: Kind,
 }
 
-/// Syncs that do nothing, as an injected fault that a campaign must detect.
+/// Syncs that do nothing: an injected fault that a campaign must detect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lie {
     /// Every sync works.
@@ -196,26 +196,26 @@ pub enum Lie {
 pub struct Disk {
     root: PathBuf,
     lie: Lie,
-    /// Of calls that write, one in so many is a cut. Every other call that changes something is one.
+    /// One in this number of calls that write is a cut. Every other call that changes something is a cut, too.
     write_stride: u64,
     inner: Mutex<(State, Vec<Cut>, u64)>,
 }
 
-/// Counts images.
+/// Counts the images of directories.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskImages {
-    /// Power cuts.
+    /// Number of power cuts.
     pub cuts: u64,
-    /// Images that were judged.
+    /// Number of judged images.
     pub tried: u64,
-    /// Images in which some changes of names survived, and others did not.
+    /// Number of images in which some changes of names survived and others did not.
     pub names_mixed: u64,
-    /// Images in which a file is neither as it was synced nor as it was written.
+    /// Number of images in which a file has neither its synced nor its latest contents.
     pub files_torn: u64,
 }
 
 impl Disk {
-    /// Watches the files below `root` until the second value is dropped.
+    /// Observes the files below `root` until the returned [`Watching`] is dropped.
     pub fn below(root: &Path, write_stride: u64, lie: Lie) -> (Arc<Self>, Watching) {
         let disk = Self { root: root.to_owned(), lie, write_stride, inner: Mutex::default() };
         {
@@ -235,18 +235,18 @@ impl Disk {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes how far the program is: later cuts have this number ([`Cut::mark`]).
+    /// Records the program's progress. Later cuts have this number ([`Cut::mark`]).
     pub fn mark(&self, mark: u64) {
         self.inner().0.mark = mark;
     }
 
-    /// The files that are there now are persistent memory: what is stored to them is durable.
+    /// Marks the present files as persistent memory: stores to them are durable at once.
     pub fn is_persistent_memory(&self) {
         let state = &mut self.inner().0;
         state.persistent = state.files.keys().copied().collect();
     }
 
-    /// All cuts, and the end of the program as one more.
+    /// Returns all cuts, and one more for the end of the program.
     pub fn cuts(&self) -> Vec<Cut> {
         let mut inner = self.inner();
         let (state, cuts, number) = &mut *inner;
@@ -345,7 +345,7 @@ impl Watch for Disk {
 }
 
 impl Cut {
-    /// How far the program was.
+    /// The program's progress at the cut.
     pub fn mark(&self) -> u64 {
         self.state.mark
     }
@@ -355,7 +355,7 @@ impl Cut {
         let mut names = self.state.durable_names.clone();
         let changes = self.state.changes.iter().enumerate();
         changes.filter(|(i, _)| survives(*i)).for_each(|(_, change)| change.apply(&mut names));
-        // A name in a directory that is not there is not there.
+        // A name needs its directories.
         let is_there = |name: &Path| {
             name.ancestors()
                 .skip(1)
@@ -366,13 +366,13 @@ impl Cut {
 }
 
 impl DiskImages {
-    /// Makes every image of a cut a directory and hands it to `judge`. `seed` is of this cut.
+    /// Builds every image of a cut as a directory and passes it to `judge`. Use a different `seed` for each cut.
     ///
     /// # Errors
-    /// The first that `judge` returns, with the image's name before it.
+    /// The first error of `judge`, prefixed with the image's description.
     ///
     /// # Panics
-    /// If a directory for images cannot be made and removed.
+    /// If an image's directory cannot be created or removed.
     pub fn each(
         &mut self,
         cut: &Cut,
@@ -422,7 +422,7 @@ impl DiskImages {
         Ok(())
     }
 
-    /// Adds what another part of a campaign tried.
+    /// Adds the counts of another part of a campaign.
     pub fn add(&mut self, other: &Self) {
         self.cuts += other.cuts;
         self.tried += other.tried;
@@ -431,7 +431,7 @@ impl DiskImages {
     }
 }
 
-/// Makes a directory of an image.
+/// Creates the directory of an image.
 fn make(
     image: &Path,
     names: &BTreeMap<PathBuf, Node>,
@@ -466,7 +466,7 @@ mod tests {
 
     use super::*;
 
-    /// A file is written and synced under a temporary name, renamed, and its directory synced, or some of that.
+    /// Writes a file under a temporary name and renames it. Syncs the file and the directory as requested.
     fn images_of(synced: bool, directory_synced: bool) -> (DiskImages, BTreeSet<String>) {
         let (root, scratch) = (dir("root"), dir("scratch"));
         let (new, name) = (root.join("new"), root.join("name"));

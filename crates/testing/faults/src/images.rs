@@ -1,21 +1,21 @@
 //! The states that a power cut can leave of the two files of a [`Machine`].
 //!
-//! An *item in flight* is a sector of 512 bytes whose newest version is not durable, or a file length that is not durable.
-//! If at most [`ENUMERATED_MAX`] items are in flight, every subset of them is tried. Otherwise these are tried: nothing, all,
-//! a prefix and a suffix of the journal's sectors, and random choices among all versions of each sector.
+//! An *item in flight* is a sector of 512 bytes whose newest version is not durable, or a file length that is not durable. If at most
+//! [`ENUMERATED_MAX`] items are in flight, every subset of them is tried. Otherwise these are tried: nothing, all, a prefix and a suffix of
+//! the journal's sectors, and random choices among all versions of each sector.
 //!
 //! Invariants:
-//! * I1: every random choice follows from the seed that the caller gives for the cut. A caller derives it from its campaign's
-//!   seed and the cut ([`mix`]). A constant seed would lose the same sectors after every cut: once, the first sector of
-//!   a group was always lost, so recovery never met a durable header with a torn body.
-//! * I2: what was tried is counted. [`Images::require`] fails if a campaign never met a torn tail or a lost head.
+//! * I1: every random choice follows from the seed that the caller passes for the cut. A caller derives it from its campaign's seed and the
+//!   cut ([`mix`]). A constant seed would lose the same sectors after every cut: once, the first sector of a group was always lost, so
+//!   recovery never read a durable header with a torn body.
+//! * I2: all tried images are counted. [`Images::require`] fails if a campaign had no torn tail or no lost head.
 
 use crash::{Machine, Survivors, Which};
 
 const SECTOR: usize = 512;
-/// Items in flight of which every subset is tried.
+/// Maximum number of items in flight of which every subset is tried.
 pub const ENUMERATED_MAX: usize = 8;
-/// Random images of a cut with more items in flight.
+/// Number of random images of a cut with more items in flight.
 const RANDOM: u64 = 4;
 /// Offset of the first group in a journal: its header pages come before.
 const GROUPS_AT: usize = 8192;
@@ -23,17 +23,17 @@ const GROUPS_AT: usize = 8192;
 /// Counts the images of a campaign of power cuts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Images {
-    /// Power cuts.
+    /// Number of power cuts.
     pub cuts: u64,
-    /// Images that were judged.
+    /// Number of judged images.
     pub tried: u64,
-    /// Cuts of which every subset was tried.
+    /// Number of cuts of which every subset was tried.
     pub enumerated: u64,
-    /// Images with the first sector of the group in flight, and without a later one.
+    /// Number of images with the first sector of the group in flight, and without a later one.
     pub tail_torn: u64,
-    /// Images without the first sector of the group in flight, and with a later one.
+    /// Number of images without the first sector of the group in flight, and with a later one.
     pub head_lost: u64,
-    /// Images in which a file has a length between the durable one and the newest.
+    /// Number of images in which a file has a length between the durable and the newest one.
     pub between_lengths: u64,
 }
 
@@ -68,7 +68,7 @@ impl File {
         Self { durable, newest, sectors }
     }
 
-    /// Durable bytes, `len` of them, with these sectors as they were written last.
+    /// The durable bytes, resized to `len`, with the latest version of these sectors.
     fn with(&self, len: usize, sectors: impl IntoIterator<Item = usize>) -> Vec<u8> {
         let mut bytes = self.durable.clone();
         bytes.resize(len, 0);
@@ -85,7 +85,7 @@ impl File {
     }
 }
 
-/// Bytes of a sector; zeros behind the end.
+/// Bytes of a sector; zeros after the end.
 fn sector_of(bytes: &[u8], sector: usize) -> [u8; SECTOR] {
     let mut copy = [0; SECTOR];
     let from = (sector * SECTOR).min(bytes.len());
@@ -95,10 +95,10 @@ fn sector_of(bytes: &[u8], sector: usize) -> [u8; SECTOR] {
 }
 
 impl Images {
-    /// Hands `judge` every image of this cut (see the module's head). `seed` is of this cut (I1).
+    /// Passes every image of this cut to `judge` (see the module's head). Use a different `seed` for each cut (I1).
     ///
     /// # Errors
-    /// The first that `judge` returns, with the image's name before it.
+    /// The first error of `judge`, prefixed with the image's description.
     pub fn each(
         &mut self,
         machine: &Machine,
@@ -166,7 +166,7 @@ impl Images {
         self.head_lost += u64::from(!kept && mixed);
     }
 
-    /// Adds what another part of a campaign tried.
+    /// Adds the counts of another part of a campaign.
     pub fn add(&mut self, other: &Self) {
         self.cuts += other.cuts;
         self.tried += other.tried;
@@ -176,10 +176,10 @@ impl Images {
         self.between_lengths += other.between_lengths;
     }
 
-    /// Prints what was tried.
+    /// Prints the counts.
     ///
     /// # Panics
-    /// If that were fewer than `tried_min` images, or none with a torn tail, or none with a lost head (I2).
+    /// If there were fewer than `tried_min` images, none with a torn tail, or none with a lost head (I2).
     pub fn require(&self, name: &str, tried_min: u64) {
         println!("{name}: {self:?}");
         assert!(self.tried >= tried_min, "{name}: {} images of at least {tried_min}", self.tried);
@@ -188,7 +188,7 @@ impl Images {
     }
 }
 
-/// The files with these items kept; `None` if a sector is kept behind the end of its file, which is another subset's image.
+/// The files with these items kept. `None` if a sector after the end of its file is kept: another subset has the same image.
 fn image_of(files: &[File; 2], kept: &[Item]) -> Option<Machine> {
     let [data, journal] = [0, 1].map(|i| {
         let file = &files[i];
@@ -204,7 +204,7 @@ fn image_of(files: &[File; 2], kept: &[Item]) -> Option<Machine> {
     Some(Machine::with_files(data?, journal?))
 }
 
-/// All sectors kept, in files of lengths between the durable and the newest; `None` if no length is in flight.
+/// All sectors kept, in files with lengths between the durable and the newest one. `None` if no length is in flight.
 fn between(files: &[File; 2], rng: &mut fastrand::Rng) -> Option<Machine> {
     let lengths = files.each_ref().map(|file| {
         let (one, other) = (file.durable.len() / SECTOR, file.newest.len() / SECTOR);
@@ -227,7 +227,7 @@ mod tests {
 
     use super::*;
 
-    /// A machine with `sectors` of the journal in flight behind its header pages.
+    /// A machine with `sectors` of the journal in flight after its header pages.
     fn machine(sectors: usize) -> Machine {
         let machine = Machine::with_files(vec![0; 4096], vec![0; GROUPS_AT + 64 * SECTOR]);
         let bytes: Vec<u8> = (0..sectors * SECTOR).map(|i| 1 + (i / SECTOR) as u8).collect();
@@ -251,7 +251,7 @@ mod tests {
         for sectors in 0..=ENUMERATED_MAX {
             let (images, found) = contents(sectors, 1);
             assert_eq!((images.tried, found.len()), (1 << sectors, 1 << sectors));
-            // The first kept and not all others, or the other way round.
+            // The first sector kept but not all others, or the reverse.
             let mixed = if sectors > 1 { (1 << (sectors - 1)) - 1 } else { 0 };
             assert_eq!((images.tail_torn, images.head_lost), (mixed, mixed), "{sectors}");
         }

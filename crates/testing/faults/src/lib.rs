@@ -1,10 +1,10 @@
-//! Faults of machines, for tests: what a power cut leaves of files, and system calls that fail.
+//! Fault injection for tests: power cuts of files, and failing system calls.
 //!
 //! * [`calls`]: the N-th system call on real files fails.
 //! * [`disk`]: the states that a power cut can leave of a directory of real files.
 //! * [`images`]: the states that a power cut can leave of the two files of a [`crash::Machine`].
 //!
-//! Nothing here is part of the product.
+//! This crate is not part of the product.
 #![forbid(unsafe_code)]
 
 pub mod calls;

@@ -1,13 +1,13 @@
-//! Stores whose files are damaged as the input says.
+//! Fuzz targets for stores with damaged files.
 //!
-//! Input: a byte that chooses the store, then damages. A damage begins with a byte: bit 0 chooses the file (region or journal), bits 1 and 2 the kind.
-//! Three bytes are the place, in units of the kind; then come the damage's own bytes.
+//! Input: a byte that selects the store, then damages. The first byte of a damage selects the file (bit 0: region or journal) and the kind
+//! (bits 1 and 2). The next three bytes are the place, in units of the kind. The damage's own bytes follow.
 //!
-//! | kind | unit | does |
+//! | kind | unit | effect |
 //! |---|---|---|
 //! | 0, 1 | 8 bytes | overwrites a word with the next eight bytes |
 //! | 2 | 512 bytes | overwrites a sector with zeros |
-//! | 3 | 512 bytes | cuts the file off |
+//! | 3 | 512 bytes | truncates the file |
 
 use std::fs;
 use std::path::Path;
@@ -18,7 +18,7 @@ use bristlecone::{Durability, Options, Store};
 use tempfile::TempDir;
 
 const KEYS: u64 = 400;
-/// A damaged store may ask for more.
+/// Bounds the memory that a damaged store can request.
 const BYTES_MAX: u64 = 64 << 20;
 const SECTOR: usize = 512;
 
@@ -36,7 +36,8 @@ struct Files {
     journal: Option<Vec<u8>>,
 }
 
-/// Engines and media. Each key is written once, so that a record that lay somewhere is never an older one of the same key.
+/// Engines, and whether the store has a journal. Each key is written once, so an old record found in damaged files never has another value
+/// of the key.
 const STORES: [(&str, bool); 6] =
     [("wbtree", false), ("wbtree", true), ("cdds", false), ("cdds", true), ("vlab", false), ("vlab", true)];
 
@@ -46,7 +47,7 @@ fn scratch() -> TempDir {
     made.expect("a directory for the store")
 }
 
-/// The stores as a crash of their process leaves them, made once.
+/// The stores as a crash of their process leaves them. They are created once.
 fn stores() -> &'static [Files] {
     static STORES_MADE: OnceLock<Vec<Files>> = OnceLock::new();
     STORES_MADE.get_or_init(|| STORES.iter().map(|(engine, journaled)| made(engine, *journaled)).collect())
@@ -72,7 +73,7 @@ fn made(engine: &str, journaled: bool) -> Files {
     Files { region, journal: fs::read(dir.path().join(JOURNAL_NAME)).ok() }
 }
 
-/// Reads numbers from the input; zeros behind its end.
+/// Reads numbers from the input; zeros after its end.
 struct Input<'a>(&'a [u8]);
 
 impl Input<'_> {
@@ -106,7 +107,8 @@ fn hurt(file: &mut Vec<u8>, kind: u8, input: &mut Input<'_>) {
     }
 }
 
-/// Makes the damaged store that the input says, of those that `wanted` has. Damage in a file that there is not goes to the other.
+/// Creates a damaged store from the input, starting from one of the stores that satisfy `wanted`. If the store has no journal, damage of
+/// the journal goes to the region.
 fn damaged(input: &[u8], wanted: impl Fn(&Files) -> bool, journal_only: bool) -> TempDir {
     let mut input = Input(input);
     let candidates: Vec<&Files> = stores().iter().filter(|files| wanted(files)).collect();
@@ -128,7 +130,7 @@ fn damaged(input: &[u8], wanted: impl Fn(&Files) -> bool, journal_only: bool) ->
     dir
 }
 
-/// Uses a store in every way. What it says of a key that was stored is right, or it says that it cannot tell.
+/// Runs all kinds of operations on a store. The result for a stored key must be correct, absent or an error.
 fn used(dir: &Path) {
     let options = Options { create: false, max_bytes: BYTES_MAX, ..Options::default() };
     let Ok(store) = Store::open(dir, options) else { return };
@@ -137,7 +139,7 @@ fn used(dir: &Path) {
             assert_eq!(found, value(n), "key {n}");
         }
     }
-    // A scan ends, with an error or not: there are no more pairs than fit into the file.
+    // A scan must end, with or without an error: the file has no space for more pairs.
     let scanned = store.scan(..).take_while(Result::is_ok).count() as u64;
     assert!(scanned <= BYTES_MAX / 16, "{scanned} pairs");
     let _ = store.check();
@@ -148,7 +150,7 @@ fn used(dir: &Path) {
     let _ = store.close();
 }
 
-/// Damages region and journal, opens the store, and uses it.
+/// Damages the region, opens the store and runs operations on it.
 ///
 /// # Panics
 /// If a value is wrong.
@@ -156,7 +158,7 @@ pub fn region(input: &[u8]) {
     used(damaged(input, |files| files.journal.is_none(), false).path());
 }
 
-/// Damages the journal, opens the store, which replays it, and uses it.
+/// Damages the journal, opens the store, which replays it, and runs operations on it.
 ///
 /// # Panics
 /// If a value is wrong.
@@ -164,10 +166,10 @@ pub fn journal(input: &[u8]) {
     used(damaged(input, |files| files.journal.is_some(), true).path());
 }
 
-/// Damages region and journal, and salvages the store: what the new one has is right.
+/// Damages region and journal, and salvages the store. The contents of the new store must be correct.
 ///
 /// # Panics
-/// If it is not, or if the new store is not sound.
+/// If they are not, or if the check of the new store finds a problem.
 pub fn salvage(input: &[u8]) {
     let (dir, new) = (damaged(input, |_| true, false), scratch());
     let new = new.path().join("new");
@@ -175,7 +177,7 @@ pub fn salvage(input: &[u8]) {
         return;
     }
     let store = Store::open(&new, Options { create: false, ..Options::default() });
-    // Damage may have made it a store of another kind: the new one is of that kind then.
+    // Damage may have changed the recorded kind of the store. Then the new store has that kind, too.
     let Ok(store) = store else { return };
     let report = store.check().expect("a check of a new store");
     assert!(report.problems.is_empty(), "{:?}", report.problems);

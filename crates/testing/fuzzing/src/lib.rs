@@ -1,11 +1,10 @@
-//! What the fuzz targets do with their input. `fuzz/` has the targets for cargo-fuzz, one line each; `tests/main.rs` replays their corpus in
-//! every test run.
+//! The fuzz targets. `fuzz/` has the programs for cargo-fuzz, one line each. `tests/main.rs` replays their corpus in every test run.
 //!
-//! * [`requests`]: bytes from the network through the request parser.
-//! * [`region`], [`journal`]: a store whose files are damaged as the input says, opened and used.
-//! * [`salvage`]: the same store, salvaged into a new one.
+//! * [`requests`]: bytes from the network, passed through the request parser.
+//! * [`region`], [`journal`]: a store with files damaged by the input, opened and used.
+//! * [`salvage`]: such a store, salvaged into a new one.
 //!
-//! A target panics if the code panics, and if an answer is wrong.
+//! A target panics if the code under test panics or returns a wrong result.
 #![forbid(unsafe_code)]
 
 mod damage;
@@ -14,7 +13,7 @@ mod protocol;
 pub use damage::{journal, region, salvage};
 pub use protocol::requests;
 
-/// A target by its name.
+/// Name and function of a target.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets.

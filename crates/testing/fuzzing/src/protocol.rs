@@ -1,4 +1,4 @@
-//! Bytes from the network through the request parser.
+//! Fuzz target for the request parser.
 
 use bytes::{Bytes, BytesMut};
 use server::resp::{ProtocolError, RequestLimits, RequestParser};
@@ -9,7 +9,7 @@ const LIMITS: RequestLimits =
 
 type Parsed = (Vec<Vec<Bytes>>, Option<ProtocolError>);
 
-/// The commands in these pieces, and the error at which parsing ended.
+/// Returns the commands in these pieces, and the error that ended parsing.
 fn parsed<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Parsed {
     let mut parser = RequestParser::new(LIMITS);
     let (mut buffer, mut commands) = (BytesMut::new(), Vec::new());
@@ -27,10 +27,10 @@ fn parsed<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Parsed {
     (commands, None)
 }
 
-/// The first byte is the size of the pieces. The same bytes give the same commands whole, in pieces, and byte by byte.
+/// Parses the input whole, in pieces, and byte by byte. The first byte is the size of the pieces.
 ///
 /// # Panics
-/// If they do not, or if a command exceeds a limit.
+/// If the resulting commands differ, or if a command exceeds a limit.
 pub fn requests(input: &[u8]) {
     let Some((size, input)) = input.split_first() else { return };
     let whole = parsed(std::iter::once(input));

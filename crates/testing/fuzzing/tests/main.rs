@@ -1,12 +1,12 @@
-//! Replays the corpus of each fuzz target, and mutations of it. `BRISTLECONE_ROUNDS` sets how many times as many mutations there are (1),
-//! `BRISTLECONE_SEED` moves them. cargo-fuzz goes on where this ends: see `fuzz/README.md`.
+//! Replays the corpus of each fuzz target, and mutations of it. `BRISTLECONE_ROUNDS` (default 1) multiplies the number of mutations.
+//! `BRISTLECONE_SEED` changes them. For longer campaigns use cargo-fuzz: see `fuzz/README.md`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use fuzzing::TARGETS;
 
-/// Mutations of a target's corpus.
+/// Number of mutations of a target's corpus.
 const MUTATIONS: u64 = 150;
 
 fn number_from(name: &str, default: u64) -> u64 {
@@ -23,7 +23,7 @@ fn corpus(target: &str) -> Vec<(PathBuf, Vec<u8>)> {
     files.into_iter().map(|path| (path.clone(), fs::read(path).unwrap())).collect()
 }
 
-/// Some bytes changed, left out or doubled.
+/// Returns the input with some bytes changed, removed, inserted or duplicated.
 fn mutated(input: &[u8], random: &mut fastrand::Rng) -> Vec<u8> {
     let mut bytes = input.to_vec();
     for _ in 0..random.usize(1..6) {

@@ -1,4 +1,4 @@
-//! Mutants that no image can break, each with its reason; and the canary.
+//! Equivalent mutants with their reasons, and the canary.
 
 use crash::{Argued, FREE_CHUNK, Kind, Spot};
 use index::About;
@@ -11,9 +11,9 @@ fn is_list(about: &About) -> bool {
     [vlab::ENGINE, nvtree::ENGINE].contains(&about.name)
 }
 
-/// The arguments of an engine that is not a tree.
+/// Returns the equivalent mutants of an engine that is not a tree.
 pub fn argued(about: &About) -> Vec<Argued> {
-    // Of the first operation of another engine it is not known what it fences.
+    // It is unknown which fences the first operation of another engine has.
     let first_root = is_list(about).then(|| {
         Argued::new(
             Kind::DropFence(Fence::Commit),
@@ -28,7 +28,7 @@ pub fn argued(about: &About) -> Vec<Argued> {
     first_root.into_iter().chain([FREE_CHUNK, early]).collect()
 }
 
-/// The fence between an entry and the word that commits it. Of an engine that is not known here, every fence of a payload.
+/// Returns the canary: the fence between an entry and the word that commits it. For an engine unknown here, all payload fences.
 pub fn canary(about: &About) -> Spot {
     if !is_list(about) {
         return Spot::anywhere(Kind::DropFence(Fence::Payload));

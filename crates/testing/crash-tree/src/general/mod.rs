@@ -1,8 +1,8 @@
-//! Indexes under the crash explorer that are no trees of the roster: VLAB, by default and as its paper has it, NV-Tree, and every engine of
-//! the registry without a suite of its own.
+//! Crash exploration of indexes that are not trees of the roster: VLAB, in its default and in its paper's variant, NV-Tree, and every
+//! engine of the registry without its own suite.
 //!
 //! * [`subject`]: an index as the explorer's subject.
-//! * [`workloads`]: what it is driven by.
+//! * [`workloads`]: the workloads of the indexes.
 //! * `suite`: the runs of an exploration, and those that find mutants. `argued`: equivalent mutants with their reasons, and the canary.
 
 pub(crate) mod argued;
@@ -17,12 +17,12 @@ use index::About;
 /// Engines that are explored by tests of their own crate.
 const EXPLORED_ELSEWHERE: [&str; 3] = [cdds::ENGINE, cdds::ENGINE_UNSORTED, cdds::hash::ENGINE];
 
-/// All of them.
+/// All engines that this module explores.
 pub fn engines() -> impl Iterator<Item = &'static About> {
     registry::engines().filter(|about| about.durable && has(about))
 }
 
-/// True if the engine is one of these.
+/// True if this module explores the engine.
 pub fn has(about: &About) -> bool {
     !TREES.iter().any(|tree| tree.name == about.name) && !EXPLORED_ELSEWHERE.contains(&about.name)
 }

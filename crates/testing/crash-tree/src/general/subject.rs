@@ -14,36 +14,36 @@ use crate::subject::{
 /// One operation. Keys and values are numbers.
 #[derive(Clone, Debug)]
 pub enum Op {
-    /// Insert, or replace.
+    /// Insert or replace.
     Put(u32, u32),
     /// Delete.
     Delete(u32),
-    /// All as one: `None` deletes.
+    /// An atomic batch; `None` deletes.
     Batch(Vec<(u32, Option<u32>)>),
-    /// Each by itself, of different keys; `None` deletes.
+    /// Separate writes of different keys in one call; `None` deletes.
     Many(Vec<(u32, Option<u32>)>),
-    /// Remove every key, in one step.
+    /// Delete every key, in one step.
     Clear,
-    /// Does the work beside users: of lists, builds what leads to the leaves anew, at once.
+    /// Complete all background work. In an index over a list, this rebuilds the structure above the leaves.
     Maintain,
     /// Close and open again.
     Reopen,
-    /// Open again without closing.
+    /// Open again without a close, as after a kill.
     Kill,
 }
 
-/// How an index is made and opened.
+/// Parameters for creating and opening an index.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
     /// Cache lines of a leaf.
     pub lines: u64,
-    /// As the paper prescribes, where there are two ways.
+    /// True for the paper's variant, if an engine has two.
     pub faithful: bool,
-    /// The region's sizes.
+    /// The region's geometry.
     pub geometry: Geometry,
-    /// Bytes that there are in the beginning; the region grows if it needs more.
+    /// Bytes in use at the start. The region grows if it needs more.
     pub len: u64,
-    /// Most bytes.
+    /// Maximum bytes.
     pub capacity: u64,
 }
 
@@ -52,7 +52,7 @@ pub fn sizes(lines: u64, faithful: bool) -> Sizes {
     Sizes { lines, faithful, geometry: Geometry::tiny(), len: 0, capacity: 256 << 10 }
 }
 
-/// VLAB, with short braids that are combined often and slowly.
+/// VLAB, with short braids that are combined often and in small steps.
 pub struct Buckets<K, S>(PhantomData<(K, S)>);
 
 fn vlab_options<K: Sampled>(sizes: &Sizes) -> vlab::Options {
@@ -95,7 +95,7 @@ impl<K: Sampled, S: SchemaOf<K>> Explored for Buckets<K, S> {
     }
 }
 
-/// NV-Tree, with parents of few leaves, which are soon full.
+/// NV-Tree, with parents of few leaves, which fill quickly.
 pub struct Logs<K, S>(PhantomData<(K, S)>);
 
 fn nvtree_options<K: Sampled>(sizes: &Sizes) -> nvtree::Options {
@@ -135,10 +135,10 @@ impl<K: Sampled, S: SchemaOf<K>> Explored for Logs<K, S> {
     }
 }
 
-/// An index of the registry as it is, of the kind `K`.
+/// An index of the registry without changes, of the kind `K`.
 pub struct Registered<K, I>(PhantomData<(K, I)>);
 
-/// The name in superblocks.
+/// The engine's name in superblocks.
 const ENGINE: &str = "crash";
 
 impl<K: Sampled, I: Index<K> + Create<Observed>> Explored for Registered<K, I> {
@@ -182,7 +182,7 @@ impl Sizes {
 /// See the module's head.
 pub struct Indexed<E: Explored>(Held<E>);
 
-/// Value number `n`, of byte strings as long as the number says: no two are the same.
+/// Value number `n`. Byte strings have the length `n`, so no two are equal.
 fn value<K: Sampled>(n: u32) -> K::ValueBuf {
     K::number_value(n * 16)
 }

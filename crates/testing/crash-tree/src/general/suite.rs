@@ -1,4 +1,4 @@
-//! Which workloads an index gets, and the mutation run over them.
+//! The choice of workloads for an index, and the mutation run over them.
 
 use bristlecone::registry;
 use index::{About, Family, Fixed, Keyed, Prefixed, Visitor, Words, kind};
@@ -13,18 +13,19 @@ use crate::subject::Explored;
 use crate::suite::{Depth, OPS_LONG, Run};
 use crate::{Engine, Options};
 
-/// Lines of a leaf: of two as few entries as there can be of byte strings, of three some more, which do not fill the last line.
+/// Returns the lines of a leaf. Two lines hold the minimum number of byte strings. Three lines hold some more, which do not fill the last
+/// line.
 pub fn node_lines(about: &About) -> Vec<u64> {
     let least = least_lines(about);
     vec![least, least + 1]
 }
 
-/// The lists can have smaller leaves than a user may ask for.
+/// The lists support smaller leaves than the settings of a user allow.
 fn least_lines(about: &About) -> u64 {
     if [vlab::ENGINE, nvtree::ENGINE].contains(&about.name) { 2 } else { about.lines.0 }
 }
 
-/// The workloads of an exploration.
+/// Returns the workloads of an exploration.
 pub fn exploration(options: &Options) -> Vec<Run> {
     let mut runs = Vec::new();
     for lines in options.node_lines.map_or_else(|| node_lines(options.engine.about()), |lines| vec![lines]) {
@@ -33,7 +34,7 @@ pub fn exploration(options: &Options) -> Vec<Run> {
                 add::<Buckets<kind::U64, Words>>(&mut runs, "words", (lines, 24), options);
                 add::<Buckets<kind::Bytes, Keyed>>(&mut runs, "byte strings", (lines, 16), options);
                 runs.extend((lines == 2).then(of_moved_records::<Buckets<kind::Bytes, Keyed>>));
-                // Two lines hold too few of these.
+                // Two lines hold too few of these entries.
                 if lines > 2 {
                     add::<Buckets<kind::Bytes, Prefixed>>(
                         &mut runs,
@@ -67,7 +68,7 @@ pub fn exploration(options: &Options) -> Vec<Run> {
     runs
 }
 
-/// An engine that has no settings of its own for the explorer.
+/// An engine without its own settings for the explorer.
 struct AddRegistered<'a> {
     runs: &'a mut Vec<Run>,
     lines: u64,
@@ -90,7 +91,7 @@ fn of_moved_records<E: Explored<Sizes = Sizes>>() -> Run {
     Run::new("byte strings: moved records".to_owned(), Depth::Lists, vec![moved_records::<E>()])
 }
 
-/// The ways in which the engine of this name can do things.
+/// The variants of the engine with this name: the flag `faithful`, and the suffix of the run's name.
 fn ways(name: &str) -> &'static [(bool, &'static str)] {
     if name == vlab::ENGINE { &[(false, ""), (true, ", as the paper has it")] } else { &[(false, "")] }
 }
@@ -111,7 +112,7 @@ fn add<E: Explored<Sizes = Sizes>>(
         if lines == least_lines(options.engine.about()) {
             run("write_groups", Depth::Lists, write_groups(lines, *faithful));
             if !*faithful {
-                // As the paper has it a clear deletes key by key.
+                // In the paper's variant a clear deletes key by key.
                 run("clears", Depth::Lists, clears(lines));
             }
         }
@@ -120,7 +121,7 @@ fn add<E: Explored<Sizes = Sizes>>(
     }
 }
 
-/// The workloads that find mutants, those first that find many soon.
+/// Returns the workloads that find mutants. Those that find many quickly come first.
 pub fn mutation_runs(engine: Engine, seed: u64) -> Vec<Run> {
     match engine.name() {
         vlab::ENGINE => {
@@ -148,7 +149,7 @@ impl Visitor for RegisteredMutants {
     }
 }
 
-/// `W`: of words, `B`: of byte strings.
+/// `W` has words, `B` byte strings.
 fn for_mutants<W: Explored<Sizes = Sizes>, B: Explored<Sizes = Sizes>>(about: &About, seed: u64) -> Vec<Run> {
     fn of<E: Explored<Sizes = Sizes>>(name: &str, depth: Depth, work: Work<E>) -> Run {
         Run::new(name.to_owned(), depth, vec![work])
@@ -170,7 +171,7 @@ fn for_mutants<W: Explored<Sizes = Sizes>, B: Explored<Sizes = Sizes>>(about: &A
     runs.push(of::<W>("words, random", Depth::Lists, mixed(seed, paper, 80, 14, 0)));
     runs.push(of::<B>("byte strings, random", Depth::Lists, mixed(seed + 1, paper, 40, 14, 0)));
     runs.push(of::<W>("words, cut", Depth::Lists, mixed(seed + 21, usual, 60, 14, 3)));
-    // What recovery stores for a split that was cut short, and the next operation goes on from, few steps show.
+    // The next operation continues from the stores of recovery for a cut split. Few steps show this.
     runs.push(of::<B>("byte strings, cut", Depth::Lists, mixed(seed + 21, paper, 150, 14, 3)));
     runs.push(of::<B>("long bitmap", Depth::ListsDeep, long_bitmap()));
     runs.push(of::<B>("closed chunks", Depth::ListsDeep, closed_chunks()));

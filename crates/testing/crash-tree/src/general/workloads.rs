@@ -1,4 +1,4 @@
-//! What the indexes are driven by.
+//! The workloads of indexes that are not trees.
 
 use crash::{Step, Workload, interrupted, random};
 use pmem::Geometry;
@@ -9,7 +9,7 @@ use crate::subject::Explored;
 /// A workload of an index.
 pub type Work<E> = Workload<Indexed<E>>;
 
-/// Random operations in a window of keys, with rebuilds, closes and kills among them; about one step in `cuts` is cut short.
+/// Random operations over `keys` keys, with rebuilds, closes and kills. About one step in `cuts` is cut.
 pub fn mixed<E: Explored<Sizes = Sizes>>(
     seed: u64,
     sizes: Sizes,
@@ -35,7 +35,7 @@ pub fn mixed<E: Explored<Sizes = Sizes>>(
     Workload { config: sizes, prepare: Vec::new(), steps }
 }
 
-/// From empty up and down again: splits, appends, rebuilds; merges; then reuse.
+/// Fills an empty index, empties it, and fills it again: splits, appends, rebuilds; merges; then reuse.
 pub fn lives<E: Explored<Sizes = Sizes>>(sizes: Sizes, keys: u32) -> Work<E> {
     let mut ops: Vec<Op> = (0..keys).map(|i| Op::Put(i * 7 % keys, i)).collect();
     ops.extend((0..keys).map(|i| Op::Delete(i * 5 % keys)));
@@ -44,8 +44,8 @@ pub fn lives<E: Explored<Sizes = Sizes>>(sizes: Sizes, keys: u32) -> Work<E> {
     Workload::new(sizes, ops)
 }
 
-/// Writes of leaves far apart and of the same, each by itself: inserts, updates and deletes together, some of which find no space or
-/// leave little; in a region that need not grow.
+/// Write groups over distant leaves and over one leaf: inserts, updates and deletes together, some of which find no space or leave little.
+/// The region need not grow.
 pub fn write_groups<E: Explored<Sizes = Sizes>>(lines: u64, faithful: bool) -> Work<E> {
     let sizes = Sizes { len: 96 << 10, ..sizes(lines, faithful) };
     let before = (0..16).map(|i| Op::Put(i * 2, i)).chain([Op::Maintain]);
@@ -56,8 +56,8 @@ pub fn write_groups<E: Explored<Sizes = Sizes>>(lines: u64, faithful: bool) -> W
     Workload::new(sizes, ops).after(before.collect::<Vec<_>>())
 }
 
-/// The first operations of all, with splits, a rebuild and merges; in a region that need not grow: nothing that growth waits for
-/// stands in for a fence of the index's own.
+/// The first operations of an index, with splits, a rebuild and merges. The region need not grow, so no fence of a growth replaces one of
+/// the index's own.
 pub fn first<E: Explored<Sizes = Sizes>>(lines: u64, faithful: bool) -> Work<E> {
     let puts = [3, 5, 9, 7, 4, 6, 1, 2, 8, 10].map(|key| Op::Put(key, key + 1));
     let deletes = [3, 4, 5, 6, 7].map(Op::Delete);
@@ -66,25 +66,25 @@ pub fn first<E: Explored<Sizes = Sizes>>(lines: u64, faithful: bool) -> Work<E> 
     Workload::new(Sizes { len: 96 << 10, ..sizes(lines, faithful) }, ops.collect::<Vec<_>>())
 }
 
-/// Leaves of so many lines, and chunks in which larger records have their place.
+/// Leaves of 8 lines, and chunks large enough for larger records.
 fn of_large() -> Sizes {
     let geometry = Geometry { chunk_bytes: 32 << 10, ..Geometry::tiny() };
     Sizes { geometry, capacity: 1 << 20, ..sizes(8, false) }
 }
 
-/// Bitmaps longer than a chunk header's line. Numbers of values are their bytes.
+/// Bitmaps longer than a chunk header's line. The number of a value is its length in bytes.
 pub fn long_bitmap<E: Explored<Sizes = Sizes>>() -> Work<E> {
     let before: Vec<Op> = (1..70).map(|key| Op::Put(key, 500)).chain((1..69).map(Op::Delete)).collect();
     Workload::new(of_large(), [Op::Put(70, 0), Op::Put(71, 0), Op::Kill]).after(before)
 }
 
-/// Chunks that are emptied.
+/// Chunks become empty.
 pub fn closed_chunks<E: Explored<Sizes = Sizes>>() -> Work<E> {
     Workload::new(sizes(8, false), (1..9).map(Op::Delete)).after((1..10).map(|key| Op::Put(key, 900)))
 }
 
-/// Chunks with one record each, then records of another size: behind each write records move together, and the chunks that this frees
-/// are used, held and discarded.
+/// Chunks with one record each, then records of other sizes. After each write, records move together. The chunks that this frees are used,
+/// held and discarded.
 pub fn moved_records<E: Explored<Sizes = Sizes>>() -> Work<E> {
     let before = (1..=36).map(|key| Op::Put(key, 900));
     let before = before.chain((1..=32).filter(|key| key % 4 != 0).map(Op::Delete));
@@ -93,8 +93,8 @@ pub fn moved_records<E: Explored<Sizes = Sizes>>() -> Work<E> {
     Workload::new(sizes(8, false), ops.collect::<Vec<_>>()).after(before.collect::<Vec<_>>())
 }
 
-/// Several leaves are cleared and freed one behind each write, through a kill and a close; a second clear comes meanwhile and frees the
-/// rest first; an empty index is cleared too.
+/// Clears an index of several leaves. Each later write frees a leaf, across a kill and a close. A second clear first frees the rest of the
+/// first one. An empty index is cleared, too.
 pub fn clears<E: Explored<Sizes = Sizes>>(lines: u64) -> Work<E> {
     let sizes = Sizes { len: 96 << 10, ..sizes(lines, false) };
     let puts = |keys: std::ops::Range<u32>| keys.map(|key| Op::Put(key, key + 1));
@@ -103,7 +103,7 @@ pub fn clears<E: Explored<Sizes = Sizes>>(lines: u64) -> Work<E> {
     Workload::new(sizes, ops.chain(puts(2..6)).collect::<Vec<_>>()).after(puts(0..18).collect::<Vec<_>>())
 }
 
-/// An empty chunk of the smallest blocks, found by an open, becomes one of larger records.
+/// An empty chunk of the smallest blocks, read by an open, becomes a chunk of larger records.
 pub fn narrowed_chunk<E: Explored<Sizes = Sizes>>() -> Work<E> {
     Workload::new(of_large(), [Op::Kill, Op::Put(2, 100), Op::Put(3, 500)])
         .after([Op::Put(1, 0), Op::Delete(1)])

@@ -1,5 +1,4 @@
-//! Toy subjects: a pair of counters behind a redo log, and a list that grows; each right, or with one flaw that some
-//! published structure really had.
+//! Toy subjects: a pair of counters with a redo log, and a list that grows. Each is correct, or has one flaw of a published structure.
 
 #![allow(dead_code)]
 
@@ -9,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crash::{Contents, Subject};
 use pmem::{Fence, Medium, Observed};
 
-/// What is wrong with a toy.
+/// The flaw of a toy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Flaw {
     #[default]
@@ -24,13 +23,13 @@ pub enum Flaw {
     NoHomeFence,
     /// Recovery empties the log before the home lines are durable.
     NoHomeFenceInRecovery,
-    /// Recovery leaves the emptied log to luck: seen only when a later operation meets it.
+    /// Recovery does not fence the emptied log. Shows only in a later operation.
     NoLastFenceInRecovery,
-    /// Recovery redoes the log by adding to what is there.
+    /// Recovery redoes the log by adding to the present values.
     RecoveryAddsUp,
-    /// Recovery carries on but never empties the log.
+    /// Recovery redoes the log but never empties it.
     RecoveryLeavesLog,
-    /// Recovery redoes the first word of each home line and takes the second for granted.
+    /// Recovery redoes the first word of each home line and assumes that the second is correct.
     RecoveryForgetsTwins,
     /// Recovery panics when it finds work.
     RecoveryPanics,
@@ -44,7 +43,7 @@ pub enum Flaw {
     VerifyStores,
     /// Operations fail.
     ApplyFails,
-    /// After recovery operations do nothing.
+    /// After recovery, operations do nothing.
     BreaksLater,
     /// Close overwrites one half of the pair.
     CloseBreaks,
@@ -62,7 +61,7 @@ const HOME_A: u64 = 256;
 const HOME_B: u64 = 320;
 const TWIN: u64 = 8;
 
-/// Two words on two lines that always change together, behind a redo log on three lines.
+/// Two words on two lines that always change together, with a redo log on three lines.
 pub struct Pair {
     medium: Observed,
     flaw: Flaw,
@@ -84,7 +83,7 @@ fn store_home(medium: &Observed, a: u64, b: u64) {
     medium.flush(HOME_B, 8);
 }
 
-/// What the second word of a home line holds.
+/// The value of the second word of a home line.
 fn twin(value: u64) -> u64 {
     value.wrapping_mul(3)
 }
@@ -231,16 +230,16 @@ fn contents(a: u64, b: u64) -> Contents {
     pair.into_iter().filter(|(_, v)| *v != 0).map(|(k, v)| (k, v.to_le_bytes().to_vec())).collect()
 }
 
-/// A list of words, one to a line, whose count is published after each; the memory grows by a line at a time.
+/// A list of entries, one per line. The count is published after each entry. The memory grows by one line at a time.
 pub struct List {
     medium: Observed,
     config: ListConfig,
 }
 
-/// What is wrong with a [`List`], and how many payload words each entry has (1 to 8).
+/// The flaws of a [`List`], and the number of payload words of an entry (1 to 8).
 #[derive(Clone, Copy, Debug)]
 pub struct ListConfig {
-    /// Recovery believes the memory's length instead of the published count.
+    /// Recovery uses the memory's length instead of the published count.
     pub trusts_length: bool,
     /// Entries are not flushed before they are counted.
     pub unflushed: bool,
@@ -248,7 +247,7 @@ pub struct ListConfig {
     pub words: u64,
 }
 
-/// Appends an entry of this value in every word.
+/// Appends an entry with this value in every word.
 #[derive(Clone, Copy, Debug)]
 pub struct Push(pub u64);
 
