@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use bristlecone::store_dir::{FILE_NAME, JOURNAL_NAME};
 use bristlecone::{Durability, Error, Options, Store, StoreFixed, StoreU64, registry, salvage};
 use pmem::Geometry;
-use pmem::region::{COPIES, LAP_AT, LENGTH_AT, ROOT_AT};
+use pmem::region::{COPIES, GENERATION_AT, LENGTH_AT, ROOT_AT};
 use tempfile::TempDir;
 
 const KEYS: u64 = 3000;
@@ -123,9 +123,9 @@ fn a_flipped_bit_in_one_superblock_copy_costs_nothing_and_in_both_is_told() {
 }
 
 #[test]
-fn a_flipped_bit_in_the_root_line_or_the_lap_is_told() {
+fn a_flipped_bit_in_the_root_line_or_the_generation_is_reported() {
     let (dir, path) = made();
-    for word in [ROOT_AT, LENGTH_AT, LAP_AT] {
+    for word in [ROOT_AT, LENGTH_AT, GENERATION_AT] {
         for bit in 0..64 {
             flip(&edit(&path), word + bit / 8, (bit % 8) as u8);
             let error = open(dir.path()).err().unwrap_or_else(|| panic!("word {word} bit {bit} opens"));

@@ -179,8 +179,8 @@ impl Places {
         match self.node(line).and_then(|node| self.nodes.get(&node)) {
             Some((_, true)) => Part::Leaf,
             Some((_, false)) => Part::Inner,
-            None if (pmem::region::ROOT_AT..pmem::region::LAP_AT).contains(&at) => Part::Root,
-            None if (pmem::region::LAP_AT..pmem::region::INTENTS_AT).contains(&at) => Part::Log,
+            None if (pmem::region::ROOT_AT..pmem::region::GENERATION_AT).contains(&at) => Part::Root,
+            None if (pmem::region::GENERATION_AT..pmem::region::INTENTS_AT).contains(&at) => Part::Log,
             None if at < pmem::region::ROOT_AT => Part::Superblock,
             None if at < pmem::region::LOG_AT => Part::Allocator,
             None if at < self.heap_at => Part::Log,

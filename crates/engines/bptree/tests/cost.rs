@@ -223,7 +223,10 @@ fn a_split_costs_two_fences_whatever_its_levels_and_settling_is_counted_apart() 
         let key = random.u64(..);
         let mut seen = cost(&counter, || assert!(!tree.put(&key, &n).unwrap()));
         let checkpoints = seen.fences.remove(&Fence::Checkpoint).unwrap_or(0);
-        assert!(checkpoints == 0 || checkpoints == 2, "settling is two fences: homes, then the lap word");
+        assert!(
+            checkpoints == 0 || checkpoints == 2,
+            "settling is two fences: homes, then the generation word"
+        );
         settled += checkpoints / 2;
         // Opening a chunk, or growing the region, occurs once for many nodes.
         seen.fences.remove(&Fence::Allocate);

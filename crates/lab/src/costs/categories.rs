@@ -257,7 +257,7 @@ mod tests {
         assert_eq!(report.rows[5].times_f, 1.0);
     }
 
-    /// Lap words that the settling of an index's log stored.
+    /// Generation words that the settling of an index's log stored.
     fn settlings(report: &Report, index: char) -> u64 {
         report.rows.iter().find(|row| row.index == index).map_or(0, |row| row.settlings)
     }

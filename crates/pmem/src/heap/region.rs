@@ -48,9 +48,9 @@ pub const BATCH_AT: u64 = ROOT_AT + 2 * WORD;
 /// Offset of the word with the garbage of a clear ([`Garbage`]). All zeros means none, too.
 pub const GARBAGE_AT: u64 = ROOT_AT + 3 * WORD;
 /// Offset of the word with the log's last truncated generation.
-pub const LAP_AT: u64 = ROOT_AT + LINE;
+pub const GENERATION_AT: u64 = ROOT_AT + LINE;
 /// Offset of the intent ring.
-pub const INTENTS_AT: u64 = LAP_AT + LINE;
+pub const INTENTS_AT: u64 = GENERATION_AT + LINE;
 /// Words in the intent ring: the most blocks that one operation may allocate or free.
 pub const INTENTS: usize = 128;
 /// Offset of the redo log.
@@ -176,7 +176,7 @@ impl<M: Medium> Region<M> {
         medium.provide(0, medium.len())?;
         medium.copy(ROOT_AT, checked(0));
         medium.copy(LENGTH_AT, checked(medium.len() / WORD));
-        medium.copy(LAP_AT, checked(0));
+        medium.copy(GENERATION_AT, checked(0));
         // The words that a valid superblock refers to must be durable before it exists.
         medium.sync(ROOT_AT, INTENTS_AT - ROOT_AT)?;
         let superblock = Superblock {
@@ -213,7 +213,7 @@ impl<M: Medium> Region<M> {
             return Err(Error::Dirty);
         }
         read_checked(&medium, ROOT_AT, "root")?;
-        read_checked(&medium, LAP_AT, "log lap")?;
+        read_checked(&medium, GENERATION_AT, "log generation")?;
         if medium.word(BATCH_AT) != 0 && read_checked(&medium, BATCH_AT, "batch")? != 0 && superblock.clean {
             return Err(Error::Corrupt { what: "batch of a store that was closed", at: BATCH_AT });
         }
@@ -568,7 +568,7 @@ mod tests {
             (LENGTH_AT, "LENGTH_AT"),
             (BATCH_AT, "BATCH_AT"),
             (GARBAGE_AT, "GARBAGE_AT"),
-            (LAP_AT, "LAP_AT"),
+            (GENERATION_AT, "GENERATION_AT"),
             (LOG_AT, "LOG_AT"),
         ];
         places.iter().for_each(|(at, name)| assert_row(&format!("{at} | … | `{name}`")));

@@ -231,7 +231,7 @@ mod tests {
         assert_eq!(of(Category::Log), (4, 1, 1), "two records in one line, committed");
         assert_eq!(of(Category::Node), (2, 0, 0), "the home words");
         assert_eq!(of(Category::Home), (0, 2, 1), "their lines, awaited");
-        assert_eq!(of(Category::Checkpoint), (1, 1, 2), "the lap word between two fences");
+        assert_eq!(of(Category::Checkpoint), (1, 1, 2), "the generation word between two fences");
         assert_eq!(seen.parts.len(), 4);
     }
 
@@ -240,9 +240,9 @@ mod tests {
         let counter = Arc::new(Counter::default());
         let medium = Observed::new(Memory::new(1 << 20, 1 << 20), Arc::clone(&counter) as Arc<_>);
         let mut log = Log::new(Geometry::tiny(), Format::Redo);
-        for lap in 0..3 {
-            medium.copy(0x8000, lap);
-            log.commit(&medium, &[(0x8000, lap), (0x9008, lap)], Homes::Flushed).unwrap();
+        for generation in 0..3 {
+            medium.copy(0x8000, generation);
+            log.commit(&medium, &[(0x8000, generation), (0x9008, generation)], Homes::Flushed).unwrap();
             log.settle(&medium);
         }
         let seen = counter.take();

@@ -223,7 +223,7 @@ fn files_are_made_once_opened_by_one_and_refused_without_their_journal() {
 }
 
 #[test]
-fn a_group_that_is_larger_than_a_half_goes_through_an_annex_that_is_there_as_long_as_its_lap() {
+fn a_group_that_is_larger_than_a_half_goes_through_an_annex_that_is_there_as_long_as_its_generation() {
     const HALF: u64 = 32 << 10;
     let folder = tempfile::tempdir().unwrap();
     let (path, journal_path) = files(folder.path());
@@ -337,7 +337,7 @@ fn what_is_left_can_be_looked_at_with_its_groups_and_without_them_and_nothing_ch
 }
 
 #[test]
-fn a_group_takes_what_it_changed_and_a_lap_is_left_before_it_is_in_too_many_pages() {
+fn a_group_takes_what_it_changed_and_a_generation_is_left_before_it_is_in_too_many_pages() {
     let folder = tempfile::tempdir().unwrap();
     let (path, journal_path) = files(folder.path());
     let options = Options { capacity_bytes: 64 << 10, max_bytes: 64 << 20 };
@@ -346,7 +346,7 @@ fn a_group_takes_what_it_changed_and_a_lap_is_left_before_it_is_in_too_many_page
     // 28 lines with one changed word each fit into a sector. So the number of pages (460 at most) ends a generation, not its 64 sectors.
     let (pages_max, mut value) = (journal.group_lines_max(), 0);
     assert_eq!(pages_max, 460);
-    let mut laps = Vec::new();
+    let mut generations = Vec::new();
     for group in 0..60 {
         for _ in 0..28 {
             value += 1;
@@ -356,11 +356,11 @@ fn a_group_takes_what_it_changed_and_a_lap_is_left_before_it_is_in_too_many_page
         journal.commit().unwrap();
         assert_eq!(journal.activity().waiting_bytes, before + 512);
         if journal.checkpoint().unwrap().is_some() {
-            laps.push(group);
+            generations.push(group);
         }
     }
     // 460 / 28 = 16 groups per generation: the 17th begins the next one.
-    assert_eq!(laps, [16, 32, 48]);
+    assert_eq!(generations, [16, 32, 48]);
     drop(journal);
     let (journal, _) = open(&path, &journal_path, 64 << 20).unwrap();
     for value in 1..=value {

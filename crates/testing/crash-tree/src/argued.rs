@@ -119,15 +119,15 @@ pub fn argued(about: &About) -> Vec<Argued> {
     if general::has(about) {
         return general::argued::argued(about);
     }
-    let lap = Argued {
+    let generation = Argued {
         spot: Spot::new(
             Kind::SplitPublish,
             "pmem/src/heap/log/redo.rs",
             LOG,
             "medium.publish(at, tag.word());",
         ),
-        why: "L2: the lap is in the upper half, so a record of which only the lower half was stored still carries an older \
-              lap and is not read",
+        why: "L2: the generation is in the upper half, so a record of which only the lower half was stored still carries an older \
+              generation and is not read",
     };
     let guard = Argued {
         spot: Spot::new(
@@ -147,7 +147,7 @@ pub fn argued(about: &About) -> Vec<Argued> {
             include_str!("../../../engines/bptree/src/commit_protocol/redo.rs"),
             "medium.fence(Fence::Home);",
         ),
-        why: "L1: home words are made durable before their lap is void, whether or not an operation waits for them; VLAB's \
+        why: "L1: home words are made durable before their generation is void, whether or not an operation waits for them; VLAB's \
               table 2 prescribes the fence",
     };
     let closed = Argued {
@@ -157,14 +157,14 @@ pub fn argued(about: &About) -> Vec<Argued> {
             include_str!("../../../pmem/src/heap/alloc/allocator.rs"),
             "region.medium().publish(chunk, 0);",
         ),
-        why: "A4: where every change is logged, the lap that is settled just before holds this operation's commit, so the swap \
+        why: "A4: where every change is logged, the generation that is settled just before holds this operation's commit, so the swap \
               crosses the settling's last fence alone: at worst a replay writes into a chunk that is free",
     };
     let closed_early = Argued { spot: Spot { kind: Kind::EarlyPublish, ..closed.spot }, ..closed };
     // Inner nodes change through the log, which clears no valid bit.
     let is_guarded = about.leaf == <Slotted>::NAME;
     let in_place = [WriteAtomic::NAME, Stepwise::NAME, LineOrder::NAME].contains(&about.commit_protocol);
-    let mut argued = vec![lap];
+    let mut argued = vec![generation];
     if about.commit_protocol == WriteAhead::NAME {
         // The pool writes the opening of a chunk back with the chunk's header, and that mutant is killed.
         argued.extend(written_back());

@@ -1,7 +1,7 @@
 //! `bristlecone-lab crash --tree`: runs the crash explorer on the durable trees and on the indexes over a list.
 //!
 //! * [`subject`]: a tree as the explorer's subject.
-//! * [`workloads`]: the workloads of trees. [`laps`]: workloads of the log alone, over more generations than it has tags.
+//! * [`workloads`]: the workloads of trees. [`generations`]: workloads of the log alone, over more generations than it has tags.
 //! * [`suite`]: the choice of workloads for an engine, and the mutation run over them.
 //! * [`general`]: the same for every other index of the registry.
 //! * [`argued`]: equivalent mutants and their reasons.
@@ -14,7 +14,7 @@
 
 pub mod argued;
 pub mod general;
-pub mod laps;
+pub mod generations;
 pub mod subject;
 pub mod suite;
 pub mod workloads;

@@ -13,7 +13,7 @@ use pmem::log::Format;
 
 use crate::argued;
 use crate::general;
-use crate::laps;
+use crate::generations;
 use crate::subject::Sampled;
 use crate::workloads::{Maker, Plan, whole};
 use crate::{Engine, Options};
@@ -188,9 +188,9 @@ impl Visitor for Exploration<'_> {
                 add::<kind::Fixed, Fixed, L, D>(&mut runs, "values of 24 bytes", lines, options);
             }
         }
-        let mut laps = laps::around_a_wipe(D::LOG);
-        laps.push(laps::short_laps(D::LOG));
-        runs.push(Run::new("log laps".to_owned(), Depth::Whole, laps));
+        let mut generations = generations::around_a_wipe(D::LOG);
+        generations.push(generations::short_generations(D::LOG));
+        runs.push(Run::new("log generations".to_owned(), Depth::Whole, generations));
         runs
     }
 }
@@ -305,7 +305,7 @@ pub fn mutation<'a>(options: &Options, stage: impl Fn(&'static str) -> Stage<'a>
 pub fn panics(engine: Engine, operations: usize) -> Result<crash::panics::Tally, String> {
     let mut total = crash::panics::Tally::default();
     // The workloads of the log alone have no index, and a creation has no writers.
-    let of_index = |run: &Run| run.name != "log laps" && run.name != "creation";
+    let of_index = |run: &Run| run.name != "log generations" && run.name != "creation";
     for run in mutation_runs(engine, 1).into_iter().filter(of_index) {
         let tally = run.panic_everywhere(operations).map_err(|why| format!("{}: {why}", run.name))?;
         total.operations += tally.operations;
@@ -331,7 +331,8 @@ impl Visitor for ForMutants {
     type Out = Vec<Run>;
 
     fn visit<B: ByteStrings, L: Layouts, D: CommitProtocol>(self, about: &'static About) -> Vec<Run> {
-        let mut runs = vec![Run::new("log laps".to_owned(), Depth::Deep, laps::around_a_wipe(D::LOG))];
+        let mut runs =
+            vec![Run::new("log generations".to_owned(), Depth::Deep, generations::around_a_wipe(D::LOG))];
         let creation = whole(Maker::new::<kind::Bytes, B, L, D>(about.lines.0).sizes, Vec::new(), Vec::new());
         runs.push(run_of::<kind::Bytes, B, L, D>(("creation".to_owned(), Depth::Lines, vec![creation])));
         if has_words(self.engine) {

@@ -1,7 +1,7 @@
 //! Crash exploration of the durable trees and lists of leaves. The tests form one program, so that the engines are compiled once.
 
 mod clear;
-mod laps;
+mod generations;
 mod long;
 mod model;
 mod panics;

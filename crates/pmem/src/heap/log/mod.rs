@@ -1,6 +1,6 @@
 //! The logs of [wB+ §3.1]: redo-only (figure 6) and undo-redo (figure 5), with the details that the figures leave out.
 //!
-//! A *generation* (`lap` in the code) is one use of the log between two truncations. The *data words* of a record (`home` in the
+//! A *generation* (`generation` in the code) is one use of the log between two truncations. The *data words* of a record (`home` in the
 //! code) are the words that it changes.
 //!
 //! A line of the log has slots for records. Each record is inside one line:

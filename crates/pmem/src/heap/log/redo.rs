@@ -2,10 +2,10 @@
 
 use crate::error::{Error, Result};
 use crate::heap::log::home;
-use crate::heap::region::{Geometry, LAP_AT, LOG_AT, unchecked};
+use crate::heap::region::{GENERATION_AT, Geometry, LOG_AT, unchecked};
 use crate::medium::traits::{Fence, LINE, Medium, WORD};
 
-pub(super) const LAPS: u64 = 1 << 12;
+pub(super) const GENERATIONS: u64 = 1 << 12;
 const HOME_BITS: u32 = 39;
 const FILTER_BITS: usize = 1 << 14;
 /// Bytes of a grain of the filter: a node of many lines needs only a few filter lookups.
@@ -61,7 +61,7 @@ pub struct Log {
     pub(super) lines: u64,
     pub(super) places: u64,
     /// Generation in use.
-    pub(super) lap: u64,
+    pub(super) generation: u64,
     /// Next free slot of the generation.
     pub(super) next: u64,
     /// Grains with data words that are not truncated: a filter with one hash function.
@@ -88,7 +88,7 @@ impl Log {
             format,
             lines,
             places,
-            lap: 1,
+            generation: 1,
             next: 0,
             filter: Box::new([0; FILTER_BITS / 64]),
             home_lines: Vec::new(),
@@ -101,8 +101,9 @@ impl Log {
     /// # Errors
     /// `Corrupt` if a record's data word lies outside the region.
     pub fn recover<M: Medium>(medium: &M, geometry: Geometry, format: Format) -> Result<Self> {
-        let settled = unchecked(medium.word(LAP_AT)).ok_or(Error::Corrupt { what: "log lap", at: LAP_AT })?;
-        let mut log = Self { lap: settled + 1, ..Self::new(geometry, format) };
+        let settled = unchecked(medium.word(GENERATION_AT))
+            .ok_or(Error::Corrupt { what: "log generation", at: GENERATION_AT })?;
+        let mut log = Self { generation: settled + 1, ..Self::new(geometry, format) };
         let mut commit: Vec<Record> = Vec::new();
         let mut in_order = true;
         let mut used = false;
@@ -151,7 +152,7 @@ impl Log {
     fn read<M: Medium>(&self, medium: &M, place: u64) -> Option<Record> {
         let at = self.format.at(place);
         let tag = Tag::of(medium.word(at));
-        if tag.lap != self.lap % LAPS || tag.home == 0 {
+        if tag.generation != self.generation % GENERATIONS || tag.home == 0 {
             return None;
         }
         let old = tag.undo && self.format.holds_old(place);
@@ -275,7 +276,7 @@ impl Log {
         let tag = Tag {
             home: home / WORD,
             undo: old.is_some(),
-            lap: self.lap % LAPS,
+            generation: self.generation % GENERATIONS,
             count: count.unwrap_or(0) as u64,
             commit: count.is_some(),
         };
@@ -343,7 +344,7 @@ impl Record {
 struct Tag {
     home: u64,
     undo: bool,
-    lap: u64,
+    generation: u64,
     count: u64,
     commit: bool,
 }
@@ -353,7 +354,7 @@ impl Tag {
         assert!(self.home < 1 << HOME_BITS && self.count < 1 << 11);
         self.home
             | u64::from(self.undo) << HOME_BITS
-            | self.lap << 40
+            | self.generation << 40
             | self.count << 52
             | u64::from(self.commit) << 63
     }
@@ -362,7 +363,7 @@ impl Tag {
         Self {
             home: word & ((1 << HOME_BITS) - 1),
             undo: word >> HOME_BITS & 1 != 0,
-            lap: word >> 40 & (LAPS - 1),
+            generation: word >> 40 & (GENERATIONS - 1),
             count: word >> 52 & 0x7FF,
             commit: word >> 63 != 0,
         }

@@ -1,18 +1,18 @@
 //! Truncation of the log: the lines of all data words become durable, then the generation is declared void, and its records have no
-//! meaning. Every `LAPS` generations, before their tags are used again, all records are wiped (L2).
+//! meaning. Every `GENERATIONS` generations, before their tags are used again, all records are wiped (L2).
 //!
-//! A generation whose number is a multiple of `LAPS` holds no records. The wipe takes place in it:
+//! A generation whose number is a multiple of `GENERATIONS` holds no records. The wipe takes place in it:
 //!
 //! | step | may be on the medium at a crash | recovery |
 //! |---|---|---|
-//! | the generation before it is void | all records of the last `LAPS` generations | wipes again |
+//! | the generation before it is void | all records of the last `GENERATIONS` generations | wipes again |
 //! | records wiped, flushed | any of them | wipes again |
 //! | fence | none of them | wipes again |
 //! | the generation itself is void: word published, flushed, fence | none of them | the next generation is empty |
 
 use crate::heap::log::home;
-use crate::heap::log::redo::{LAPS, Log};
-use crate::heap::region::{LAP_AT, LOG_AT, checked};
+use crate::heap::log::redo::{GENERATIONS, Log};
+use crate::heap::region::{GENERATION_AT, LOG_AT, checked};
 use crate::medium::traits::{Fence, LINE, Medium, WORD};
 
 impl Log {
@@ -34,15 +34,15 @@ impl Log {
 
     /// True for a generation that holds no records, because the log is wiped in it.
     pub(super) fn is_for_wiping(&self) -> bool {
-        self.lap.is_multiple_of(LAPS)
+        self.generation.is_multiple_of(GENERATIONS)
     }
 
     /// Makes the generation void and begins the next.
     fn void<M: Medium>(&mut self, medium: &M) {
-        medium.publish(LAP_AT, checked(self.lap));
-        medium.flush(LAP_AT, WORD);
+        medium.publish(GENERATION_AT, checked(self.generation));
+        medium.flush(GENERATION_AT, WORD);
         medium.fence(Fence::Checkpoint);
-        self.lap += 1;
+        self.generation += 1;
         self.next = 0;
         self.filter.fill(0);
     }

@@ -27,10 +27,10 @@ use crate::error::{Error, Result};
 use crate::file::{io, lock};
 use crate::medium::copy::{Progress, Target, copy_file};
 use crate::medium::journal::header::{DATA_AT, Header};
-use crate::medium::journal::home::{self, Lap, by_address};
+use crate::medium::journal::home::{self, Generation, by_address};
 use crate::medium::journal::journaled::{Journal, random_id};
 use crate::medium::journal::live::{Live, guard};
-use crate::medium::journal::recover::{copy_into, read_laps};
+use crate::medium::journal::recover::{copy_into, read_generations};
 use crate::medium::journal::sizes::half_of;
 use crate::medium::journal::storage::{FileStorage, Files};
 use crate::medium::native::Native;
@@ -56,20 +56,20 @@ impl Journal {
         let header = guard(&self.header);
         self.files.check()?;
         copy_data(&self.files, target, progress)?;
-        let laps = self.live_laps(&header)?;
-        lay_over(&laps, target)
+        let generations = self.live_generations(&header)?;
+        lay_over(&generations, target)
     }
 
     /// The groups that are not checkpointed. The header is held.
-    fn live_laps(&self, header: &Header) -> Result<Vec<Lap>> {
+    fn live_generations(&self, header: &Header) -> Result<Vec<Generation>> {
         let live = guard(&self.live);
-        let Live { oldest, lap, used, first, next, .. } = *live;
+        let Live { oldest, generation, used, first, next, .. } = *live;
         drop(live);
-        (oldest..=lap)
+        (oldest..=generation)
             .map(|number| {
                 let half = (number % 2) as usize;
-                let behind = if number == lap { next } else { first[1 - half] };
-                let found = Lap::read(&self.files, header, number, used[half], first[half])?;
+                let behind = if number == generation { next } else { first[1 - half] };
+                let found = Generation::read(&self.files, header, number, used[half], first[half])?;
                 if found.groups.len() as u64 != behind - first[half] || found.end as u64 != used[half] {
                     let at = header.half_at(number) + found.end as u64;
                     return Err(Error::Corrupt { what: "group in the journal", at });
@@ -143,12 +143,12 @@ fn copy_once(
     );
     let header = Header::read(&files)?;
     copy_data(&files, target, progress)?;
-    let laps = read_laps(&files, &header);
+    let generations = read_generations(&files, &header);
     let unchanged = Header::read(&files)?.is_same(&header);
     if !unchanged || !std::fs::metadata(data_path).is_ok_and(|now| is_same_file(&now, &taken)) {
         return Ok(false); // whatever was read from the halves
     }
-    lay_over(&laps?, target)?;
+    lay_over(&generations?, target)?;
     Ok(true)
 }
 
@@ -181,12 +181,16 @@ fn copy_data(files: &Files, target: &Target<'_>, progress: Progress<'_>) -> Resu
     Ok(())
 }
 
-/// Applies the changes of `laps` to the copy, which grows with the region.
-fn lay_over(laps: &[Lap], target: &Target<'_>) -> Result<()> {
+/// Applies the changes of `generations` to the copy, which grows with the region.
+fn lay_over(generations: &[Generation], target: &Target<'_>) -> Result<()> {
     let have = system::inspect(target.file, target.path)
         .map_err(|source| io("cannot inspect", target.path, source))?
         .len();
-    let longest = laps.iter().flat_map(|lap| &lap.groups).map(|(_, group)| group.region_bytes).max();
+    let longest = generations
+        .iter()
+        .flat_map(|generation| &generation.groups)
+        .map(|(_, group)| group.region_bytes)
+        .max();
     if let Some(bytes) = longest.filter(|bytes| target.origin + bytes > have) {
         target.resize(bytes)?;
     }
@@ -197,7 +201,7 @@ fn lay_over(laps: &[Lap], target: &Target<'_>) -> Result<()> {
         });
         read.map_err(|source| io("cannot read", target.path, source))
     };
-    home::lay_over(&by_address(laps), read, |at, bytes| target.write(at, bytes))
+    home::lay_over(&by_address(generations), read, |at, bytes| target.write(at, bytes))
 }
 
 /// Makes a file that has a region's bytes from [`ORIGIN`] on the data file of a new pair: it writes its first page and an empty
@@ -228,7 +232,7 @@ pub fn adopt(data: File, path: &Path, journal_path: &Path) -> Result<()> {
     let data = Box::new(FileStorage::new(data, path));
     let files = Files::new(data, Box::new(FileStorage::new(open_journal(journal_path)?, journal_path)));
     let header = Header::read_to_look(&files)?;
-    if read_laps(&files, &header)?.iter().any(|lap| !lap.groups.is_empty()) {
+    if read_generations(&files, &header)?.iter().any(|generation| !generation.groups.is_empty()) {
         return Err(Error::Journal { path: journal_path.to_owned(), why: "still holds writes" });
     }
     header.write_data_page(&files)?;
@@ -247,8 +251,8 @@ pub fn view(data: File, path: &Path, journal_path: &Path) -> Result<Native> {
         Box::new(FileStorage::new(open_journal(journal_path)?, journal_path)),
     );
     let header = Header::read(&files)?;
-    let laps = read_laps(&files, &header)?;
+    let generations = read_generations(&files, &header)?;
     let image = Native::map_aside(mapped, path, DATA_AT, 0)?;
-    copy_into(&image, by_address(&laps));
+    copy_into(&image, by_address(&generations));
     Ok(image)
 }

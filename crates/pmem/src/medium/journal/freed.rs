@@ -43,13 +43,13 @@ impl Space {
     }
 
     /// Assigns the running group to this generation.
-    pub fn close(&self, lap: u64) {
+    pub fn close(&self, generation: u64) {
         let mut freed = self.freed();
         for from in std::mem::take(&mut freed.running) {
             if let Some((_, freed_by)) = freed.waiting.get_mut(&from)
                 && *freed_by == RUNNING
             {
-                *freed_by = lap;
+                *freed_by = generation;
             }
         }
     }
@@ -58,7 +58,7 @@ impl Space {
     pub fn roll_back(&self) {
         let mut freed = self.freed();
         freed.running.clear();
-        freed.waiting.retain(|_, (_, lap)| *lap != RUNNING);
+        freed.waiting.retain(|_, (_, generation)| *generation != RUNNING);
     }
 
     /// True once after an allocation: the data file must be synced before the next group is written (P3).
@@ -67,8 +67,8 @@ impl Space {
     }
 
     /// True if the checkpoint of this generation has ranges to punch.
-    pub fn waits_for(&self, lap: u64) -> bool {
-        self.freed().waiting.values().any(|(_, freed_by)| *freed_by <= lap)
+    pub fn waits_for(&self, generation: u64) -> bool {
+        self.freed().waiting.values().any(|(_, freed_by)| *freed_by <= generation)
     }
 
     /// True if `at` must not be stored to (P2).

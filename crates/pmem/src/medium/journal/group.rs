@@ -121,7 +121,7 @@ pub(super) struct Closed {
 /// The place of a group.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Room {
-    pub(super) lap: u64,
+    pub(super) generation: u64,
     /// Offset in the half of its generation.
     pub(super) from: u64,
     /// Its body is in the annex.
@@ -362,7 +362,7 @@ mod tests {
     fn group(lines: &[Changed], region_bytes: u64) -> Vec<u8> {
         let mut bytes = Vec::new();
         encode(&mut bytes, lines);
-        let at = Room { lap: 2, from: 0, in_annex: false };
+        let at = Room { generation: 2, from: 0, in_annex: false };
         seal(&mut bytes, 7, &Closed { number: 3, at, region_bytes, pages: 0 });
         bytes
     }

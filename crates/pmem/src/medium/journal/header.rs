@@ -69,24 +69,24 @@ pub(super) struct Header {
 }
 
 /// The first generation is in half 0; generation 0 does not exist.
-const FIRST_LAP: u64 = 2;
+const FIRST_GENERATION: u64 = 2;
 
 /// Bit in the word of the oldest generation.
 const CLOSED: u64 = 1 << 63;
 
 impl Header {
     pub fn new(id: [u64; 2], half_bytes: u64) -> Self {
-        Self { id, sequence: 1, half_bytes, oldest: FIRST_LAP, first: 1, closed: false, newest: 0 }
+        Self { id, sequence: 1, half_bytes, oldest: FIRST_GENERATION, first: 1, closed: false, newest: 0 }
     }
 
     /// Salt of a generation (H2).
-    pub fn salt(&self, lap: u64) -> u64 {
-        mix(mix(self.id[0] ^ lap) ^ self.id[1])
+    pub fn salt(&self, generation: u64) -> u64 {
+        mix(mix(self.id[0] ^ generation) ^ self.id[1])
     }
 
     /// Offset in the journal of the half of a generation.
-    pub fn half_at(&self, lap: u64) -> u64 {
-        HALVES_AT + lap % 2 * self.half_bytes
+    pub fn half_at(&self, generation: u64) -> u64 {
+        HALVES_AT + generation % 2 * self.half_bytes
     }
 
     /// Offset in the journal of the annex. It is the file's length without an annex.
@@ -344,7 +344,7 @@ mod tests {
             id: [0; 2],
             sequence: 1,
             half_bytes: 1 << 20,
-            oldest: FIRST_LAP,
+            oldest: FIRST_GENERATION,
             first: 1,
             closed: true,
             newest: 0,
@@ -355,7 +355,7 @@ mod tests {
         assert_row(&format!("{HALVES_AT} | … | `HALVES_AT`"));
         assert_row(&format!("{HALVES_AT} + h | … | `half_at`"));
         assert_row(&format!("{HALVES_AT} + 2 h | … | `annex_at`"));
-        assert_eq!([0, 1].map(|lap| header.half_at(lap)), [HALVES_AT, HALVES_AT + (1 << 20)]);
+        assert_eq!([0, 1].map(|generation| header.half_at(generation)), [HALVES_AT, HALVES_AT + (1 << 20)]);
         assert_eq!(header.annex_at(), HALVES_AT + (2 << 20));
     }
 }

@@ -23,7 +23,7 @@ const STRETCH_MAX: u64 = 1 << 20;
 
 /// The groups of one generation, as read from its half and the annex.
 #[derive(Debug)]
-pub(super) struct Lap {
+pub(super) struct Generation {
     half: Vec<u8>,
     /// The group whose body is there; empty if there is none.
     annex: Vec<u8>,
@@ -40,16 +40,16 @@ pub(super) struct Homed {
     pub lines: u64,
 }
 
-impl Lap {
+impl Generation {
     /// Reads the first `bytes` bytes of a generation's half, and decodes the complete groups numbered from `first` on.
     ///
     /// # Errors
     /// `Io`; `Corrupt` if a complete group has a line outside its region.
-    pub fn read(files: &Files, header: &Header, lap: u64, bytes: u64, first: u64) -> Result<Self> {
+    pub fn read(files: &Files, header: &Header, generation: u64, bytes: u64, first: u64) -> Result<Self> {
         let mut half = vec![0; bytes as usize];
-        files.journal.read(header.half_at(lap), &mut half)?;
+        files.journal.read(header.half_at(generation), &mut half)?;
         let mut found = Self { half, annex: Vec::new(), groups: Vec::new(), end: 0 };
-        let salt = header.salt(lap);
+        let salt = header.salt(generation);
         while let Some(group) = Group::read(&found.half[found.end..], salt) {
             if group.number != first + found.groups.len() as u64 {
                 break;
@@ -64,7 +64,7 @@ impl Lap {
             // Sizes that no file can have: sums with them would overflow.
             let sane = group.region_bytes <= i64::MAX as u64 && group.region_bytes.is_multiple_of(PAGE);
             if !sane || !group.is_sound(body) {
-                let at = header.half_at(lap) + found.end as u64;
+                let at = header.half_at(generation) + found.end as u64;
                 return Err(Error::Corrupt { what: "group in the journal", at });
             }
             found.groups.push((found.end, group));
@@ -110,22 +110,22 @@ fn read_annex(files: &Files, header: &Header, group: &Group) -> Result<Vec<u8>> 
     Ok(annex)
 }
 
-/// The changes of the groups of `laps` (oldest first), by ascending address. The last change of a line comes last. O(n log n).
-pub(super) fn by_address(laps: &[Lap]) -> Vec<Patch<'_>> {
-    let mut patches: Vec<_> = laps.iter().flat_map(Lap::patches).collect();
+/// The changes of the groups of `generations` (oldest first), by ascending address. The last change of a line comes last. O(n log n).
+pub(super) fn by_address(generations: &[Generation]) -> Vec<Patch<'_>> {
+    let mut patches: Vec<_> = generations.iter().flat_map(Generation::patches).collect();
     // Stable: the changes of one line keep the order of the groups.
     patches.sort_by_key(|patch| patch.at);
     patches
 }
 
-/// Writes everything that `laps` (oldest first) changed to the data file and syncs it. Returns the amount, and the pages that were
+/// Writes everything that `generations` (oldest first) changed to the data file and syncs it. Returns the amount, and the pages that were
 /// written to.
 ///
 /// # Errors
 /// `Io`; the files take no more writes then.
-pub(super) fn write_home(files: &Files, laps: &[Lap]) -> Result<(Homed, Vec<u64>)> {
-    let patches = by_address(laps);
-    let groups = laps.iter().map(|lap| lap.groups.len() as u64).sum();
+pub(super) fn write_home(files: &Files, generations: &[Generation]) -> Result<(Homed, Vec<u64>)> {
+    let patches = by_address(generations);
+    let groups = generations.iter().map(|generation| generation.groups.len() as u64).sum();
     let lines = patches.chunk_by(|one, next| one.at == next.at).count() as u64;
     let mut pages: Vec<u64> = patches.iter().map(|patch| patch.at / PAGE).collect();
     pages.dedup();

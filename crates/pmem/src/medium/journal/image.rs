@@ -50,7 +50,7 @@ struct Page {
     /// A bit for each line that the running group has saved.
     noted: AtomicU64,
     /// The newest generation with a line of it; 0 if there was none since open.
-    lap: AtomicU64,
+    generation: AtomicU64,
 }
 
 /// The private image of the data file.
@@ -201,8 +201,8 @@ impl Image {
     /// Closes the running group, which changed these lines (in that order), into this generation. The next group begins. The
     /// previous group was acknowledged. Returns the number of pages that got their first line of this generation, or became idle
     /// and wait for its end.
-    pub fn close(&self, lap: u64, lines: &[Changed]) -> u64 {
-        self.space.close(lap);
+    pub fn close(&self, generation: u64, lines: &[Changed]) -> u64 {
+        self.space.close(generation);
         let mut running = self.running();
         let Running { noted, closed, idle, pages: running_pages } = &mut *running;
         std::mem::swap(noted, closed);
@@ -212,7 +212,7 @@ impl Image {
         for Noted { at, .. } in closed.iter() {
             let page = self.noted_page(*at);
             if changed.next_if_eq(at).is_some() {
-                pages += u64::from(page.lap.swap(lap, Ordering::Relaxed) != lap);
+                pages += u64::from(page.generation.swap(generation, Ordering::Relaxed) != generation);
             } else {
                 pages += u64::from(idle.insert(at / PAGE));
             }
@@ -247,9 +247,9 @@ impl Image {
         }
     }
 
-    /// Drops those of `pages` (page numbers) and of the idle pages that have no store newer than `lap`, which is checkpointed (M2).
+    /// Drops those of `pages` (page numbers) and of the idle pages that have no store newer than `generation`, which is checkpointed (M2).
     /// Returns their number.
-    pub fn give_up(&self, files: &Files, lap: u64, mut pages: Vec<u64>) -> u64 {
+    pub fn give_up(&self, files: &Files, generation: u64, mut pages: Vec<u64>) -> u64 {
         pages.extend(std::mem::take(&mut self.running().idle));
         pages.sort_unstable();
         pages.dedup();
@@ -259,7 +259,8 @@ impl Image {
             let running = self.running();
             let is_home = |number: &u64| {
                 let page = self.noted_page(number * PAGE);
-                page.noted.load(Ordering::Relaxed) == 0 && page.lap.load(Ordering::Relaxed) <= lap
+                page.noted.load(Ordering::Relaxed) == 0
+                    && page.generation.load(Ordering::Relaxed) <= generation
             };
             let run = (*first..first + RUN_MAX).zip(rest).take_while(|(a, b)| a == *b && is_home(b)).count();
             if run > 0 {

@@ -125,7 +125,7 @@ impl Journal {
         image.find_holes(&files)?;
         let live = Live {
             oldest: header.oldest,
-            lap: header.oldest,
+            generation: header.oldest,
             used: [0; 2],
             pages: [0; 2],
             annex: None,
@@ -174,15 +174,15 @@ impl Journal {
         let Scratch { lines, .. } = &mut *scratch;
         self.image.changed(lines);
         if lines.is_empty() {
-            let lap = guard(&self.live).lap;
-            self.image.close(lap, lines);
+            let generation = guard(&self.live).generation;
+            self.image.close(generation, lines);
             self.image.acknowledge();
             return Ok(self.newest());
         }
         let (_, pages) = self.image.noted();
         let (at, number) = self.make_space(group::bytes_for(lines), pages)?;
         let region_bytes = self.image.memory.len();
-        let pages = self.image.close(at.lap, lines);
+        let pages = self.image.close(at.generation, lines);
         drop(held);
         self.write_group(&mut scratch, &Closed { number, at, region_bytes, pages })
     }
@@ -190,25 +190,25 @@ impl Journal {
     /// Writes the lines of a closed group and syncs them. A separate function, because [`Journal::commit_beside`] is generic and
     /// each caller has a copy of it.
     fn write_group(&self, scratch: &mut Scratch, closed: &Closed) -> Result<u64> {
-        let Closed { number, at: Room { lap, from, in_annex }, pages, .. } = *closed;
+        let Closed { number, at: Room { generation, from, in_annex }, pages, .. } = *closed;
         let Scratch { lines, bytes } = scratch;
         lines.sort_unstable_by_key(|line| line.at);
         group::encode(bytes, lines);
-        group::seal(bytes, self.pair.salt(lap), closed);
+        group::seal(bytes, self.pair.salt(generation), closed);
         let in_half = if in_annex { &bytes[..SECTOR as usize] } else { &bytes[..] };
         let write = |at, bytes: &[u8]| self.files.write(&self.files.journal, at, bytes);
         if self.image.space.take_unsynced() {
             self.files.sync(&self.files.data).map_err(|error| self.fail(error))?;
         }
         let mut written = if in_annex { write(self.pair.annex_at(), bytes) } else { Ok(()) };
-        written = written.and_then(|()| write(self.pair.half_at(lap) + from, in_half));
+        written = written.and_then(|()| write(self.pair.half_at(generation) + from, in_half));
         if let Err(error) = written.and_then(|()| self.files.sync(&self.files.journal)) {
             return Err(self.fail(error));
         }
         let mut live = guard(&self.live);
-        live.used[(lap % 2) as usize] = from + in_half.len() as u64;
-        live.pages[(lap % 2) as usize] += pages;
-        live.annex = if in_annex { Some(lap) } else { live.annex };
+        live.used[(generation % 2) as usize] = from + in_half.len() as u64;
+        live.pages[(generation % 2) as usize] += pages;
+        live.annex = if in_annex { Some(generation) } else { live.annex };
         live.next = number + 1;
         drop(live);
         self.image.acknowledge();
@@ -259,7 +259,9 @@ impl Journal {
             groups: live.next - self.pair.first,
             syncs: self.files.syncs(),
             checkpoints: live.checkpoints,
-            waiting_bytes: (live.oldest..=live.lap).map(|lap| live.used[(lap % 2) as usize]).sum(),
+            waiting_bytes: (live.oldest..=live.generation)
+                .map(|generation| live.used[(generation % 2) as usize])
+                .sum(),
         }
     }
 
@@ -287,7 +289,7 @@ impl Journal {
         let live = guard(&self.live);
         let due = live.is_due().then_some(live.oldest);
         drop(live);
-        due.map_or_else(|| self.files.check().map(|()| None), |lap| self.take_home(lap))
+        due.map_or_else(|| self.files.check().map(|()| None), |generation| self.take_home(generation))
     }
 
     /// Checkpoints every group, so the next open has nothing to replay. The running group is not included. Commits wait meanwhile.
@@ -325,7 +327,7 @@ impl Journal {
         loop {
             let mut live = guard(&self.live);
             let oldest = live.oldest;
-            if live.lap == oldest {
+            if live.generation == oldest {
                 if live.used[(oldest % 2) as usize] == 0 && !self.image.space.waits_for(oldest) {
                     return Ok(());
                 }

@@ -10,7 +10,7 @@ pub(super) struct Live {
     /// The oldest generation that is not checkpointed.
     pub oldest: u64,
     /// The generation that takes groups: the oldest or the next.
-    pub lap: u64,
+    pub generation: u64,
     /// Bytes used of each half.
     pub used: [u64; 2],
     /// Pages of the image that hold lines of the generation in each half.
@@ -32,13 +32,13 @@ pub(super) struct Live {
 impl Live {
     /// True if the writer has left a half that can be checkpointed.
     pub fn is_due(&self) -> bool {
-        self.lap > self.oldest && self.held_off == 0
+        self.generation > self.oldest && self.held_off == 0
     }
 
     /// Moves the writer to the other half, which is free.
     pub fn turn(&mut self) {
-        self.lap += 1;
-        let half = (self.lap % 2) as usize;
+        self.generation += 1;
+        let half = (self.generation % 2) as usize;
         (self.used[half], self.pages[half], self.first[half]) = (0, 0, self.next);
     }
 }

@@ -6,12 +6,12 @@
 //! the stores. The next group runs while the previous one is written to the disk. A checkpoint writes a full half of the journal to
 //! the data file, while the writer fills the other half.
 //!
-//! A *generation* (`lap` in the code) is one use of a half. To *checkpoint* a generation is to write its groups to the data file;
+//! A *generation* (`generation` in the code) is one use of a half. To *checkpoint* a generation is to write its groups to the data file;
 //! then it is *checkpointed*.
 //!
 //! * [`storage`]: the file calls as a trait, and the consequences of a failed call.
 //! * `header`: the pages that pair the two files and say which generations are live. `group`: the bytes of a group.
-//! * `image`: the private image and its changes that are not in the data file yet. `laps`: space for groups. `home`: checkpoints.
+//! * `image`: the private image and its changes that are not in the data file yet. `generations`: space for groups. `home`: checkpoints.
 //!   `recover`: opening.
 //! * `space`: the storage of free chunks.
 //! * `copy`: the region as a file of its own, while writers go on.
@@ -69,12 +69,12 @@
 
 mod copy;
 mod freed;
+mod generations;
 mod group;
 mod header;
 mod home;
 mod image;
 mod journaled;
-mod laps;
 mod live;
 mod recover;
 mod sizes;

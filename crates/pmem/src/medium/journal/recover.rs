@@ -36,7 +36,7 @@ use crate::file::io;
 use crate::medium::holes::Holes;
 use crate::medium::journal::group::{Patch, put, word};
 use crate::medium::journal::header::{DATA_AT, Header};
-use crate::medium::journal::home::{Lap, by_address, write_home};
+use crate::medium::journal::home::{Generation, by_address, write_home};
 use crate::medium::journal::sizes::REGION_MAX;
 use crate::medium::journal::storage::{FileStorage, Files};
 use crate::medium::native::Native;
@@ -65,16 +65,17 @@ pub struct Replay {
 /// is bad; `NoSpace` if holes of the files cannot be filled; `Io`.
 pub(super) fn recover(files: &Files) -> Result<(Header, u64, Replay)> {
     let mut header = Header::read(files)?;
-    let laps = read_laps(files, &header)?;
+    let generations = read_generations(files, &header)?;
     let region_bytes = (files.data.len()? - DATA_AT) & !(PAGE - 1);
-    let next = header.first + laps.iter().map(|lap| lap.groups.len() as u64).sum::<u64>();
-    let bytes = laps.iter().map(|lap| lap.end as u64).sum();
-    fill_holes(files, &laps)?;
+    let next =
+        header.first + generations.iter().map(|generation| generation.groups.len() as u64).sum::<u64>();
+    let bytes = generations.iter().map(|generation| generation.end as u64).sum();
+    fill_holes(files, &generations)?;
     header.settle(files)?;
-    make_newest_durable(files, &header, &laps)?;
+    make_newest_durable(files, &header, &generations)?;
     header.write_data_page(files)?;
     // Syncs the page and the length too, even if there are no lines to write (R3).
-    let (homed, _) = write_home(files, &laps)?;
+    let (homed, _) = write_home(files, &generations)?;
     header.advance(files, header.oldest + 2, next, || false)?;
     header.cut_annex(files);
     Ok((header, region_bytes, Replay { groups: homed.groups, lines: homed.lines, bytes, newest: next - 1 }))
@@ -82,13 +83,13 @@ pub(super) fn recover(files: &Files) -> Result<(Header, u64, Replay)> {
 
 /// Allocates storage for the ranges that recovery is about to write. A write into a hole on a full disk would fail and end writing.
 /// Other holes of the data file stay (`space`).
-fn fill_holes(files: &Files, laps: &[Lap]) -> Result<()> {
+fn fill_holes(files: &Files, generations: &[Generation]) -> Result<()> {
     for (from, to) in files.journal.holes()? {
         files.journal.fill_holes(from, to)?;
     }
     let mut holes = Holes::default();
     files.data.holes()?.into_iter().for_each(|(from, to)| holes.add(from, to));
-    let patches = by_address(laps);
+    let patches = by_address(generations);
     let pages = patches.chunk_by(|one, next| one.at / PAGE == next.at / PAGE).map(|of_page| of_page[0].at);
     for page in std::iter::once(0).chain(pages.map(|at| DATA_AT + at / PAGE * PAGE)) {
         for (from, to) in holes.within(page, page + PAGE) {
@@ -102,36 +103,36 @@ fn fill_holes(files: &Files, laps: &[Lap]) -> Result<()> {
 ///
 /// # Errors
 /// `Truncated` if the data file is shorter than a group says; `Corrupt` if an acknowledged group is bad; `Io`.
-pub(super) fn read_laps(files: &Files, header: &Header) -> Result<Vec<Lap>> {
+pub(super) fn read_generations(files: &Files, header: &Header) -> Result<Vec<Generation>> {
     if header.closed {
         return Ok(Vec::new());
     }
     let mut next = header.first;
-    let mut laps: Vec<Lap> = Vec::new();
+    let mut generations: Vec<Generation> = Vec::new();
     for number in [header.oldest, header.oldest + 1] {
-        let lap = Lap::read(files, header, number, header.half_bytes, next)?;
-        next += lap.groups.len() as u64;
-        if let Some(begun) = lap.begun_behind(header.salt(number), next) {
+        let generation = Generation::read(files, header, number, header.half_bytes, next)?;
+        next += generation.groups.len() as u64;
+        if let Some(begun) = generation.begun_behind(header.salt(number), next) {
             // The younger generation begins with another group than the next one: the bad group is in the older generation.
-            let (number, end) = match laps.first() {
+            let (number, end) = match generations.first() {
                 Some(older) if begun == 0 => (header.oldest, older.end),
-                _ => (number, lap.end),
+                _ => (number, generation.end),
             };
             let at = header.half_at(number) + end as u64;
             return Err(Error::Corrupt { what: "group in the journal", at });
         }
-        laps.push(lap);
+        generations.push(generation);
     }
     // The length is read now: a concurrent writer makes the file longer before a group says so.
     let region_bytes = files.data.len()?.saturating_sub(DATA_AT) & !(PAGE - 1);
-    let groups = laps.iter().flat_map(|lap| &lap.groups);
+    let groups = generations.iter().flat_map(|generation| &generation.groups);
     if let Some((_, longest)) = groups.max_by_key(|(_, group)| group.region_bytes)
         && longest.region_bytes > region_bytes
     {
         let (path, found) = (files.data.path().to_owned(), region_bytes + DATA_AT);
         return Err(Error::Truncated { path, found, expected: longest.region_bytes + DATA_AT });
     }
-    Ok(laps)
+    Ok(generations)
 }
 
 /// The remains of a pair of files: see [`look`].
@@ -155,40 +156,45 @@ pub fn look(data: File, path: &Path, journal_path: &Path) -> Result<Remains> {
     let len = system::inspect(&data, path).map_err(|source| io("cannot inspect", path, source))?.len();
     let bytes = len.saturating_sub(DATA_AT) & !(PAGE - 1);
     let mapped = system::duplicate(&data, path).map_err(|source| io("cannot open", path, source))?;
-    let (laps, journal_is_whole) = laps_left(data, path, journal_path);
-    let groups = laps.iter().flat_map(|lap| &lap.groups);
+    let (generations, journal_is_whole) = generations_left(data, path, journal_path);
+    let groups = generations.iter().flat_map(|generation| &generation.groups);
     let region_bytes = groups.map(|(_, group)| group.region_bytes).filter(|bytes| *bytes <= REGION_MAX).max();
     let region_bytes = region_bytes.map_or(bytes, |longest| longest.max(bytes));
     let image = Native::map_aside(mapped, path, DATA_AT, region_bytes)?;
     image.grow(region_bytes)?;
-    copy_into(&image, laps.iter().flat_map(Lap::patches).filter(|patch| patch.at + LINE <= region_bytes));
+    copy_into(
+        &image,
+        generations.iter().flat_map(Generation::patches).filter(|patch| patch.at + LINE <= region_bytes),
+    );
     Ok(Remains { image, journal_is_whole, missing_bytes: region_bytes - bytes })
 }
 
 /// The generations of a journal as far as they can be read, and whether those are all.
-fn laps_left(data: File, path: &Path, journal_path: &Path) -> (Vec<Lap>, bool) {
-    let mut laps: Vec<Lap> = Vec::new();
-    let Ok(journal) = system::open(File::options().read(true), journal_path) else { return (laps, false) };
+fn generations_left(data: File, path: &Path, journal_path: &Path) -> (Vec<Generation>, bool) {
+    let mut generations: Vec<Generation> = Vec::new();
+    let Ok(journal) = system::open(File::options().read(true), journal_path) else {
+        return (generations, false);
+    };
     let [data, journal] =
         [(data, path), (journal, journal_path)].map(|(file, path)| FileStorage::new(file, path));
     let files = Files::new(Box::new(data), Box::new(journal));
-    let Ok(header) = Header::read_to_look(&files) else { return (laps, false) };
+    let Ok(header) = Header::read_to_look(&files) else { return (generations, false) };
     if header.closed {
-        return (laps, true);
+        return (generations, true);
     }
     let mut next = header.first;
     for number in [header.oldest, header.oldest + 1] {
-        let Ok(lap) = Lap::read(&files, &header, number, header.half_bytes, next) else {
-            return (laps, false);
+        let Ok(generation) = Generation::read(&files, &header, number, header.half_bytes, next) else {
+            return (generations, false);
         };
-        next += lap.groups.len() as u64;
-        let is_whole = lap.begun_behind(header.salt(number), next).is_none();
-        laps.push(lap);
+        next += generation.groups.len() as u64;
+        let is_whole = generation.begun_behind(header.salt(number), next).is_none();
+        generations.push(generation);
         if !is_whole {
-            return (laps, false);
+            return (generations, false);
         }
     }
-    (laps, true)
+    (generations, true)
 }
 
 /// Applies the lines, in their order, to an image that no other thread uses.
@@ -210,8 +216,11 @@ pub fn capacity_of(journal_path: &Path) -> Option<u64> {
 
 /// Writes the newest complete group again in place and syncs the journal (R1, R2): lines of a group that a power failure can still
 /// destroy must not be written to the data file.
-fn make_newest_durable(files: &Files, header: &Header, laps: &[Lap]) -> Result<()> {
-    let newest = (header.oldest..).zip(laps).filter_map(|(number, lap)| Some((number, lap.newest()?))).last();
+fn make_newest_durable(files: &Files, header: &Header, generations: &[Generation]) -> Result<()> {
+    let newest = (header.oldest..)
+        .zip(generations)
+        .filter_map(|(number, generation)| Some((number, generation.newest()?)))
+        .last();
     let Some((number, (from, group, annex))) = newest else { return Ok(()) };
     files.write(&files.journal, header.annex_at(), annex)?;
     files.write(&files.journal, header.half_at(number) + from, group)?;

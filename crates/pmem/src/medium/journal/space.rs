@@ -80,15 +80,16 @@ impl Image {
 
     /// Punches the ranges that were freed by generations up to this one, which is checkpointed and no longer live (P1). Returns
     /// true if there were any. The caller holds the header lock and writes the header before [`Image::end_punch`].
-    pub fn punch(&self, files: &Files, lap: u64) -> bool {
+    pub fn punch(&self, files: &Files, generation: u64) -> bool {
         let freed = self.space.freed();
-        let due = freed.waiting.iter().filter(|(_, (_, freed_by))| *freed_by <= lap);
+        let due = freed.waiting.iter().filter(|(_, (_, freed_by))| *freed_by <= generation);
         let due: Vec<u64> = due.map(|(from, _)| *from).collect();
         drop(freed);
         for from in &due {
             // The lock is taken for each range separately: the writer may take a range off the queue meanwhile.
             let mut freed = self.space.freed();
-            let Some((to, _)) = freed.waiting.get(from).copied().filter(|(_, freed_by)| *freed_by <= lap)
+            let Some((to, _)) =
+                freed.waiting.get(from).copied().filter(|(_, freed_by)| *freed_by <= generation)
             else {
                 continue;
             };

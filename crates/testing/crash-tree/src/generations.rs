@@ -1,9 +1,9 @@
-//! Crash exploration of the log alone, without a tree. Generation tags repeat after 4,096 generations (laps), more than a workload of a
+//! Crash exploration of the log alone, without a tree. Generation tags repeat after 4,096 generations (generations), more than a workload of a
 //! tree has.
 
 use crash::{Contents, Step, Subject, Workload};
 use pmem::log::{Format, Homes, Log};
-use pmem::region::{LAP_AT, checked};
+use pmem::region::{GENERATION_AT, checked};
 use pmem::{Fence, Geometry, Medium, Observed, WORD};
 
 use crate::subject::text_of;
@@ -43,14 +43,14 @@ pub enum Change {
     /// The process is killed, and the log recovered.
     Reopen,
     /// Sets word 0 and ends the generation, several times.
-    Laps {
+    Generations {
         /// Number of generations.
-        laps: u64,
+        generations: u64,
         /// The new value of the word.
         value: u64,
     },
-    /// As `Laps` with one generation. After a crash the next generations are short ones.
-    LastLap {
+    /// As `Generations` with one generation. After a crash the next generations are short ones.
+    LastGeneration {
         /// The new value of the word.
         value: u64,
     },
@@ -93,7 +93,7 @@ impl Logged {
         .map_err(text_of)
     }
 
-    fn lap(&mut self, value: u64) -> Result<(), String> {
+    fn generation(&mut self, value: u64) -> Result<(), String> {
         self.commit(&[], &[(home(0), value)])?;
         self.log.settle(&self.medium);
         Ok(())
@@ -110,8 +110,8 @@ impl Subject for Logged {
     }
 
     fn create(medium: Observed, format: &Format) -> Result<Self, String> {
-        medium.publish(LAP_AT, checked(0));
-        medium.flush(LAP_AT, WORD);
+        medium.publish(GENERATION_AT, checked(0));
+        medium.flush(GENERATION_AT, WORD);
         medium.fence(Fence::Superblock);
         Ok(Self { medium, log: Log::new(geometry(), *format), format: *format })
     }
@@ -139,8 +139,10 @@ impl Subject for Logged {
                 let writes: Vec<_> = of_lines(lines).map(|word| (home(word), value)).collect();
                 self.commit(&[], &writes)
             }
-            Change::Laps { laps, value } => (0..laps).try_for_each(|_| self.lap(value)),
-            Change::LastLap { value } => self.lap(value),
+            Change::Generations { generations, value } => {
+                (0..generations).try_for_each(|_| self.generation(value))
+            }
+            Change::LastGeneration { value } => self.generation(value),
         }
     }
 
@@ -152,7 +154,7 @@ impl Subject for Logged {
             }
             Change::Commit { words, value } => (words, 0, value),
             Change::Fresh { words, value } => (1, words, value),
-            Change::Laps { value, .. } | Change::LastLap { value } => (1, 0, value),
+            Change::Generations { value, .. } | Change::LastGeneration { value } => (1, 0, value),
         };
         // A new value of word 0 ends the use of the unused space.
         let in_use = |word: &[u8]| *word < *pair(WORDS, 0).0 || *word >= *pair(FIRST_OF_LINES, 0).0;
@@ -170,12 +172,17 @@ impl Subject for Logged {
 
     fn continuation(change: &Change) -> Vec<Change> {
         let commit = |words, value| Change::Commit { words, value };
-        if let Change::LastLap { .. } = change {
+        if let Change::LastGeneration { .. } = change {
             // Two generations of one short commit each: recovery must ignore the old records after the second one.
-            return vec![Change::Laps { laps: 1, value: 74 }, commit(1, 75), Change::Reopen];
+            return vec![Change::Generations { generations: 1, value: 74 }, commit(1, 75), Change::Reopen];
         }
         // A commit as long as old ones, and another recovery: it must ignore the old records after that commit.
-        vec![commit(SHORT, 76), Change::Reopen, commit(WORDS, 77), Change::Laps { laps: 2, value: 78 }]
+        vec![
+            commit(SHORT, 76),
+            Change::Reopen,
+            commit(WORDS, 77),
+            Change::Generations { generations: 2, value: 78 },
+        ]
     }
 
     fn close(mut self) -> Result<(), String> {
@@ -193,30 +200,30 @@ pub fn around_a_wipe(format: Format) -> Vec<Workload<Logged>> {
         ends_before_an_old_commit(format, 6),
         ends_before_an_old_commit(format, 8),
         ends_before_an_old_commit(format, 16),
-        leaves_old_commits_of_two_laps(format),
-        leaves_short_commits_of_the_second_lap(format),
+        leaves_old_commits_of_two_generations(format),
+        leaves_short_commits_of_the_second_generation(format),
         changes_many_lines(format),
     ]
 }
 
 /// Tags repeat: after the wipe in generation 8,192, the first commit of generation 8,193 is shorter than that of generation 4,097.
 fn tags_come_round(format: Format) -> Workload<Logged> {
-    let laps = |laps, value| Change::Laps { laps, value };
+    let generations = |generations, value| Change::Generations { generations, value };
     let commit = |words, value| Change::Commit { words, value };
-    let prepare = vec![laps(4095, 1), commit(8, 2), laps(4094, 3)];
-    let steps = vec![laps(1, 4), commit(5, 5), commit(9, 6)];
+    let prepare = vec![generations(4095, 1), commit(8, 2), generations(4094, 3)];
+    let steps = vec![generations(1, 4), commit(5, 5), commit(9, 6)];
     Workload { config: format, prepare, steps: steps.into_iter().map(Step::Run).collect() }
 }
 
 /// The same with records of unused space, several of which are written before a fence in both formats: the new ones fill a line, and the
 /// old ones in the next line have the same count.
 fn fresh_tags_come_round(format: Format) -> Workload<Logged> {
-    let laps = |laps, value| Change::Laps { laps, value };
+    let generations = |generations, value| Change::Generations { generations, value };
     let fresh = |words, value| Change::Fresh { words, value };
-    Workload::new(format, [laps(1, 4), fresh(3, 5), laps(1, 6)]).after([
-        laps(4095, 1),
+    Workload::new(format, [generations(1, 4), fresh(3, 5), generations(1, 6)]).after([
+        generations(4095, 1),
         fresh(4, 2),
-        laps(4094, 3),
+        generations(4094, 3),
     ])
 }
 
@@ -224,49 +231,55 @@ fn fresh_tags_come_round(format: Format) -> Workload<Logged> {
 /// of generation 4,097 follows in the log, whole and with the right tags. Six and eight records end where the third line begins, in one
 /// format each, and sixteen where the fifth line begins.
 fn ends_before_an_old_commit(format: Format, words: u64) -> Workload<Logged> {
-    let laps = |laps, value| Change::Laps { laps, value };
+    let generations = |generations, value| Change::Generations { generations, value };
     let commit = |value| Change::Commit { words, value };
-    Workload::new(format, [laps(1, 4), commit(5)]).after([laps(4095, 1), commit(2), laps(4094, 3)])
+    Workload::new(format, [generations(1, 4), commit(5)]).after([
+        generations(4095, 1),
+        commit(2),
+        generations(4094, 3),
+    ])
 }
 
 /// Before the wipe, the log holds two whole commits of generation 4,098, and one of generation 4,097 after them. If a wipe is incomplete,
 /// recovery reads the one of generation 4,097, makes generation 8,193 void, and begins generation 8,194, which has the tag of generation
 /// 4,098.
-fn leaves_old_commits_of_two_laps(format: Format) -> Workload<Logged> {
-    let laps = |laps, value| Change::Laps { laps, value };
+fn leaves_old_commits_of_two_generations(format: Format) -> Workload<Logged> {
+    let generations = |generations, value| Change::Generations { generations, value };
     let commit = |value| Change::Commit { words: SHORT, value };
     let longer = [commit(2), commit(3), commit(4)];
     let shorter = [commit(5), commit(6)];
-    let prepare = [&[laps(4095, 1)][..], &longer, &[laps(1, 4)], &shorter, &[laps(4093, 3)]].concat();
-    Workload::new(format, [laps(1, 4), commit(5)]).after(prepare)
+    let prepare =
+        [&[generations(4095, 1)][..], &longer, &[generations(1, 4)], &shorter, &[generations(4093, 3)]]
+            .concat();
+    Workload::new(format, [generations(1, 4), commit(5)]).after(prepare)
 }
 
 /// Several commits of one word in the generation before the wipe: a wipe that clears the later ones first must not leave the first one.
 fn wiped(format: Format) -> Workload<Logged> {
-    let laps = |laps, value| Change::Laps { laps, value };
+    let generations = |generations, value| Change::Generations { generations, value };
     let commit = |words, value| Change::Commit { words, value };
-    Workload::new(format, [commit(1, 4), commit(1, 5), laps(1, 6), commit(2, 7)])
-        .after([laps(4095, 1), laps(4094, 3)])
+    Workload::new(format, [commit(1, 4), commit(1, 5), generations(1, 6), commit(2, 7)])
+        .after([generations(4095, 1), generations(4094, 3)])
 }
 
 /// Before the wipe, the first line of the log holds a commit of one word of generation 4,098, after a record that every generation
 /// overwrites. If the wipe leaves out that line, the commit of the second generation after the wipe is followed by this old one.
-fn leaves_short_commits_of_the_second_lap(format: Format) -> Workload<Logged> {
-    let laps = |laps, value| Change::Laps { laps, value };
+fn leaves_short_commits_of_the_second_generation(format: Format) -> Workload<Logged> {
+    let generations = |generations, value| Change::Generations { generations, value };
     let commit = |value| Change::Commit { words: 1, value };
-    let prepare = [laps(4095, 1), laps(1, 2), commit(3), commit(4), laps(4093, 5)];
-    Workload::new(format, [Change::LastLap { value: 6 }]).after(prepare)
+    let prepare = [generations(4095, 1), generations(1, 2), commit(3), commit(4), generations(4093, 5)];
+    Workload::new(format, [Change::LastGeneration { value: 6 }]).after(prepare)
 }
 
 /// Commits that store to more lines of data, and of the log, than those of small trees.
 fn changes_many_lines(format: Format) -> Workload<Logged> {
     let lines = |value| Change::Lines { lines: LINES, value };
     let fresh = Change::Fresh { words: FRESH, value: 6 };
-    Workload::new(format, [lines(5), Change::Laps { laps: 1, value: 4 }, fresh])
+    Workload::new(format, [lines(5), Change::Generations { generations: 1, value: 4 }, fresh])
 }
 
 /// Generations of varying length end and begin.
-pub fn short_laps(format: Format) -> Workload<Logged> {
+pub fn short_generations(format: Format) -> Workload<Logged> {
     let commit = |words, value| Change::Commit { words, value };
     Workload::new(format, (0..8).map(|i| commit(1 + i * 5 % 23, 10 + i)))
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use crate::error::{Error, Result};
 use crate::medium::journal::group::{self, Room, SECTOR};
 use crate::medium::journal::header::Header;
-use crate::medium::journal::home::{self, Lap, write_home};
+use crate::medium::journal::home::{self, Generation, write_home};
 use crate::medium::journal::journaled::Journal;
 use crate::medium::journal::live::guard;
 use crate::medium::journal::sizes::{Checkpoint, MEMORY_PART};
@@ -26,13 +26,13 @@ impl Journal {
             self.group_lines_max().min(self.memory_bytes.load(Ordering::Relaxed) / MEMORY_PART / PAGE);
         loop {
             let mut live = guard(&self.live);
-            let half = (live.lap % 2) as usize;
+            let half = (live.generation % 2) as usize;
             let from = live.used[half];
             // A generation that is empty cannot offer more.
             let few_pages = from == 0 || live.pages[half] + pages <= pages_max;
             let is_annex_free = !in_annex || live.annex.is_none();
             if from + bytes_in_half <= half_bytes && few_pages && is_annex_free {
-                let space = (Room { lap: live.lap, from, in_annex }, live.next);
+                let space = (Room { generation: live.generation, from, in_annex }, live.next);
                 drop(live);
                 if in_annex {
                     self.make_annex(bytes)?;
@@ -40,7 +40,7 @@ impl Journal {
                 return Ok(space);
             }
             let oldest = live.oldest;
-            if live.lap == oldest {
+            if live.generation == oldest {
                 live.turn();
                 self.turned.notify_all();
             } else {
@@ -57,49 +57,49 @@ impl Journal {
     }
 
     /// Checkpoints a generation that gets no more groups; `None` if it is already checkpointed.
-    pub(super) fn take_home(&self, lap: u64) -> Result<Option<Checkpoint>> {
+    pub(super) fn take_home(&self, generation: u64) -> Result<Option<Checkpoint>> {
         let mut header = guard(&self.header);
         self.files.check()?;
         let live = guard(&self.live);
-        let half = (lap % 2) as usize;
+        let half = (generation % 2) as usize;
         let (used, first, behind) = (live.used[half], live.first[half], live.first[1 - half]);
-        if live.oldest != lap {
+        if live.oldest != generation {
             return Ok(None);
         }
-        assert!(live.lap == lap + 1, "a lap that takes groups does not go home");
+        assert!(live.generation == generation + 1, "a generation that takes groups does not go home");
         drop(live);
-        let outcome = self.write_home(&mut header, lap, used, first, behind);
+        let outcome = self.write_home(&mut header, generation, used, first, behind);
         let (homed, pages) = outcome.map_err(|error| self.fail(error))?;
         let mut live = guard(&self.live);
-        if live.annex == Some(lap) {
+        if live.annex == Some(generation) {
             // Under the lock and before the annex is free, so that no other thread extends it meanwhile.
             header.cut_annex(&self.files);
             live.annex = None;
         }
-        live.oldest = lap + 1;
+        live.oldest = generation + 1;
         live.checkpoints += 1;
         drop(live);
         drop(header);
-        let pages_dropped = self.image.give_up(&self.files, lap, pages);
+        let pages_dropped = self.image.give_up(&self.files, generation, pages);
         Ok(Some(Checkpoint { groups: homed.groups, lines: homed.lines, pages_dropped }))
     }
 
     fn write_home(
         &self,
         header: &mut Header,
-        lap: u64,
+        generation: u64,
         used: u64,
         first: u64,
         behind: u64,
     ) -> Result<(home::Homed, Vec<u64>)> {
-        let found = Lap::read(&self.files, header, lap, used, first)?;
+        let found = Generation::read(&self.files, header, generation, used, first)?;
         if found.groups.len() as u64 != behind - first || found.end as u64 != used {
-            let at = header.half_at(lap) + found.end as u64;
+            let at = header.half_at(generation) + found.end as u64;
             return Err(Error::Corrupt { what: "group in the journal", at });
         }
         let (homed, pages) = write_home(&self.files, &[found])?;
-        header.advance(&self.files, lap + 1, behind, || {
-            let has_punched = self.image.punch(&self.files, lap);
+        header.advance(&self.files, generation + 1, behind, || {
+            let has_punched = self.image.punch(&self.files, generation);
             if has_punched {
                 self.trim_file(false);
             }

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crash::{Kind, Mutant, Options, Subject as _, explore_mutant};
-use crash_tree::laps::{Change, Logged, around_a_wipe};
+use crash_tree::generations::{Change, Logged, around_a_wipe};
 use pmem::log::Format;
-use pmem::region::{LAP_AT, checked, unchecked};
+use pmem::region::{GENERATION_AT, checked, unchecked};
 use pmem::{Counter, Fence, Medium as _, Memory, Observed};
 
 /// Words of a commit (see `ends_before_an_old_commit`).
@@ -19,7 +19,7 @@ fn a_wipe_that_a_crash_prevented_is_done_by_recovery() {
     for format in [Format::Redo, Format::UndoRedo] {
         let medium = memory(&format);
         let mut logged = Logged::create(medium.clone(), &format).unwrap();
-        let settled = || unchecked(medium.word(LAP_AT)).unwrap();
+        let settled = || unchecked(medium.word(GENERATION_AT)).unwrap();
         let commit = |value| Change::Commit { words: WORDS, value };
         // Runs up to generation 8,190: all records of generation 4,097 except the first stay until the wipe.
         while settled() < 8190 {
@@ -27,11 +27,11 @@ fn a_wipe_that_a_crash_prevented_is_done_by_recovery() {
                 logged.apply(&commit(2)).unwrap();
                 logged.apply(&commit(3)).unwrap();
             }
-            logged.apply(&Change::Laps { laps: 1, value: 4 }).unwrap();
+            logged.apply(&Change::Generations { generations: 1, value: 4 }).unwrap();
         }
         logged.apply(&Change::Commit { words: 1, value: 5 }).unwrap();
         // The generation is void, and the crash comes before the wipe of any record.
-        medium.publish(LAP_AT, checked(8191));
+        medium.publish(GENERATION_AT, checked(8191));
         drop(logged);
         for value in [6, 7] {
             let mut logged = Logged::recover(medium.clone(), &format).unwrap();
