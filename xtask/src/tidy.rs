@@ -27,7 +27,7 @@ const UNSAFE_FILES: [&str; 22] = [
     "crates/pmem/src/medium/native.rs",
     "crates/pmem/src/medium/native/holes.rs",
     "crates/pmem/src/medium/view.rs",
-    "crates/pmem/src/medium/window.rs",
+    "crates/pmem/src/medium/page_remap.rs",
     "crates/pmem/src/simd.rs",
     "crates/engines/bptree/src/search.rs",
     "crates/engines/bptree/src/insert.rs",

@@ -17,7 +17,7 @@
 //! * [`record`]: checksummed key and value bytes in blocks.
 //! * [`simd`]: vector comparison of a node's keys, the only module that reads a line as a vector.
 //! * [`stripe`]: volatile striped version locks: readers validate instead of locking.
-//! * [`window`]: pages of a mapped file, mapped a second time in another order.
+//! * [`page_remap`]: pages of a mapped file, mapped a second time in another order.
 //! * [`system`]: the system calls on files; tests inject faults there.
 //! * [`sync`]: atomics and waiting, the processor's or a model checker's; [`canary`]: faults that tests inject into the protocols
 //!   between threads.
@@ -39,7 +39,7 @@ pub mod sync;
 pub mod system;
 
 pub use heap::{alloc, log, record, region};
-pub use medium::{buffer_pool, copy, durable, journal, native, observed, window};
+pub use medium::{buffer_pool, copy, durable, journal, native, observed, page_remap};
 pub use sync::{canary, pending, stripe};
 
 pub use buffer_pool::{Access, BufferPool};

@@ -74,7 +74,7 @@ pub struct Options {
     /// The way from a place to an address.
     pub addressing: Addressing,
     /// Maximum number of kernel mappings for [`Addressing::Rewired`], which needs about one per bucket. The limit of all windows of the
-    /// process applies in any case ([`pmem::window::mappings_max`]).
+    /// process applies in any case ([`pmem::page_remap::mappings_max`]).
     pub mappings_max: Option<u64>,
 }
 

@@ -1,6 +1,6 @@
 //! Dual-VA in user space: a second mapping of the bucket pages, in key order [VLAB §4.2.1, §5.1].
 //!
-//! Entry i of the directory is page i of a window ([`pmem::window`]). A lookup's search compares `min` and `max` in the pages. It then
+//! Entry i of the directory is page i of a window ([`pmem::page_remap`]). A lookup's search compares `min` and `max` in the pages. It then
 //! reads the bucket in the same page, whose address translation the search has already paid for. Writers and scans use the buckets' own
 //! addresses, so they search the directory. With a window they would pay for both.
 //!
@@ -45,7 +45,7 @@ use std::sync::Arc;
 
 use index::Schema;
 use pmem::Medium;
-use pmem::window::{PAGE, Refusal, Window, runs};
+use pmem::page_remap::{PAGE, Refusal, Window, runs};
 
 use crate::bucket::{Bucket, MAX, MIN, NXT};
 use crate::directory::{Directory, Lows};

@@ -8,7 +8,7 @@ use std::thread;
 use crate::common::{Home, Mapped, Sample, memory, open_in, options, rewired};
 use index::leaf_list::prelude::*;
 use index::{Fixed, Keyed, Words, WriteOptions};
-use pmem::window::{MAPPING_BYTES, Pages};
+use pmem::page_remap::{MAPPING_BYTES, Pages};
 use pmem::{Durability, Fence, Geometry, Line, Medium, Native, Result};
 use vlab::{Addressed, Addressing, Options, Vlab};
 

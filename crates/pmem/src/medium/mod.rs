@@ -9,8 +9,8 @@ pub(crate) mod holes;
 pub mod journal;
 pub mod native;
 pub mod observed;
+pub mod page_remap;
 pub(crate) mod traits;
 pub(crate) mod view;
-pub mod window;
 
 pub use traits::{Fence, Group, LINE, Line, Medium, Pages, WORD, lines_of};
