@@ -410,7 +410,7 @@ mod tests {
                 stale = stale.or(late.map(|_| round));
             }
             done.store(1, Ordering::Relaxed);
-            assert_eq!(stale, None, "an older word went home after this round");
+            assert_eq!(stale, None, "an older word was written back after this round");
         });
     }
 

@@ -1,6 +1,6 @@
 //! The address of a medium's lines, for reading: a base and the length of the range into which offsets are masked.
 //!
-//! Invariant: the range and a guard after it stay readable while the owner of the mapping lives (N2 of `native`, D1 of `window`).
+//! Invariant: the range and a guard after it stay readable while the owner of the mapping lives (N2 of `native`, D1 of `page_remap`).
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};

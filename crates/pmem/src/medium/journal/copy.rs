@@ -26,8 +26,8 @@ use std::time::Duration;
 use crate::error::{Error, Result};
 use crate::file::{io, lock};
 use crate::medium::copy::{Progress, Target, copy_file};
+use crate::medium::journal::checkpoint::{self, Generation, by_address};
 use crate::medium::journal::header::{DATA_AT, Header};
-use crate::medium::journal::home::{self, Generation, by_address};
 use crate::medium::journal::journaled::{Journal, random_id};
 use crate::medium::journal::live::{Live, guard};
 use crate::medium::journal::recover::{copy_into, read_generations};
@@ -201,7 +201,7 @@ fn lay_over(generations: &[Generation], target: &Target<'_>) -> Result<()> {
         });
         read.map_err(|source| io("cannot read", target.path, source))
     };
-    home::lay_over(&by_address(generations), read, |at, bytes| target.write(at, bytes))
+    checkpoint::lay_over(&by_address(generations), read, |at, bytes| target.write(at, bytes))
 }
 
 /// Makes a file that has a region's bytes from [`ORIGIN`] on the data file of a new pair: it writes its first page and an empty

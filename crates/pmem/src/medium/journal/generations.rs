@@ -3,9 +3,9 @@
 use std::sync::atomic::Ordering;
 
 use crate::error::{Error, Result};
+use crate::medium::journal::checkpoint::{self, Generation, write_data_file};
 use crate::medium::journal::group::{self, Room, SECTOR};
 use crate::medium::journal::header::Header;
-use crate::medium::journal::home::{self, Generation, write_home};
 use crate::medium::journal::journaled::Journal;
 use crate::medium::journal::live::guard;
 use crate::medium::journal::sizes::{Checkpoint, MEMORY_PART};
@@ -66,10 +66,10 @@ impl Journal {
         if live.oldest != generation {
             return Ok(None);
         }
-        assert!(live.generation == generation + 1, "a generation that takes groups does not go home");
+        assert!(live.generation == generation + 1, "a generation that takes groups is not checkpointed");
         drop(live);
-        let outcome = self.write_home(&mut header, generation, used, first, behind);
-        let (homed, pages) = outcome.map_err(|error| self.fail(error))?;
+        let outcome = self.write_data_file(&mut header, generation, used, first, behind);
+        let (checkpointed, pages) = outcome.map_err(|error| self.fail(error))?;
         let mut live = guard(&self.live);
         if live.annex == Some(generation) {
             // Under the lock and before the annex is free, so that no other thread extends it meanwhile.
@@ -81,23 +81,23 @@ impl Journal {
         drop(live);
         drop(header);
         let pages_dropped = self.image.give_up(&self.files, generation, pages);
-        Ok(Some(Checkpoint { groups: homed.groups, lines: homed.lines, pages_dropped }))
+        Ok(Some(Checkpoint { groups: checkpointed.groups, lines: checkpointed.lines, pages_dropped }))
     }
 
-    fn write_home(
+    fn write_data_file(
         &self,
         header: &mut Header,
         generation: u64,
         used: u64,
         first: u64,
         behind: u64,
-    ) -> Result<(home::Homed, Vec<u64>)> {
+    ) -> Result<(checkpoint::Checkpointed, Vec<u64>)> {
         let found = Generation::read(&self.files, header, generation, used, first)?;
         if found.groups.len() as u64 != behind - first || found.end as u64 != used {
             let at = header.half_at(generation) + found.end as u64;
             return Err(Error::Corrupt { what: "group in the journal", at });
         }
-        let (homed, pages) = write_home(&self.files, &[found])?;
+        let (checkpointed, pages) = write_data_file(&self.files, &[found])?;
         header.advance(&self.files, generation + 1, behind, || {
             let has_punched = self.image.punch(&self.files, generation);
             if has_punched {
@@ -106,6 +106,6 @@ impl Journal {
             has_punched
         })?;
         self.image.end_punch();
-        Ok((homed, pages))
+        Ok((checkpointed, pages))
     }
 }

@@ -11,7 +11,7 @@
 //!
 //! * [`storage`]: the file calls as a trait, and the consequences of a failed call.
 //! * `header`: the pages that pair the two files and say which generations are live. `group`: the bytes of a group.
-//! * `image`: the private image and its changes that are not in the data file yet. `generations`: space for groups. `home`: checkpoints.
+//! * `image`: the private image and its changes that are not in the data file yet. `generations`: space for groups. `checkpoint`: checkpoints.
 //!   `recover`: opening.
 //! * `space`: the storage of free chunks.
 //! * `copy`: the region as a file of its own, while writers go on.
@@ -53,7 +53,7 @@
 //! | stored to the image | nothing of the group | the state of the previous group |
 //! | appended to the journal | any sectors of the group | the previous state; or the group, if complete: recovery makes it durable first |
 //! | journal synced: acknowledged | all of the group | the group is replayed |
-//! | checkpoint (the table in `home`) | some lines in the data file | replayed over them |
+//! | checkpoint (the table in `checkpoint`) | some lines in the data file | replayed over them |
 //! | a header synced | all lines in the data file | the groups are no longer live |
 //!
 //! Design decisions. The data file has a page of its own before the region's bytes, for the id of the pair. So the region's format
@@ -67,12 +67,12 @@
 //! that takes a quarter of that bound is full too. Two generations, the running group, and the buffers of the group that is being
 //! written take a quarter each, so all of it stays within the bound.
 
+mod checkpoint;
 mod copy;
 mod freed;
 mod generations;
 mod group;
 mod header;
-mod home;
 mod image;
 mod journaled;
 mod live;

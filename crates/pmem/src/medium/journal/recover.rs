@@ -34,9 +34,9 @@ use std::path::Path;
 use crate::error::{Error, Result};
 use crate::file::io;
 use crate::medium::holes::Holes;
+use crate::medium::journal::checkpoint::{Generation, by_address, write_data_file};
 use crate::medium::journal::group::{Patch, put, word};
 use crate::medium::journal::header::{DATA_AT, Header};
-use crate::medium::journal::home::{Generation, by_address, write_home};
 use crate::medium::journal::sizes::REGION_MAX;
 use crate::medium::journal::storage::{FileStorage, Files};
 use crate::medium::native::Native;
@@ -75,10 +75,14 @@ pub(super) fn recover(files: &Files) -> Result<(Header, u64, Replay)> {
     make_newest_durable(files, &header, &generations)?;
     header.write_data_page(files)?;
     // Syncs the page and the length too, even if there are no lines to write (R3).
-    let (homed, _) = write_home(files, &generations)?;
+    let (checkpointed, _) = write_data_file(files, &generations)?;
     header.advance(files, header.oldest + 2, next, || false)?;
     header.cut_annex(files);
-    Ok((header, region_bytes, Replay { groups: homed.groups, lines: homed.lines, bytes, newest: next - 1 }))
+    Ok((
+        header,
+        region_bytes,
+        Replay { groups: checkpointed.groups, lines: checkpointed.lines, bytes, newest: next - 1 },
+    ))
 }
 
 /// Allocates storage for the ranges that recovery is about to write. A write into a hole on a full disk would fail and end writing.

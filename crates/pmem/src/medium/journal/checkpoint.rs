@@ -35,7 +35,7 @@ pub(super) struct Generation {
 
 /// The amount of data that was written to the data file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Homed {
+pub(super) struct Checkpointed {
     pub groups: u64,
     pub lines: u64,
 }
@@ -123,7 +123,7 @@ pub(super) fn by_address(generations: &[Generation]) -> Vec<Patch<'_>> {
 ///
 /// # Errors
 /// `Io`; the files take no more writes then.
-pub(super) fn write_home(files: &Files, generations: &[Generation]) -> Result<(Homed, Vec<u64>)> {
+pub(super) fn write_data_file(files: &Files, generations: &[Generation]) -> Result<(Checkpointed, Vec<u64>)> {
     let patches = by_address(generations);
     let groups = generations.iter().map(|generation| generation.groups.len() as u64).sum();
     let lines = patches.chunk_by(|one, next| one.at == next.at).count() as u64;
@@ -135,7 +135,7 @@ pub(super) fn write_home(files: &Files, generations: &[Generation]) -> Result<(H
         |at, bytes| files.write(&files.data, DATA_AT + at, bytes),
     )?;
     files.sync(&files.data)?;
-    Ok((Homed { groups, lines }, pages))
+    Ok((Checkpointed { groups, lines }, pages))
 }
 
 /// Applies lines (in the order of [`by_address`]) to the region's bytes that `read` and `write` access. Lines of neighbouring pages
