@@ -225,7 +225,7 @@ fn a_split_costs_two_fences_whatever_its_levels_and_settling_is_counted_apart() 
         let checkpoints = seen.fences.remove(&Fence::Checkpoint).unwrap_or(0);
         assert!(
             checkpoints == 0 || checkpoints == 2,
-            "settling is two fences: homes, then the generation word"
+            "truncation is two fences: data lines, then the generation word"
         );
         settled += checkpoints / 2;
         // Opening a chunk, or growing the region, occurs once for many nodes.

@@ -59,7 +59,7 @@ impl Category {
 const PLACES: [(&str, Category, Category); 8] = [
     ("pmem/src/heap/alloc/allocator.rs", Category::Allocation, Category::Allocation),
     ("pmem/src/heap/alloc/place.rs", Category::Allocation, Category::Allocation),
-    ("pmem/src/heap/log/home.rs", Category::Node, Category::Home),
+    ("pmem/src/heap/log/data_words.rs", Category::Node, Category::Home),
     ("pmem/src/heap/log/settle.rs", Category::Checkpoint, Category::Checkpoint),
     ("pmem/src/heap/log/redo.rs", Category::Log, Category::Log),
     ("pmem/src/heap/record.rs", Category::Record, Category::Record),
@@ -194,7 +194,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::heap::log::redo::{Format, Homes, Log};
+    use crate::heap::log::redo::{DataLines, Format, Log};
     use crate::heap::region::Geometry;
     use crate::medium::observed::{Memory, Observed};
     use crate::medium::traits::Medium;
@@ -220,7 +220,7 @@ mod tests {
         let counter = Arc::new(Counter::default());
         let medium = Observed::new(Memory::new(1 << 20, 1 << 20), Arc::clone(&counter) as Arc<_>);
         let mut log = Log::new(Geometry::tiny(), Format::Redo);
-        log.commit(&medium, &[(0x8000, 1), (0x9000, 2)], Homes::Flushed).unwrap();
+        log.commit(&medium, &[(0x8000, 1), (0x9000, 2)], DataLines::Flushed).unwrap();
         medium.fence(Fence::Home);
         log.settle(&medium);
         let seen = counter.take();
@@ -242,7 +242,7 @@ mod tests {
         let mut log = Log::new(Geometry::tiny(), Format::Redo);
         for generation in 0..3 {
             medium.copy(0x8000, generation);
-            log.commit(&medium, &[(0x8000, generation), (0x9008, generation)], Homes::Flushed).unwrap();
+            log.commit(&medium, &[(0x8000, generation), (0x9008, generation)], DataLines::Flushed).unwrap();
             log.settle(&medium);
         }
         let seen = counter.take();

@@ -45,7 +45,7 @@ pub fn canary(about: &About) -> Spot {
 fn written_back() -> Vec<Argued> {
     const RECORD: &str = include_str!("../../../pmem/src/heap/record.rs");
     const ALLOC: &str = include_str!("../../../pmem/src/heap/alloc/allocator.rs");
-    const HOME: &str = include_str!("../../../pmem/src/heap/log/home.rs");
+    const HOME: &str = include_str!("../../../pmem/src/heap/log/data_words.rs");
     const REGION: &str = include_str!("../../../pmem/src/heap/region.rs");
     let record = "C1: no word references the record before a commit after a later fence; until then any part of it may be durable";
     let bitmap =
@@ -83,9 +83,9 @@ fn written_back() -> Vec<Argued> {
             "medium.flush(at + LINE, (words - HEADER_WORDS) * WORD);",
             bitmap,
         ),
-        (Kind::SplitPublish, "pmem/src/heap/log/home.rs", HOME, "medium.flush(line, LINE);", home),
-        (Kind::SwapPublish, "pmem/src/heap/log/redo.rs", LOG, "medium.flush(home, WORD);", home),
-        (Kind::SplitPublish, "pmem/src/heap/log/redo.rs", LOG, "medium.flush(home, WORD);", home),
+        (Kind::SplitPublish, "pmem/src/heap/log/data_words.rs", HOME, "medium.flush(line, LINE);", home),
+        (Kind::SwapPublish, "pmem/src/heap/log/redo.rs", LOG, "medium.flush(data_at, WORD);", home),
+        (Kind::SplitPublish, "pmem/src/heap/log/redo.rs", LOG, "medium.flush(data_at, WORD);", home),
         (
             Kind::SplitPublish,
             "pmem/src/heap/region.rs",

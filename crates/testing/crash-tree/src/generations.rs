@@ -2,7 +2,7 @@
 //! tree has.
 
 use crash::{Contents, Step, Subject, Workload};
-use pmem::log::{Format, Homes, Log};
+use pmem::log::{DataLines, Format, Log};
 use pmem::region::{GENERATION_AT, checked};
 use pmem::{Fence, Geometry, Medium, Observed, WORD};
 
@@ -87,7 +87,7 @@ fn pair(word: u64, value: u64) -> (Vec<u8>, Vec<u8>) {
 impl Logged {
     fn commit(&mut self, fresh: &[(u64, u64)], writes: &[(u64, u64)]) -> Result<(), String> {
         match self.format {
-            Format::Redo => self.log.commit(&self.medium, &[fresh, writes].concat(), Homes::Flushed),
+            Format::Redo => self.log.commit(&self.medium, &[fresh, writes].concat(), DataLines::Flushed),
             Format::UndoRedo => self.log.commit_undo_redo(&self.medium, fresh, writes, false, || {}),
         }
         .map_err(text_of)

@@ -8,9 +8,9 @@
 //! | none | records, intents | the old node, or the new one if the records are complete |
 //! | allocate (only if blocks are allocated or freed) | the intents | the same; no record references a block without an intent |
 //! | commit (commit point: the last record) | data words or not, allocation bits | replays the log |
-//! | home | everything | a replay changes nothing |
+//! | data words | everything | a replay changes nothing |
 
-use pmem::log::Homes;
+use pmem::log::DataLines;
 use pmem::{Fence, Medium, Result};
 
 use super::{Change, CommitProtocol, overwritten};
@@ -27,14 +27,14 @@ impl CommitProtocol for Redo {
 
     fn commit<M: Medium>(change: Change<'_, M>) -> Result<()> {
         let medium = change.region.medium();
-        commit_all(change, Homes::Flushed)?;
+        commit_all(change, DataLines::Flushed)?;
         medium.fence(Fence::Home); // recovery does not need this fence; the paper has it
         Ok(())
     }
 }
 
 /// Commits all words of the edits, also those in unused space, through the redo-only log.
-pub(super) fn commit_all<M: Medium>(change: Change<'_, M>, homes: Homes) -> Result<()> {
+pub(super) fn commit_all<M: Medium>(change: Change<'_, M>, lines: DataLines) -> Result<()> {
     let Change { region, log, allocator, edits, .. } = change;
     let medium = region.medium();
     let mut logged = Vec::new();
@@ -47,5 +47,5 @@ pub(super) fn commit_all<M: Medium>(change: Change<'_, M>, homes: Homes) -> Resu
         medium.fence(Fence::Allocate); // a record that references a block must not be durable before the block's intent
     }
     allocator.flip(region);
-    log.commit(medium, &logged, homes)
+    log.commit(medium, &logged, lines)
 }

@@ -10,7 +10,7 @@
 //! | commit (commit point: the last record) | allocation bits; data words of older generations only | replays the log |
 //! | the first checkpoint of the generation | data words | a replay changes nothing |
 
-use pmem::log::Homes;
+use pmem::log::DataLines;
 use pmem::{BufferPool, Medium, Result};
 
 use super::{Change, CommitProtocol, redo};
@@ -26,6 +26,6 @@ impl CommitProtocol for WriteAhead {
     type Memory<M: Medium> = BufferPool<M>;
 
     fn commit<M: Medium>(change: Change<'_, M>) -> Result<()> {
-        redo::commit_all(change, Homes::Deferred)
+        redo::commit_all(change, DataLines::Deferred)
     }
 }

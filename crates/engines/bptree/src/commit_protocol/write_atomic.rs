@@ -18,7 +18,7 @@
 //! | payload | log records, allocation bits | old tree, or the new one if the records are complete |
 //! | commit | data words or not | replays the log: new tree |
 
-use pmem::log::Homes;
+use pmem::log::DataLines;
 use pmem::{Fence, LINE, Medium, Result, WORD};
 
 use super::{Change, CommitProtocol, overwritten};
@@ -158,7 +158,7 @@ fn commit_through_log<M: Medium>(change: Change<'_, M>) -> Result<()> {
     }
     medium.fence(Fence::Payload);
     allocator.flip(region);
-    log.commit(medium, &logged, Homes::Flushed)
+    log.commit(medium, &logged, DataLines::Flushed)
 }
 
 /// Stores words of a node and flushes each of their lines once, whatever the order of the words.

@@ -1,7 +1,6 @@
 //! The logs of [wB+ §3.1]: redo-only (figure 6) and undo-redo (figure 5), with the details that the figures leave out.
 //!
-//! A *generation* (`generation` in the code) is one use of the log between two truncations. The *data words* of a record (`home` in the
-//! code) are the words that it changes.
+//! A *generation* is one use of the log between two truncations. The *data words* of a record are the words that it changes.
 //!
 //! A line of the log has slots for records. Each record is inside one line:
 //!
@@ -42,8 +41,8 @@
 //! | `WriteUndoRedo`, each but the last: record, flush, fence, data word | records so far, words so far | old words put back, last first |
 //! | the last: record with the commit mark, flush, fence | all records | replayed |
 
-mod home;
+mod data_words;
 pub(crate) mod redo;
 mod settle;
 
-pub use redo::{Format, Homes, Log};
+pub use redo::{DataLines, Format, Log};

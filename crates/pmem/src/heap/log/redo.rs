@@ -1,12 +1,12 @@
 //! The log's records: written, committed, read back. The contract is in the head of [`crate::heap::log`].
 
 use crate::error::{Error, Result};
-use crate::heap::log::home;
+use crate::heap::log::data_words;
 use crate::heap::region::{GENERATION_AT, Geometry, LOG_AT, unchecked};
 use crate::medium::traits::{Fence, LINE, Medium, WORD};
 
 pub(super) const GENERATIONS: u64 = 1 << 12;
-const HOME_BITS: u32 = 39;
+const ADDRESS_BITS: u32 = 39;
 const FILTER_BITS: usize = 1 << 14;
 /// Bytes of a grain of the filter: a node of many lines needs only a few filter lookups.
 const GRAIN: u64 = 256;
@@ -67,12 +67,12 @@ pub struct Log {
     /// Grains with data words that are not truncated: a filter with one hash function.
     pub(super) filter: Box<[u64; FILTER_BITS / 64]>,
     /// Lines of data words to flush: of the running commit, or of the generation.
-    pub(super) home_lines: Vec<u64>,
+    pub(super) data_lines: Vec<u64>,
 }
 
 /// The time at which the lines of a commit's data words are flushed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Homes {
+pub enum DataLines {
     /// At once.
     Flushed,
     /// When the generation ends: each line once, however many commits changed it.
@@ -91,7 +91,7 @@ impl Log {
             generation: 1,
             next: 0,
             filter: Box::new([0; FILTER_BITS / 64]),
-            home_lines: Vec::new(),
+            data_lines: Vec::new(),
         }
     }
 
@@ -152,7 +152,7 @@ impl Log {
     fn read<M: Medium>(&self, medium: &M, place: u64) -> Option<Record> {
         let at = self.format.at(place);
         let tag = Tag::of(medium.word(at));
-        if tag.generation != self.generation % GENERATIONS || tag.home == 0 {
+        if tag.generation != self.generation % GENERATIONS || tag.data_at == 0 {
             return None;
         }
         let old = tag.undo && self.format.holds_old(place);
@@ -185,22 +185,22 @@ impl Log {
     ///
     /// # Errors
     /// `TooLarge` if they do not fit in the log at all; nothing is changed then.
-    pub fn commit<M: Medium>(&mut self, medium: &M, writes: &[(u64, u64)], homes: Homes) -> Result<()> {
+    pub fn commit<M: Medium>(&mut self, medium: &M, writes: &[(u64, u64)], lines: DataLines) -> Result<()> {
         self.make_space(medium, writes.len(), 0)?;
         let first = self.next;
-        for (i, (home, new)) in writes.iter().enumerate() {
+        for (i, (data_at, new)) in writes.iter().enumerate() {
             let last = i + 1 == writes.len();
-            self.append(medium, *home, *new, None, last.then_some(writes.len()));
+            self.append(medium, *data_at, *new, None, last.then_some(writes.len()));
         }
         self.flush_records(medium, first);
         medium.fence(Fence::Commit);
-        for (home, value) in writes {
-            home::store(medium, *home, *value);
-            self.note(*home);
+        for (data_at, value) in writes {
+            data_words::store(medium, *data_at, *value);
+            self.note(*data_at);
         }
-        home::note_lines(writes.iter().map(|(home, _)| *home), &mut self.home_lines);
-        if homes == Homes::Flushed {
-            home::flush(medium, &mut self.home_lines);
+        data_words::note_lines(writes.iter().map(|(data_at, _)| *data_at), &mut self.data_lines);
+        if lines == DataLines::Flushed {
+            data_words::flush(medium, &mut self.data_lines);
         }
         Ok(())
     }
@@ -222,26 +222,30 @@ impl Log {
         self.make_space(medium, fresh.len(), overwritten.len())?;
         let count = fresh.len() + overwritten.len();
         let first = self.next;
-        for (i, (home, new)) in fresh.iter().enumerate() {
-            self.append(medium, *home, *new, None, (i + 1 == count).then_some(count));
-            home::store(medium, *home, *new);
-            self.note(*home);
+        for (i, (data_at, new)) in fresh.iter().enumerate() {
+            self.append(medium, *data_at, *new, None, (i + 1 == count).then_some(count));
+            data_words::store(medium, *data_at, *new);
+            self.note(*data_at);
         }
         if ordered || !fresh.is_empty() {
             self.flush_records(medium, first);
             medium.fence(Fence::Payload);
         }
         between();
-        for (i, (home, new)) in overwritten.iter().enumerate() {
+        for (i, (data_at, new)) in overwritten.iter().enumerate() {
             let last = fresh.len() + i + 1 == count;
-            let place = self.append(medium, *home, *new, Some(medium.word(*home)), last.then_some(count));
+            let place =
+                self.append(medium, *data_at, *new, Some(medium.word(*data_at)), last.then_some(count));
             medium.flush(self.format.at(place), WORD);
             medium.fence(if last { Fence::Commit } else { Fence::Undo });
-            home::store(medium, *home, *new);
-            self.note(*home);
+            data_words::store(medium, *data_at, *new);
+            self.note(*data_at);
         }
-        home::note_lines(fresh.iter().chain(overwritten).map(|(home, _)| *home), &mut self.home_lines);
-        home::flush(medium, &mut self.home_lines);
+        data_words::note_lines(
+            fresh.iter().chain(overwritten).map(|(data_at, _)| *data_at),
+            &mut self.data_lines,
+        );
+        data_words::flush(medium, &mut self.data_lines);
         Ok(())
     }
 
@@ -258,7 +262,7 @@ impl Log {
     fn append<M: Medium>(
         &mut self,
         medium: &M,
-        home: u64,
+        data_at: u64,
         new: u64,
         old: Option<u64>,
         count: Option<usize>,
@@ -274,7 +278,7 @@ impl Log {
             medium.copy(at + 2 * WORD, old);
         }
         let tag = Tag {
-            home: home / WORD,
+            data_at: data_at / WORD,
             undo: old.is_some(),
             generation: self.generation % GENERATIONS,
             count: count.unwrap_or(0) as u64,
@@ -292,8 +296,8 @@ impl Log {
         }
     }
 
-    fn note(&mut self, home: u64) {
-        let bit = filter_bit(home / GRAIN);
+    fn note(&mut self, data_at: u64) {
+        let bit = filter_bit(data_at / GRAIN);
         self.filter[bit / 64] |= 1 << (bit % 64);
     }
 
@@ -330,19 +334,19 @@ struct Record {
 
 impl Record {
     fn put<M: Medium>(&self, medium: &M, value: u64) -> Result<()> {
-        let home = self.tag.home * WORD;
-        if home < LENGTH_MIN || home >= medium.len() {
+        let data_at = self.tag.data_at * WORD;
+        if data_at < LENGTH_MIN || data_at >= medium.len() {
             return Err(Error::Corrupt { what: "log record", at: self.at });
         }
-        medium.copy(home, value);
-        medium.flush(home, WORD);
+        medium.copy(data_at, value);
+        medium.flush(data_at, WORD);
         Ok(())
     }
 }
 
 #[derive(Clone, Copy)]
 struct Tag {
-    home: u64,
+    data_at: u64,
     undo: bool,
     generation: u64,
     count: u64,
@@ -351,9 +355,9 @@ struct Tag {
 
 impl Tag {
     fn word(self) -> u64 {
-        assert!(self.home < 1 << HOME_BITS && self.count < 1 << 11);
-        self.home
-            | u64::from(self.undo) << HOME_BITS
+        assert!(self.data_at < 1 << ADDRESS_BITS && self.count < 1 << 11);
+        self.data_at
+            | u64::from(self.undo) << ADDRESS_BITS
             | self.generation << 40
             | self.count << 52
             | u64::from(self.commit) << 63
@@ -361,8 +365,8 @@ impl Tag {
 
     fn of(word: u64) -> Self {
         Self {
-            home: word & ((1 << HOME_BITS) - 1),
-            undo: word >> HOME_BITS & 1 != 0,
+            data_at: word & ((1 << ADDRESS_BITS) - 1),
+            undo: word >> ADDRESS_BITS & 1 != 0,
             generation: word >> 40 & (GENERATIONS - 1),
             count: word >> 52 & 0x7FF,
             commit: word >> 63 != 0,

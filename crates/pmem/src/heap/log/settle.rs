@@ -10,7 +10,7 @@
 //! | fence | none of them | wipes again |
 //! | the generation itself is void: word published, flushed, fence | none of them | the next generation is empty |
 
-use crate::heap::log::home;
+use crate::heap::log::data_words;
 use crate::heap::log::redo::{GENERATIONS, Log};
 use crate::heap::region::{GENERATION_AT, LOG_AT, checked};
 use crate::medium::traits::{Fence, LINE, Medium, WORD};
@@ -23,7 +23,7 @@ impl Log {
             return;
         }
         // Flushes the deferred lines.
-        home::flush(medium, &mut self.home_lines);
+        data_words::flush(medium, &mut self.data_lines);
         // The data words must be durable before the generation is void.
         medium.fence(Fence::Checkpoint);
         self.void(medium);

@@ -4,13 +4,13 @@
 use crate::medium::traits::{LINE, Medium};
 
 /// Stores one data word.
-pub(super) fn store<M: Medium>(medium: &M, home: u64, value: u64) {
-    medium.copy(home, value);
+pub(super) fn store<M: Medium>(medium: &M, data_at: u64, value: u64) {
+    medium.copy(data_at, value);
 }
 
 /// Appends the lines of data words to `lines`. The words of one node are consecutive.
-pub(super) fn note_lines(homes: impl Iterator<Item = u64>, lines: &mut Vec<u64>) {
-    for line in homes.map(|home| home & !(LINE - 1)) {
+pub(super) fn note_lines(data_words: impl Iterator<Item = u64>, lines: &mut Vec<u64>) {
+    for line in data_words.map(|data_at| data_at & !(LINE - 1)) {
         if lines.last() != Some(&line) {
             lines.push(line);
         }
