@@ -1,4 +1,4 @@
-//! `backup`: a store's state as of one moment, made a store of its own.
+//! `backup`: copies the state of a store at one moment into a new store.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -28,7 +28,7 @@ Examples:
 pub struct Arguments {
     /// Directory of the store.
     store: PathBuf,
-    /// Directory that is to hold the backup.
+    /// Directory of the backup.
     target: PathBuf,
     /// Print JSON.
     #[arg(long)]

@@ -1,4 +1,4 @@
-//! `check`: verifies everything and tells what is wrong.
+//! `check`: verifies a store and reports problems; with `--salvage`, copies intact records into a new store.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -24,7 +24,7 @@ Examples:
 pub struct Arguments {
     #[command(flatten)]
     reading: Reading,
-    /// Copy every intact record into a new store in this directory, which has no store yet; the damaged one is only read.
+    /// Copy every intact record into a new store in this directory, which must have no store yet. The damaged store is only read.
     #[arg(long, value_name = "NEW_DIR")]
     salvage: Option<PathBuf>,
 }

@@ -1,4 +1,4 @@
-//! What the commands share: the directory of the store, and keys as bytes.
+//! Options that several commands share, and the conversion of arguments to bytes.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -20,32 +20,32 @@ pub struct Common {
 }
 
 impl Common {
-    /// Opens the store, and makes it if there is none.
+    /// Opens the store. Makes it if it does not exist.
     pub fn open_or_create(&self) -> Result<Store> {
         self.open_or_create_within(&Memory::default())
     }
 
-    /// As [`Common::open_or_create`], with a bound on memory.
+    /// Like [`Common::open_or_create`], with a bound on memory.
     pub fn open_or_create_within(&self, memory: &Memory) -> Result<Store> {
         Ok(Store::open(&self.dir, Options { memory_bytes: memory.memory, ..Options::default() })?)
     }
 
-    /// Opens the store; an error if there is none.
+    /// Opens the store. An error if it does not exist.
     pub fn open(&self) -> Result<Store> {
         Ok(Store::open(&self.dir, Options { create: false, ..Options::default() })?)
     }
 }
 
-/// Bounds of the commands that write much.
+/// Memory option of the commands that write many keys.
 #[derive(clap::Args, Default)]
 pub struct Memory {
-    /// Most bytes of memory for writes that are not in the store's file yet, 16M or more [default: a quarter of the machine's, or of what
-    /// the control group allows]. Less means more checkpoints.
+    /// Maximum bytes of memory for writes that are not checkpointed yet, at least 16M [default: a quarter of the memory of the machine or
+    /// of the control group]. A smaller bound causes more checkpoints.
     #[arg(long, value_name = "BYTES", value_parser = size)]
     pub memory: Option<u64>,
 }
 
-/// A number of bytes: digits, then K, M, G or T if wanted.
+/// Parses a number of bytes: digits, then optionally K, M, G or T (powers of 1024).
 pub fn size(text: &str) -> std::result::Result<u64, String> {
     let split = text.find(|character: char| !character.is_ascii_digit()).unwrap_or(text.len());
     let (digits, unit) = text.split_at(split);
@@ -61,26 +61,26 @@ pub fn size(text: &str) -> std::result::Result<u64, String> {
     number.checked_mul(1 << shift).ok_or_else(|| "too many bytes".to_owned())
 }
 
-/// Options of the commands that only look.
+/// Options of the commands that only read.
 #[derive(clap::Args)]
 pub struct Reading {
     #[command(flatten)]
     pub common: Common,
-    /// Change nothing of the store's files, not even to recover them. Several may read so at once; a store with a journal can be
-    /// read beside the server that has it open, as of one moment (from a copy in memory).
+    /// Change nothing in the directory, not even for recovery. Several processes may read a store in this way. A store with a journal can
+    /// be read while a server has it open: its state at one moment is copied into memory.
     #[arg(long)]
     pub read_only: bool,
 }
 
 impl Reading {
-    /// Opens the store; an error if there is none.
+    /// Opens the store. An error if it does not exist.
     pub fn open(&self) -> Result<Store> {
         let options = Options { create: false, read_only: self.read_only, ..Options::default() };
         Ok(Store::open(&self.common.dir, options)?)
     }
 }
 
-/// A key or value from the command line, whatever its bytes.
+/// The bytes of a key or value from the command line. They need not be UTF-8.
 pub fn bytes(argument: &OsStr) -> &[u8] {
     argument.as_bytes()
 }

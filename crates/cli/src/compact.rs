@@ -1,4 +1,4 @@
-//! `compact`: a store written anew, so that its file shrinks.
+//! `compact`: rewrites a store into a smaller file.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -1,11 +1,11 @@
-//! `bench` and `lab`: commands of another program, `bristlecone-lab`. This one says how to run them.
+//! `bench` and `lab`: commands of the program `bristlecone-lab`. This program prints how to run them.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
 use crate::failure::{Failure, Result};
 
-/// Whatever the command was given.
+/// All arguments of the command, unparsed.
 #[derive(clap::Args)]
 #[command(disable_help_flag = true)]
 pub struct Arguments {
@@ -13,7 +13,7 @@ pub struct Arguments {
     words: Vec<OsString>,
 }
 
-/// Says how to run the command: `prefix` and the words follow the name of the other program.
+/// Reports how to run the command: `prefix` and the arguments follow the name of the other program.
 ///
 /// # Errors
 /// `Usage`, always.

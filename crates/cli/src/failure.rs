@@ -1,4 +1,4 @@
-//! What ends a command early, and how it is told.
+//! The errors of commands, their messages and exit codes.
 
 use std::io;
 use std::process::ExitCode;
@@ -8,16 +8,16 @@ use terminal::{DAMAGED, USAGE};
 /// Result of a command.
 pub type Result<T> = std::result::Result<T, Failure>;
 
-/// Why a command ended early.
+/// The error of a command.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    /// The store refused.
+    /// An error of the store.
     #[error(transparent)]
     Store(#[from] bristlecone::Error),
-    /// The server stopped otherwise than on request.
+    /// The server stopped because of an error.
     #[error(transparent)]
     Server(#[from] server::Error),
-    /// The system refused something.
+    /// A system call failed.
     #[error("{0}: {1}")]
     Io(String, #[source] io::Error),
     /// The output cannot be written.
@@ -30,39 +30,39 @@ pub enum Failure {
         input: String,
         /// The line, from 1.
         line: u64,
-        /// What is wrong with it.
+        /// The problem of the line.
         why: String,
-        /// Pairs stored before.
+        /// Number of pairs stored before this line.
         loaded: u64,
     },
-    /// A line of an input file cannot be loaded, and the store was made for it.
+    /// A line of an input file cannot be loaded. `load` had made the store, and removed it.
     #[error("{input}, line {line}: {why}; no store was made")]
     FirstLoad {
         /// The file's name.
         input: String,
         /// The line, from 1.
         line: u64,
-        /// What is wrong with it.
+        /// The problem of the line.
         why: String,
     },
-    /// Loading ended for another reason.
+    /// Loading ended because of an error of the store.
     #[error("{why}; {loaded} pairs before it were loaded and stay")]
     Load {
         /// The reason.
         why: String,
-        /// Pairs stored before.
+        /// Number of pairs stored before the error.
         loaded: u64,
     },
-    /// Arguments that do not go together.
+    /// Arguments that cannot be combined.
     #[error("{0}")]
     Usage(String),
-    /// Anything else.
+    /// Any other error.
     #[error("{0}")]
     Text(String),
 }
 
 impl Failure {
-    /// Tells the failure on the error output and gives the exit code. A reader that has gone is no failure.
+    /// Prints the error to standard error and returns the exit code. A closed pipe at the output is a success.
     pub fn report(&self) -> ExitCode {
         if let Failure::Output(error) = self
             && error.is_closed_pipe()
@@ -78,7 +78,7 @@ impl Failure {
     }
 }
 
-/// Gives an error of the system its subject.
+/// Adds a description of the failed action to a system error.
 pub fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Failure {
     let what = what.into();
     move |error| Failure::Io(what, error)

@@ -1,4 +1,4 @@
-//! `get`: the value of a key.
+//! `get`: prints the value of a key.
 
 use std::ffi::OsString;
 use std::io::{self, Write as _};
@@ -26,10 +26,10 @@ Examples:
 pub struct Arguments {
     /// The key.
     key: OsString,
-    /// Print the value's bytes as they are, without a line end.
+    /// Print the bytes of the value unescaped and without a line end.
     #[arg(long, conflicts_with = "json")]
     raw: bool,
-    /// As it was when this name was given (`versions keep`).
+    /// Read the version with this name (see `versions keep`).
     #[arg(long, value_name = "NAME")]
     at: Option<String>,
     #[command(flatten)]
@@ -61,7 +61,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             output.line(&text::escaped(value))?;
         }
     } else {
-        // The exit code tells it too, should nobody read this.
+        // An error here is ignored: the exit code reports the missing key too.
         let _ = writeln!(io::stderr(), "bristlecone: key not found: {}", text::escaped(key));
     }
     output.end()?;

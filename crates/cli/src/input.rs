@@ -1,6 +1,6 @@
-//! Input files: plain or gzip, read line by line in bounded memory.
+//! Input files, plain or gzip, read line by line in bounded memory.
 //!
-//! Invariant: at most one line (one record of CSV) is held, and it is at most [`LINE_BYTES_MAX`] long.
+//! Invariant: at most one line (one record of CSV) is in memory. It has at most [`LINE_BYTES_MAX`] bytes.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -12,11 +12,11 @@ use flate2::bufread::MultiGzDecoder;
 
 use crate::failure::{Failure, Result, io};
 
-/// Longest line in bytes: a key and a value of the largest size fit.
+/// Maximum bytes of a line. A key and a value of maximum size fit.
 pub const LINE_BYTES_MAX: u64 = 300 << 20;
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// Counts the bytes that were read from the file itself.
+/// Counts the bytes that are read from the file, before unpacking.
 struct Counting<R> {
     inner: R,
     count: Arc<AtomicU64>,
@@ -30,7 +30,7 @@ impl<R: Read> Read for Counting<R> {
     }
 }
 
-/// A file being read by lines.
+/// A file that is read line by line.
 pub struct Lines {
     reader: Box<dyn BufRead>,
     /// Name for messages.
@@ -43,7 +43,7 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// Opens a file, or the standard input for `-`; unpacks gzip, which it knows by its first bytes.
+    /// Opens a file, or standard input for `-`. Unpacks gzip, which it recognizes by the first bytes.
     pub fn open(path: &Path) -> Result<Self> {
         let (raw, name, file_bytes): (Box<dyn Read>, _, _) = if path.as_os_str() == "-" {
             (Box::new(io::stdin()), "standard input".to_owned(), 0)
@@ -68,12 +68,13 @@ impl Lines {
         Ok(Self { reader, name, file_bytes, number: 0, count })
     }
 
-    /// Bytes read from the file so far, packed if it is.
+    /// Number of bytes read from the file so far; of a gzip file, packed bytes.
     pub fn read_bytes(&self) -> u64 {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Appends the next line with its line feed, if it has one; false at the end. The reason if it cannot be read.
+    /// Appends the next line, including its line feed if it has one. Returns false at the end of the file, or an error text if the line
+    /// cannot be read.
     pub fn append(&mut self, line: &mut Vec<u8>) -> std::result::Result<bool, String> {
         let held = line.len() as u64;
         let space = (LINE_BYTES_MAX + 1).saturating_sub(held);

@@ -1,7 +1,7 @@
 //! `load`: fills a store from a file.
 //!
-//! The pairs become durable in groups. The pairs that were loaded before the store refused one stay. A bad input line leaves no new
-//! store: if this command made the store, it removes the store again. In an existing store the pairs before the bad line stay.
+//! The pairs become durable in groups. If the store refuses a pair, the pairs before it stay. After a bad input line no new store is left:
+//! if this command made the store, it removes the store. In an existing store the pairs before the bad line stay.
 
 mod csv;
 
@@ -38,18 +38,18 @@ Examples:
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
-    /// The file; `-` for the standard input.
+    /// Input file; `-` for standard input.
     file: PathBuf,
-    /// What is in it.
+    /// Format of the file.
     #[arg(long, value_enum)]
     format: Format,
     /// The first line of a CSV file names its columns.
     #[arg(long)]
     header: bool,
-    /// Column with the keys (otherwise the first).
+    /// Column of the keys [default: the first].
     #[arg(long, value_name = "NAME", requires = "header")]
     key_column: Option<String>,
-    /// Column with the values (otherwise all others).
+    /// Column of the values [default: all other columns].
     #[arg(long, value_name = "NAME", requires = "header")]
     value_column: Option<String>,
     #[command(flatten)]
@@ -58,7 +58,7 @@ pub struct Arguments {
     common: Common,
 }
 
-/// What a file holds.
+/// Format of an input file.
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Format {
     /// Key, tab, value.
@@ -69,11 +69,11 @@ enum Format {
     Fimi,
 }
 
-/// Why a line cannot be loaded.
+/// The reason why a line cannot be loaded.
 pub enum Bad {
-    /// Its fault.
+    /// The line is wrong.
     Line(String),
-    /// The store's fault.
+    /// The store failed.
     Store(bristlecone::Error),
 }
 
@@ -96,19 +96,19 @@ impl From<bristlecone::Error> for Bad {
 
 type Step<T> = std::result::Result<T, Bad>;
 
-/// What is loaded is durable when the store is closed, at the end.
+/// Loaded pairs become durable at the latest when the store is closed at the end.
 const UNSYNCED: WriteOptions = WriteOptions { sync: false };
 
-/// Puts pairs and counts them.
+/// Stores pairs and counts them.
 pub struct Loader {
     store: Store,
-    /// Pairs stored, of each key as often as the input has it.
+    /// Number of pairs stored. A key that occurs several times in the input counts each time.
     pairs: u64,
     bytes: u64,
 }
 
 impl Loader {
-    /// Stores a key; true if it was new.
+    /// Stores a pair; true if the key was new.
     fn put(&mut self, key: &[u8], value: &[u8]) -> Step<bool> {
         let replaced = self.store.put(key, value)?;
         self.pairs += 1;
@@ -122,13 +122,13 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     if arguments.header && arguments.format != Format::Csv {
         return Err(Failure::Usage("--header is for --format csv".to_owned()));
     }
-    // The file before the store: a wrong name must not make a store.
+    // Open the file before the store: a wrong file name must not make a store.
     let mut lines = Lines::open(&arguments.file)?;
     let store = arguments.common.open_or_create_within(&arguments.memory)?.with(UNSYNCED);
     let mut loader = Loader { store, pairs: 0, bytes: 0 };
     let is_new = loader.store.stats().opened == "new";
     let start = Instant::now();
-    // Of standard input nobody knows how much there is.
+    // The length of standard input is unknown.
     let template = match lines.file_bytes {
         0 => "{spinner} {bytes} {msg}",
         _ => "{wide_bar} {bytes}/{total_bytes} {eta} {msg}",
@@ -136,11 +136,11 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let progress = progress_bar(lines.file_bytes, template);
     let loaded = load(arguments, &mut lines, &mut loader, &progress);
     progress.finish_and_clear();
-    // Closed also if loading failed; its error comes first.
+    // Close the store also if loading failed. The error of loading is reported first.
     let closed = loader.store.close();
     match loaded {
         Err((line, Bad::Line(why))) if is_new => {
-            // The store's files stay locked as long as it lives.
+            // The store locks its files until it is dropped.
             drop(loader);
             closed?;
             StoreDir::remove(&arguments.common.dir)?;
@@ -157,7 +157,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     report(arguments, &loader, start.elapsed())
 }
 
-/// Loads all lines; an error comes with the number of its line.
+/// Loads all lines. An error carries its line number.
 fn load(
     arguments: &Arguments,
     lines: &mut Lines,
@@ -213,7 +213,7 @@ fn tsv(loader: &mut Loader, line: &[u8]) -> Step<()> {
     loader.put(key, value).map(drop)
 }
 
-/// Stores a transaction. An item that was there already (the file is loaded again) is not counted again.
+/// Stores a transaction. Items that the transaction already has are not counted again, so that a file can be loaded twice.
 fn fimi(loader: &mut Loader, transaction: u64, line: &[u8]) -> Step<()> {
     if transaction > 99_999_999 {
         return Err(Bad::Line("more than 99,999,999 transactions".to_owned()));
@@ -258,7 +258,7 @@ fn rate(loader: &Loader, elapsed: Duration) -> f64 {
 fn report(arguments: &Arguments, loader: &Loader, elapsed: Duration) -> Result<ExitCode> {
     let (pairs, bytes, seconds, rate) =
         (loader.pairs, loader.bytes, elapsed.as_secs_f64(), rate(loader, elapsed));
-    // The number that `stats` prints: the input may have a key twice, and the store may have had others before.
+    // The same number as in `stats`. It can differ from `pairs`: a key may repeat in the input, and the store may have held keys before.
     let keys = loader.store.count()?;
     let mut output = Output::new();
     if arguments.common.json {

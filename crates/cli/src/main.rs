@@ -1,7 +1,7 @@
-//! The `bristlecone` program: one module for each command, and here only the way to them.
+//! The `bristlecone` program. Each command has a module; this file dispatches to them.
 //!
-//! Exit codes: 0 all right; 1 an error; 2 wrong usage; 3 a key that `get` or `del` did not find; 4 a damaged store, or one of which
-//! `check --salvage` did not rescue everything. A reader of the output that goes away (`scan | head`) is no error.
+//! Exit codes: 0 success; 1 an error; 2 wrong usage; 3 a key that `get` or `del` did not find; 4 a damaged store, or an incomplete salvage.
+//! It is no error if the reader of the output closes the pipe (`scan | head`).
 #![forbid(unsafe_code)]
 
 mod backup;
@@ -34,7 +34,7 @@ Examples:
   bristlecone scan --prefix user: --limit 10       print keys and values in order
   bristlecone check --json                         verify everything";
 
-/// A durable ordered key-value store that never loses its place.
+/// A durable ordered key-value store.
 #[derive(Parser)]
 #[command(name = "bristlecone", version, after_help = EXIT_CODES)]
 struct Program {
@@ -44,38 +44,38 @@ struct Program {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Serve a store to Redis clients.
+    /// Serve a store to Redis clients over the network
     Serve(serve::Arguments),
-    /// Fill a store from a file.
+    /// Fill a store from a file
     Load(load::Arguments),
-    /// Print the value of a key.
+    /// Print the value of a key
     Get(get::Arguments),
-    /// Store a value.
+    /// Store a value under a key
     Put(put::Arguments),
-    /// Remove keys.
+    /// Remove keys
     Del(put::DelArguments),
-    /// Print keys and values in key order.
+    /// Print keys and values in key order
     Scan(scan::Arguments),
-    /// Keep versions of a store by name, and go back to them.
+    /// List, name, forget and restore versions of a store
     Versions(versions::Arguments),
-    /// Print sizes and counts of a store.
+    /// Print sizes and counts of a store
     Stats(stats::Arguments),
-    /// Benchmarks are commands of bristlecone-lab.
+    /// Point to the benchmarks of bristlecone-lab
     #[command(hide = true)]
     Bench(elsewhere::Arguments),
-    /// Experiments are commands of bristlecone-lab.
+    /// Point to the experiments of bristlecone-lab
     #[command(hide = true)]
     Lab(elsewhere::Arguments),
-    /// Verify a store completely.
+    /// Verify a store and report problems
     Check(check::Arguments),
-    /// Write a store anew, so that its file shrinks.
+    /// Rewrite a store into a smaller file
     Compact(compact::Arguments),
-    /// Copy a store, closed or served, to another directory as of one moment.
+    /// Copy the state of a store at one moment to another directory
     Backup(backup::Arguments),
 }
 
 fn main() -> ExitCode {
-    // Without the handler, the program ends all the same, with no word.
+    // An error is ignored: without the handler, a bus error ends the program without a message.
     let _ = bristlecone::explain_bus_errors(i32::from(terminal::DAMAGED));
     let result = match Program::parse().command {
         Command::Serve(arguments) => serve::run(&arguments),

@@ -1,4 +1,4 @@
-//! `put` and `del`: single changes from the command line.
+//! `put` and `del`: change single keys from the command line.
 
 use std::ffi::OsString;
 use std::io::{self, Read as _};
@@ -21,9 +21,9 @@ Examples:
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
-    /// The key, 1 to 65,535 bytes.
+    /// Key, 1 to 65,535 bytes.
     key: OsString,
-    /// The value, up to 256 MiB; `-` reads it from the standard input.
+    /// Value, up to 256 MiB; `-` reads it from standard input.
     #[arg(allow_hyphen_values = true)]
     value: OsString,
     #[command(flatten)]
@@ -34,7 +34,7 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let mut read = Vec::new();
     let value = if arguments.value == "-" {
-        // One byte more than a value may have: enough for the store to refuse it.
+        // One byte more than the maximum, so that the store refuses a longer value.
         let input = io::stdin().lock().take(VALUE_BYTES_MAX as u64 + 1).read_to_end(&mut read);
         input.map_err(io("cannot read the standard input"))?;
         &read[..]
@@ -62,7 +62,7 @@ Example:
 #[derive(clap::Args)]
 #[command(after_help = DEL_EXAMPLES)]
 pub struct DelArguments {
-    /// The keys.
+    /// Keys to remove.
     #[arg(required = true)]
     keys: Vec<OsString>,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! `scan`: keys and values in key order.
+//! `scan`: prints keys and values in key order.
 
 use std::ffi::OsString;
 use std::ops::Bound;
@@ -25,28 +25,28 @@ Examples:
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
-    /// Only keys that start so.
+    /// Only keys with this prefix.
     #[arg(long, value_name = "PREFIX", conflicts_with_all = ["from", "to"])]
     prefix: Option<OsString>,
-    /// Only keys from here on, this one included.
+    /// First key of the range (inclusive).
     #[arg(long, value_name = "KEY")]
     from: Option<OsString>,
-    /// Only keys up to here, this one not included.
+    /// End of the range (exclusive).
     #[arg(long, value_name = "KEY")]
     to: Option<OsString>,
-    /// Largest key first.
+    /// Print in descending key order.
     #[arg(long)]
     reverse: bool,
-    /// At most so many keys.
+    /// Maximum number of keys.
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
-    /// Leave the values out.
+    /// Print keys without values.
     #[arg(long)]
     keys_only: bool,
-    /// Print bytes as they are.
+    /// Print bytes unescaped.
     #[arg(long, conflicts_with = "json")]
     raw: bool,
-    /// As it was when this name was given (`versions keep`).
+    /// Read the version with this name (see `versions keep`).
     #[arg(long, value_name = "NAME")]
     at: Option<String>,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! `serve`: the store in front of the network, until a signal or SHUTDOWN.
+//! `serve`: serves a store to network clients until a signal or SHUTDOWN.
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -27,48 +27,48 @@ Examples:
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
-    /// Engine of a new store (what a store was made with cannot be changed).
+    /// Engine of a new store. The engine of an existing store cannot be changed.
     #[arg(long, value_name = "NAME", value_parser = engines())]
     engine: Option<String>,
-    /// Address and port; port 0 takes a free one and tells it.
+    /// Address and port to listen on. Port 0 chooses a free port and prints it.
     #[arg(long, value_name = "ADDRESS", value_parser = address, default_value = "127.0.0.1:7379")]
     listen: String,
-    /// What an acknowledged write survives; without it, the best that the directory's file system gives.
+    /// Failure that acknowledged writes survive [default: the strongest that the file system of the directory allows].
     #[arg(long, value_enum)]
     durability: Option<Promise>,
-    /// Cache lines of a new store's index nodes [default: what suits the engine].
+    /// Cache lines of an index node of a new store [default: depends on the engine].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(2..=64))]
     node_lines: Option<u64>,
-    /// Bytes of a new store's journal, 4M to 1G [default: 64M]: what opening after a crash has to read. A store on an ordinary
-    /// file system has one unless it is made for process durability.
+    /// Bytes of the journal of a new store, 4M to 1G [default: 64M]. Opening after a crash reads at most this much, and the latest large
+    /// group. A store on an ordinary file system has a journal unless it is made for process durability.
     #[arg(long, value_name = "BYTES", value_parser = size)]
     journal_bytes: Option<u64>,
-    /// Most bytes that the store may grow to; K, M, G and T count in powers of 1024.
+    /// Maximum size of the store; K, M, G and T are powers of 1024.
     #[arg(long, value_name = "BYTES", value_parser = size)]
     max_bytes: Option<u64>,
     #[command(flatten)]
     memory: Memory,
-    /// Most bytes of memory for values that were overwritten since a snapshot was opened, or by batches since a scan began [default:
+    /// Maximum bytes of memory for values that were overwritten since a snapshot was opened, or by batches since a scan began [default:
     /// 256M]. At this bound the oldest snapshot or scan fails.
     #[arg(long, value_name = "BYTES", value_parser = size)]
     snapshot_memory: Option<u64>,
-    /// Directory in which SAVE and BGSAVE make backups, each in a directory of its own named by LASTSAVE's number; without it they
-    /// are refused.
+    /// Directory for the backups of SAVE and BGSAVE. Each backup gets a subdirectory named by the number that LASTSAVE returns. Without
+    /// this option both commands are refused.
     #[arg(long, value_name = "DIR")]
     backup_dir: Option<PathBuf>,
-    /// Most connections at a time.
+    /// Maximum number of connections.
     #[arg(long, value_name = "N", default_value = "10000")]
     max_connections: NonZeroUsize,
     #[command(flatten)]
     common: Common,
 }
 
-/// What an acknowledged write survives.
+/// Failure that an acknowledged write survives.
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum Promise {
-    /// The death of the process.
+    /// Death of the process.
     Process,
-    /// The machine losing power.
+    /// Loss of power.
     Power,
 }
 
@@ -77,7 +77,7 @@ fn engines() -> clap::builder::PossibleValuesParser {
     values.map(|tree| clap::builder::PossibleValue::new(tree.name).help(tree.about)).into()
 }
 
-/// A host and a port; whether they exist is known when the server listens.
+/// Checks the form of an address, host and port. The address itself is tried when the server listens.
 fn address(text: &str) -> std::result::Result<String, String> {
     let parts = text.rsplit_once(':').filter(|(host, _)| !host.is_empty());
     match parts.map(|(_, port)| port.parse::<u16>()) {
@@ -94,10 +94,10 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 }
 
 async fn serve(arguments: &Arguments) -> Result<ExitCode> {
-    // Signals first: one that comes during recovery ends the server right after it.
+    // Install the signal handlers first: a signal that arrives during recovery stops the server right after it.
     let mut terminate = signal(SignalKind::terminate()).map_err(io("cannot wait for SIGTERM"))?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(io("cannot wait for SIGINT"))?;
-    // The address before the store: a port that is taken is the common mistake and must not touch the store.
+    // Listen before opening the store: a port in use is a common mistake and must not touch the store.
     let listener = TcpListener::bind(&arguments.listen).await;
     let listener = listener.map_err(io(format!("cannot listen on {}", arguments.listen)))?;
     let store = Store::open(&arguments.common.dir, options(arguments))?;
@@ -114,7 +114,7 @@ async fn serve(arguments: &Arguments) -> Result<ExitCode> {
         }
     };
     let served = server::serve(store.clone(), listener, config, signals).await;
-    // Closed also if serving failed; its error comes first.
+    // Close the store also if serving failed. The error of serving is reported first.
     let closed = store.close();
     served?;
     closed?;
@@ -126,7 +126,7 @@ async fn serve(arguments: &Arguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints. Whoever started the server need not read what it says.
+/// Prints to standard output. A closed pipe is ignored: the parent process need not read the output.
 fn say(what: impl FnOnce(&mut Output) -> terminal::Result<()>) -> Result<()> {
     let mut output = Output::new();
     match what(&mut output).and_then(|()| output.end()) {
@@ -152,7 +152,7 @@ fn options(arguments: &Arguments) -> Options {
     }
 }
 
-/// Tells what is served, where, and what it promises.
+/// Prints what is served, the address, and the durability.
 fn announce(arguments: &Arguments, store: &Store, listener: &TcpListener) -> Result<()> {
     let address = listener.local_addr().map_err(io("cannot tell the address"))?;
     let stats: Stats = store.stats();

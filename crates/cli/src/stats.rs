@@ -1,4 +1,4 @@
-//! `stats`: what a store is, its sizes and counts.
+//! `stats`: prints the engine, sizes and counts of a store.
 
 use std::process::ExitCode;
 
@@ -24,7 +24,7 @@ pub struct Arguments {
     reading: Reading,
 }
 
-/// All that is told, as one object.
+/// The report, as one JSON object.
 #[derive(serde::Serialize)]
 struct Told {
     #[serde(flatten)]
@@ -36,7 +36,7 @@ struct Told {
 /// Runs the command.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let store = arguments.reading.open()?;
-    // Behind a crash keys are counted to the end; damage leaves them pending, and `check` tells of it.
+    // After a crash the keys must be counted. If damage stops the count, `keys_pending` stays set and `check` reports the damage.
     let _ = store.count();
     let told = Told { stats: store.stats(), space: store.space() };
     store.close()?;
@@ -57,7 +57,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 
 type Row = (&'static str, String);
 
-/// A store's statistics as rows for a person.
+/// Statistics of a store as rows of text.
 pub fn rows(stats: &Stats) -> Vec<Row> {
     let counting = if stats.keys_pending { " so far (counting)" } else { "" };
     let mut rows = vec![

@@ -1,13 +1,13 @@
-//! Bytes as text: escaped for people, as JSON for programs.
+//! Bytes as text: escaped text for people, JSON for programs.
 //!
-//! Invariant: both forms are reversible. Escaped text has `\xNN` for what does not print and `\\` for a backslash; JSON
-//! has bytes that are not UTF-8 as base64 under a field of another name.
+//! Invariant: both forms are reversible. Escaped text has `\xNN` for bytes that do not print and `\\` for a backslash. JSON has bytes that
+//! are not UTF-8 as base64, in a field of another name.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 
-/// Appends bytes with everything that does not print escaped.
+/// Appends bytes; escapes bytes that do not print.
 pub fn escape_into(output: &mut Vec<u8>, bytes: &[u8]) {
     for chunk in bytes.utf8_chunks() {
         for character in chunk.valid().chars() {
@@ -39,7 +39,7 @@ fn escape_byte(output: &mut Vec<u8>, byte: u8) {
     output.push(DIGITS[usize::from(byte & 15)]);
 }
 
-/// Enters bytes into a JSON object: as text under `name`, or as base64 under `name_base64`.
+/// Adds bytes to a JSON object: as text under `name`, or as base64 under `name_base64`.
 pub fn json_field(object: &mut Map<String, Value>, name: &str, bytes: &[u8]) {
     match std::str::from_utf8(bytes) {
         Ok(text) => object.insert(name.to_owned(), text.into()),

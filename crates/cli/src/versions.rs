@@ -1,4 +1,4 @@
-//! `versions`: what a store with a past keeps of it, names for it, and the way back.
+//! `versions`: lists, names, forgets and restores versions of a store.
 
 use std::process::ExitCode;
 
@@ -25,10 +25,10 @@ Examples:
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
-    /// What to do.
+    /// Action on the versions.
     #[arg(value_enum, default_value = "list")]
     action: Action,
-    /// The name: 1 to 255 bytes.
+    /// Name of a version, 1 to 255 bytes.
     #[arg(required_if_eq_any([("action", "keep"), ("action", "forget"), ("action", "rollback")]))]
     name: Option<String>,
     #[command(flatten)]
@@ -37,13 +37,13 @@ pub struct Arguments {
 
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum Action {
-    /// Print the versions there are.
+    /// List the named versions and the newest one.
     List,
-    /// Give the newest version a name.
+    /// Name the newest version, which keeps it.
     Keep,
-    /// Forget a name, and with it what only it kept.
+    /// Forget a name. The store frees what only this version needed.
     Forget,
-    /// Take back every write since a version was named.
+    /// Roll back every write since a version was named.
     Rollback,
 }
 

@@ -1,4 +1,4 @@
-//! Backups, compaction and reading beside other processes: servers under load, killed servers, small disks.
+//! Backups, compaction and reads while other processes have the store open: servers under load, killed servers, small disks.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -40,9 +40,9 @@ fn trace(dir: &Path) -> Trace {
     all
 }
 
-/// The counts that a client raised together, one after the other: `a` before `b`.
+/// The two counters of a client that raises them together, `a` before `b`.
 fn counts(dir: &Path, options: &[&str]) -> [i64; 2] {
-    // One process, so that both are of one moment.
+    // One process reads both, so that they are of one moment.
     let scan = succeed(&run(dir, &[&["scan", "--prefix", "count:"], options].concat()));
     let of = |name: &str| {
         let line = scan.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('\t'));
@@ -90,11 +90,11 @@ fn a_store_that_a_server_has_open_is_read_and_backed_up_beside_it() {
         let stats: serde_json::Value =
             serde_json::from_str(&succeed(&run(store, &["stats", "--read-only", "--json"]))).unwrap();
         assert_eq!((&stats["read_only"], &stats["durability"]), (&true.into(), &"power".into()));
-        // What only the server knows is not there, and no zero stands for it.
+        // Values that only the server knows are absent, not zero.
         let journal = stats["journal"].as_object().unwrap();
         assert_eq!(journal.keys().collect::<Vec<_>>(), ["bytes", "file_bytes"], "{stats}");
         assert!(stats["live_bytes"].as_u64().unwrap() > 0);
-        // Writing is the server's alone, and who tries is told what else can be done.
+        // Only the server may write. The error text names the alternatives.
         for arguments in [["put", "k", "v"].as_slice(), &["get", "before"], &["del", "before"]] {
             let output = run(store, arguments);
             assert_eq!(code(&output), 1);
@@ -216,7 +216,7 @@ fn processes_that_only_read_share_a_store_and_a_writer_waits_its_turn() {
     let dir = memory();
     let store = &dir.path().join("store");
     fill(store, 3000);
-    // More than a pipe holds: it has the store open until its output is read.
+    // The output exceeds a pipe, so this process has the store open until the output is read.
     let mut reading = program();
     let reading = reading.args(["scan", "--read-only", "--dir"]).arg(store);
     let mut reading = reading.stdout(Stdio::piped()).spawn().unwrap();
@@ -285,7 +285,7 @@ fn a_store_of_few_keys_left_shrinks() {
     assert!(code(&output) == 1 && stderr(&output).contains("there is no store in"), "{output:?}");
 }
 
-/// Runs a shell script with `$B` the program, in an empty tmpfs of 8 MiB that only the script sees.
+/// Runs a shell script with `$B` the program, in an empty tmpfs of 8 MiB in its own mount namespace.
 fn on_small_disk(script: &str) -> Output {
     let dir = tempfile::tempdir().unwrap();
     let script = format!("set -u\nmount -t tmpfs -o size=8m none \"$D\" || exit 99\ncd \"$D\"\n{script}");

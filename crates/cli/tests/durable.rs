@@ -1,4 +1,4 @@
-//! What one process stored, another finds: after a clean end, after `kill -9`, after a load that broke off.
+//! A process finds what another process stored: after a clean end, after `kill -9`, after a load that failed.
 
 use std::fs;
 use std::io::Read as _;
@@ -8,7 +8,7 @@ use std::process::Stdio;
 use crate::common::{Serve, code, program, run, run_with_input, stderr, stdout, succeed};
 use redis::Commands as _;
 
-/// Loads a file of this content.
+/// Loads a file with this content.
 fn load(store: &Path, content: &[u8], options: &[&str]) -> std::process::Output {
     run_with_input(store, &[&["load", "-", "--format"], options].concat(), content)
 }
@@ -123,7 +123,7 @@ fn loaded_files_are_found_as_their_formats_say() {
     assert_eq!(scan(store), "Ada\t1\nBo, jr\t2\n");
     let store = &dir.path().join("fimi");
     for _ in 0..2 {
-        // The second time changes nothing: an item is counted once for each transaction.
+        // Loading again changes nothing: an item is counted once for each transaction.
         succeed(&load(store, b"1 2\n\n2 30 2\n", &["fimi"]));
     }
     let expected = "i:000001\t1\ni:000002\t2\ni:000030\t1\n\
@@ -184,7 +184,7 @@ fn stats_and_check_tell_about_the_store() {
     assert_eq!((stats["keys"].as_u64(), stats["opened"].as_str()), (Some(2), Some("clean")));
     let table = succeed(&run(store, &["stats"]));
     assert!(table.contains("keys        2\n"));
-    // Sizes under their names, the same in both forms.
+    // The sizes have the same names in both forms.
     let bytes = |name: &str| stats[name].as_u64().unwrap_or_else(|| panic!("{name} in {stats}"));
     assert_eq!(
         bytes("live_bytes") + bytes("free_bytes") + bytes("overhead_bytes"),
@@ -212,7 +212,7 @@ fn a_damaged_store_is_told_apart_from_a_sound_one() {
     succeed(&load(store, content.as_bytes(), &["tsv"]));
     let file = store.join("store.bristlecone");
     let mut bytes = fs::read(&file).unwrap();
-    // A bit of a record's bytes: its checksum tells.
+    // Flip a bit of a record: its checksum detects this.
     let at = bytes.windows(13).position(|window| window == b"value of 1234").unwrap();
     bytes[at] ^= 1;
     fs::write(&file, bytes).unwrap();
@@ -283,7 +283,7 @@ fn a_killed_server_has_lost_nothing_that_it_acknowledged() {
     assert!((expected..=expected + 4).contains(&stored), "{expected} acknowledged, {stored} stored");
     let check = run(store, &["check"]);
     assert_eq!(code(&check), 0, "{}", stdout(&check));
-    // Every SET that came before an acknowledged increment of the same connection is there.
+    // Every SET before an acknowledged increment of the same connection is in the store.
     let keys = succeed(&run(store, &["scan", "--prefix", "key:", "--keys-only"])).lines().count() as i64;
     assert!(keys >= expected - 4 * 5 && keys <= stored, "{keys} keys, {expected} acknowledged");
 }

@@ -1,13 +1,13 @@
 //! `kill -9` under load: sixteen connections write in pipelines, the server is killed without warning, and is started again.
 //!
-//! Here each connection has keys of its own (keys that they share: `shared_keys.rs`), so its history is a list of commands, a beginning of which was acknowledged. A
-//! server runs a connection's commands in their order and each is whole, so after the restart the connection's keys must be
-//! what *some* beginning of the list leaves, at least as long as the acknowledged one: commands whose replies never came
-//! count as maybe. All connections also raise one counter, which must lie between the acknowledged and the sent raises.
+//! Each connection has its own keys (shared keys: `shared_keys.rs`), so its history is a list of commands. A prefix of the list was
+//! acknowledged. A server runs the commands of a connection in order, each atomically. After the restart the keys of the connection must be
+//! the result of *some* prefix of the list, at least as long as the acknowledged one. All connections also increment one counter, which
+//! must lie between the acknowledged and the sent increments.
 //!
-//! A store goes through several rounds; between them it is killed once more while idle and verified by `check`. A third of the
-//! rounds run on a memory file system if there is one, half of those with emulated power durability; of the others, half on
-//! ordinary files with a journal. `BRISTLECONE_ROUNDS` sets their number, `BRISTLECONE_SEED` moves the seeds.
+//! A store goes through several rounds. Between rounds it is killed once more while idle and verified by `check`. A third of the rounds run
+//! on a memory file system if there is one, half of them with emulated power durability. Of the other rounds, half run on ordinary files
+//! with a journal. `BRISTLECONE_ROUNDS` sets the number of rounds, `BRISTLECONE_SEED` moves the seeds.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -21,14 +21,14 @@ use std::time::{Duration, Instant};
 const CONNECTIONS: u64 = 16;
 const KEYS_PER_CONNECTION: u64 = 150;
 const COUNTER: &str = "counter";
-/// Nothing here takes this long unless something hangs.
+/// Time limit of every step. A step that takes longer hangs.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 pub fn number_from(variable: &str, default: u64) -> u64 {
     std::env::var(variable).map_or(default, |text| text.parse().expect("a number in the variable"))
 }
 
-/// A small generator of numbers (splitmix64): the test's choices repeat, the moment of the kill does not.
+/// A small random number generator (splitmix64). The choices of a test repeat; the moment of the kill does not.
 pub struct Random(pub u64);
 
 impl Random {
@@ -45,7 +45,7 @@ impl Random {
     }
 }
 
-/// A running server; killed and waited for whatever happens.
+/// A running server. It is killed and waited for in any case.
 pub struct Server {
     child: Child,
     address: String,
@@ -61,7 +61,7 @@ impl Server {
             .expect("the server starts");
         let mut line = String::new();
         let output = child.stdout.take().expect("piped above");
-        // Made at once, so that a server that says nothing is killed too.
+        // Constructed before reading, so that a server without output is killed too.
         let mut server = Self { child, address: String::new() };
         BufReader::new(output).read_line(&mut line).expect("a line of the server");
         let said: serde_json::Value = serde_json::from_str(&line).expect("the first line is JSON");
@@ -69,7 +69,7 @@ impl Server {
         server
     }
 
-    /// `kill -9`, and wait until it is gone.
+    /// `kill -9`, and waits for the end of the process.
     pub fn kill(mut self) {
         self.child.kill().expect("still running until now");
         self.child.wait().expect("it was our child");
@@ -78,13 +78,13 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Either may have happened already.
+        // The process may have ended already, and may have been waited for.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// A client of the protocol: commands out, replies in, as many at a time as wanted.
+/// A client of the protocol that sends commands and receives replies in pipelines.
 pub struct Client(BufReader<TcpStream>);
 
 impl Client {
@@ -100,7 +100,7 @@ impl Client {
         self.0.get_mut().write_all(commands)
     }
 
-    /// The next reply's first line without its end; an error once the server is gone.
+    /// First line of the next reply, without line end. An error once the server is gone.
     pub fn line(&mut self) -> std::io::Result<String> {
         let mut line = String::new();
         self.0.read_line(&mut line)?;
@@ -116,7 +116,7 @@ impl Client {
         self.bulk_behind(&line).expect("the whole value")
     }
 
-    /// The rest of a reply to a GET, of which the first line was read; an error once the server is gone.
+    /// Rest of a reply to a GET after its first line. An error once the server is gone.
     pub fn bulk_behind(&mut self, line: &str) -> std::io::Result<Option<Vec<u8>>> {
         let bytes: i64 = line.strip_prefix('$').and_then(|n| n.parse().ok()).expect("a bulk string");
         let Ok(bytes) = usize::try_from(bytes) else { return Ok(None) };
@@ -139,7 +139,7 @@ pub fn encode(output: &mut Vec<u8>, words: &[&[u8]]) {
 /// One command of a connection.
 #[derive(Clone, Copy, Debug)]
 enum Op {
-    /// SET with the value that belongs to this number.
+    /// SET with the value of this number.
     Set {
         key: u64,
         number: u64,
@@ -150,14 +150,14 @@ enum Op {
     Raise,
 }
 
-/// What a connection's keys hold: the numbers of their values.
+/// The keys of a connection, with the numbers of their values.
 type State = BTreeMap<u64, u64>;
 
 fn key_name(connection: u64, key: u64) -> Vec<u8> {
     format!("connection:{connection}:key:{key:04}").into_bytes()
 }
 
-/// The value with this number: told apart from every other one, some of them long enough to be cut into pieces.
+/// The value with this number. All values differ; some are so long that the store splits them.
 fn value(connection: u64, number: u64) -> Vec<u8> {
     let mut random = Random(number << 8 | connection);
     let bytes = if random.below(200) == 0 { 60_000 + random.below(100_000) } else { random.below(120) };
@@ -195,7 +195,7 @@ impl Op {
     }
 }
 
-/// What a connection sent, and how many of it were acknowledged.
+/// The commands that a connection sent, and how many were acknowledged.
 struct History {
     sent: Vec<Op>,
     acknowledged: usize,
@@ -251,7 +251,7 @@ fn load_and_kill(server: Server, seed: u64, first: u64, enough: u64) -> Vec<Hist
     threads.into_iter().map(|thread| thread.join().expect("a connection's thread")).collect()
 }
 
-/// Reads a connection's keys back; every value must be one that was once written, whole.
+/// Reads the keys of a connection. Every value must be one that was written, and complete.
 fn read_back(client: &mut Client, connection: u64) -> State {
     let mut commands = Vec::new();
     for key in 0..KEYS_PER_CONNECTION {
@@ -273,7 +273,7 @@ fn read_back(client: &mut Client, connection: u64) -> State {
     state
 }
 
-/// True if `found` is what some beginning of the history leaves, no shorter than what was acknowledged.
+/// True if `found` is the result of a prefix of the history that is at least as long as the acknowledged one.
 fn explains(history: &History, before: &State, found: &State) -> bool {
     let mut state = before.clone();
     history.sent[..history.acknowledged].iter().for_each(|op| op.apply(&mut state));
@@ -285,7 +285,7 @@ fn explains(history: &History, before: &State, found: &State) -> bool {
         })
 }
 
-/// The keys that are neither as acknowledged nor as any later command left them, for the message.
+/// For the message: the keys with a value that neither the acknowledged prefix nor a later command explains.
 fn lost(history: &History, before: &State, found: &State) -> Vec<String> {
     let mut acknowledged = before.clone();
     history.sent[..history.acknowledged].iter().for_each(|op| op.apply(&mut acknowledged));
@@ -315,7 +315,7 @@ fn read_counter(client: &mut Client) -> u64 {
     text.parse().expect("a number")
 }
 
-/// What a sound store of `dir` holds, by `check`.
+/// Number of keys of the store in `dir`, which `check` must find sound.
 pub fn check(dir: &Path) -> u64 {
     let output = Command::new(env!("CARGO_BIN_EXE_bristlecone"))
         .args(["check", "--json", "--dir"])
@@ -365,7 +365,7 @@ fn campaign(parent: &Path, durabilities: &[&str], rounds: u64, seed: u64) {
         assert!((least..=most).contains(&counter), "{place}: counter {counter}, not in {least}..={most}");
         first += histories.iter().map(|h| h.sent.len() as u64).max().unwrap_or(0);
 
-        // Once more while nothing happens; then everything must be sound, and nothing there that nobody wrote.
+        // Kill the idle server. The store must then be sound and hold no other keys.
         server.kill();
         let keys = states.iter().map(|state| state.len() as u64).sum::<u64>() + u64::from(counter > 0);
         assert_eq!(check(dir.path()), keys, "{place}: keys in the store");
@@ -403,7 +403,7 @@ fn a_history_explains_what_its_acknowledged_beginning_or_a_longer_one_leaves_and
     for good in [state(&[(1, 10)]), state(&[(1, 10), (2, 11)]), state(&[(2, 11)])] {
         assert!(explains(&history, &before, &good), "{good:?}");
     }
-    // The later delete without the set between; a value that was never the key's; something lost that was there before.
+    // A later delete without the set before it; a value that the key never had; a lost key of an earlier round.
     for bad in [state(&[]), state(&[(1, 11)]), State::from([(1, 10)])] {
         assert!(!explains(&history, &before, &bad), "{bad:?}");
     }

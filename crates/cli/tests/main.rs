@@ -1,4 +1,4 @@
-//! The program `bristlecone` as scripts and clients see it. One program, so that the engines are compiled once for all of these tests.
+//! The program `bristlecone` as scripts and clients see it. One test program, so that the engines are compiled once for all of these tests.
 
 mod beside;
 mod common;

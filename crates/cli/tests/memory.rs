@@ -1,4 +1,4 @@
-//! `--memory`: what a load keeps in memory until it is in the store's file, measured on the process.
+//! `--memory`: the memory that a load needs for pairs that are not checkpointed yet, measured on the process.
 
 use std::io::Write as _;
 use std::process::Stdio;
@@ -7,10 +7,10 @@ use crate::common::{code, program, run, run_with_input, stderr, stdout};
 
 const MIB: u64 = 1 << 20;
 const BOUND: u64 = 16 * MIB;
-/// What comes on top: the program, its index's notes of what is not durable, what a checkpoint reads.
+/// Memory outside the bound: the program, the dirty marks of its index, the reads of a checkpoint.
 const BESIDES: u64 = 32 * MIB;
 
-/// Private bytes of a process that are resident.
+/// Private resident bytes of a process.
 fn resident(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();

@@ -1,6 +1,6 @@
-//! The program on a bad night: full disks, read-only file systems, destroyed superblocks, wrong arguments.
+//! The program in an operator's bad cases: full disks, read-only file systems, destroyed superblocks, wrong arguments.
 //!
-//! The file systems are small tmpfs in mount namespaces of their own; nothing outside sees them.
+//! The file systems are small tmpfs, each in its own mount namespace, so that they are invisible outside.
 
 use std::fs;
 use std::io::Read as _;
@@ -10,7 +10,7 @@ use std::process::{Command, Output, Stdio};
 
 use crate::common::{Serve, code, program, run, run_with_input, stderr, stdout, succeed};
 
-/// Runs a shell script with `$B` the program, in an empty tmpfs of 8 MiB that only the script sees.
+/// Runs a shell script with `$B` the program, in an empty tmpfs of 8 MiB in its own mount namespace.
 fn on_small_disk(script: &str) -> Output {
     let dir = tempfile::tempdir().unwrap();
     let script = format!("set -u\nmount -t tmpfs -o size=8m none \"$D\" || exit 99\ncd \"$D\"\n{script}");
@@ -35,7 +35,7 @@ fn on_small_disk(script: &str) -> Output {
     );
 }
 
-/// Pairs of some 900 bytes, more than the small disk holds.
+/// Pairs of about 900 bytes, in total more than the small disk holds.
 const BIG: &str =
     "awk 'BEGIN { v = sprintf(\"%0900d\", 1); for (n = 1; n <= 20000; n++) print \"k\" n \"\\t\" v }'";
 
@@ -113,7 +113,7 @@ fn a_read_only_file_system_is_named_as_the_reason() {
 
 #[test]
 fn a_store_on_a_read_only_file_system_is_salvaged_holes_and_all() {
-    // Once, salvage opened the file for writing and filled its holes: here a gigabyte on a disk of 8 MiB.
+    // Regression: salvage opened the file for writing and filled its holes, here a gigabyte on a disk of 8 MiB.
     let output = on_small_disk(
         "R=$(mktemp -d); $B put a b --dir s && truncate -s 1G s/store.bristlecone && mount -o remount,ro \"$D\"
          stat -c '%s %b' s/store.bristlecone > $R/before; $B check --salvage $R/new --dir s > $R/report; echo salvage $?
@@ -125,7 +125,7 @@ fn a_store_on_a_read_only_file_system_is_salvaged_holes_and_all() {
 
 fn destroy_superblocks(store: &Path) {
     let file = fs::File::options().write(true).open(store.join("store.bristlecone")).unwrap();
-    // Behind the page that pairs it with its journal.
+    // After the page that pairs the file with its journal.
     for at in [4096, 4096 + 4096] {
         file.write_all_at(&[0xA5; 256], at).unwrap();
     }
@@ -191,7 +191,7 @@ fn damage_of_every_kind_has_code_4() {
         }
         let new = dir.path().join(format!("rescued-{}", name.replace(' ', "-")));
         let output = run(store, &["check", "--salvage", new.to_str().unwrap()]);
-        // The first page only tells which journal is the file's: nothing of the store is lost with it.
+        // The first page only identifies the journal of the file. Without it, no data of the store is lost.
         let (expected, says) = match name {
             "bad first page" => (0, "every key of the store was rescued"),
             _ => (4, "some keys of the store may be missing"),
@@ -201,7 +201,7 @@ fn damage_of_every_kind_has_code_4() {
     }
 }
 
-/// Once, the server was gone by a signal, with no word.
+/// Regression: the server died of a signal without a message.
 #[test]
 fn a_server_whose_file_is_cut_short_says_so_and_ends_with_code_4() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,6 +1,6 @@
-//! Programs that people really use, against a running `serve`: redis-cli, redis-benchmark, Python's redis package.
+//! Common clients against a running `serve`: redis-cli, redis-benchmark, Python's redis package.
 //!
-//! A client that is not installed fails its test: a test that silently does nothing would be worse than none.
+//! A client that is not installed fails its test, because a skipped test would go unnoticed.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use crate::common::Serve;
 
 const INSTALL: &str = "install with `cargo xtask test`";
 
-/// A client with a limit of time: one that hangs is a failure, not a stall.
+/// A client with a time limit: a client that hangs fails the test.
 fn client(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new("timeout");
     command.arg("60").arg(program).stdin(Stdio::null());

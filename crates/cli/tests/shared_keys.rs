@@ -1,8 +1,8 @@
-//! `kill -9` under load on keys that all connections share: what every connection was told, before the kill and after the restart,
-//! must be explained by one operation after the other, key by key (linearizability).
+//! `kill -9` under load on keys that all connections share. All replies, before the kill and after the restart, must be linearizable: for
+//! each key there is an order of the operations that explains them.
 //!
-//! Operations without a reply may have happened or not. What is found after the restart is a read behind all of them. A write that was
-//! acknowledged, or that another connection had read, and is gone then, has no explanation.
+//! Operations without a reply may have happened or not. The state after the restart is read after all of them. If a write that was
+//! acknowledged, or that another connection had read, is lost, no order explains the replies.
 //!
 //! `BRISTLECONE_ROUNDS` sets the number of rounds (6), `BRISTLECONE_SEED` moves the seeds.
 
@@ -16,9 +16,10 @@ use crash::{Found, History};
 use crate::kill::{Client, PATIENCE, Random, Server, check, encode, is_tmpfs, number_from};
 
 const CONNECTIONS: u64 = 8;
-/// Few, so that connections meet on them.
+/// Few, so that connections conflict on them.
 const KEYS: u64 = 12;
-/// Commands of a pipeline at most. A connection's commands are taken for concurrent until the first reply: many would explain anything.
+/// Maximum number of commands in a pipeline. The check treats the commands of a connection as concurrent until the first reply; a long
+/// pipeline would explain any outcome.
 const DEPTH: u64 = 4;
 /// Acknowledged commands before the kill.
 const ENOUGH: u64 = 1500;
@@ -38,7 +39,7 @@ fn number_of(value: Option<Vec<u8>>) -> Option<u64> {
     value.map(|text| String::from_utf8(text).expect("digits").parse().expect("a number of ours"))
 }
 
-/// Reads a command's reply; an error once the server is gone.
+/// Reads the reply to a command. An error once the server is gone.
 fn reply(client: &mut Client, op: Op) -> std::io::Result<(Found, Option<Option<u64>>)> {
     let line = client.line()?;
     Ok(match op {
@@ -51,7 +52,7 @@ fn reply(client: &mut Client, op: Op) -> std::io::Result<(Found, Option<Option<u
     })
 }
 
-/// Writes, reads and deletes in short pipelines until the server is gone. `first` begins the numbers that this connection stores.
+/// Writes, reads and deletes in short pipelines until the server is gone. This connection stores the numbers from `first` on.
 fn use_until_killed(mut client: Client, seed: u64, first: u64, history: &History, acknowledged: &AtomicU64) {
     let mut random = Random(seed);
     let mut number = first;
@@ -100,7 +101,7 @@ fn use_until_killed(mut client: Client, seed: u64, first: u64, history: &History
     }
 }
 
-/// What the keys hold.
+/// The values of all keys.
 fn read_back(client: &mut Client) -> Vec<Option<u64>> {
     let mut commands = Vec::new();
     (0..KEYS).for_each(|key| encode(&mut commands, &[b"GET", &key_name(key)]));
@@ -154,7 +155,7 @@ fn what_connections_are_told_of_shared_keys_is_explained_across_kill_9() {
     campaign(ordinary, "power", rounds - in_memory, seed);
 }
 
-/// The judge notices what the campaign above is for.
+/// The check detects the failures that the campaign above looks for.
 #[test]
 fn an_acknowledged_or_read_write_that_a_restart_lost_is_not_explained() {
     let acknowledged = History::default();

@@ -1,8 +1,8 @@
-//! The documents keep their word: the commands of README and docs/getting-started.md run as they stand there, and the table of
-//! docs/engines.md is the registry's.
+//! The documents are correct: the commands of README and docs/getting-started.md run as written, and the table of docs/engines.md equals
+//! the registry.
 //!
-//! A script runs in a directory of its own, with this build's program in its path and a free port in `PORT`. It is the
-//! leader of a process group, so that whatever it started is gone at the end, also after a failure.
+//! A script runs in its own directory, with the program of this build in its path and a free port in `PORT`. It is the leader of a process
+//! group, so that all its processes are ended, also after a failure.
 
 use std::fs::File;
 use std::net::TcpListener;
@@ -14,17 +14,17 @@ use std::time::{Duration, Instant};
 const README: &str = include_str!("../../../README.md");
 const GETTING_STARTED: &str = include_str!("../../../docs/getting-started.md");
 const ENGINES: &str = include_str!("../../../docs/engines.md");
-/// The tour takes seconds; it is stopped if something in it waits for ever.
+/// Time limit of the tour, which takes seconds.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The fenced block of a document behind `<!-- name -->`.
+/// The fenced block of a document after `<!-- name -->`.
 fn block(document: &'static str, name: &str) -> &'static str {
     let (_, behind) =
         document.split_once(&format!("<!-- {name} -->\n```sh\n")).expect("the block's beginning");
     behind.split_once("\n```").expect("the block's end").0
 }
 
-/// A script and everything that it started.
+/// A script and all processes that it started.
 struct Script(Child);
 
 impl Script {
@@ -48,7 +48,7 @@ impl Script {
         Self(child)
     }
 
-    /// True if it ended well within the test's patience.
+    /// True if the script ended with success before the time limit.
     fn ends_well(&mut self) -> bool {
         let start = Instant::now();
         loop {
@@ -65,7 +65,7 @@ impl Script {
 
 impl Drop for Script {
     fn drop(&mut self) {
-        // The whole group, by the leader's number; an empty group is no failure.
+        // Kill the whole group by the number of its leader. An empty group is no error.
         let group = format!("-{}", self.0.id());
         let _ = Command::new("kill").args(["-9", "--", &group]).stderr(std::process::Stdio::null()).status();
         let _ = self.0.wait();
@@ -131,7 +131,7 @@ fn the_tour_runs_as_it_stands() {
 fn the_documents_engines_are_the_registrys() {
     let (_, behind) = ENGINES.split_once("<!-- engines -->\n").expect("the table");
     let table: Vec<&str> = behind.lines().skip(2).take_while(|line| line.starts_with('|')).collect();
-    // One is registered in tests alone.
+    // One engine is registered in tests only.
     let expected: Vec<String> = bristlecone::registry::engines()
         .filter(|e| !e.about.starts_with("for tests"))
         .map(|e| {

@@ -1,5 +1,4 @@
-//! The program as scripts see it: exit codes, messages, `serve` from start to end. Nothing here needs a store to outlive
-//! its process.
+//! The program as scripts see it: exit codes, messages, `serve` from start to end. No test here needs a store to outlive its process.
 
 use std::fs;
 use std::io::Write as _;

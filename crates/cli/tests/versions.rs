@@ -1,4 +1,4 @@
-//! The past of a store from the command line: names, reading at them, the way back, also when that is killed.
+//! Versions of a store from the command line: names, reads at a name, rollback, also when the rollback is killed.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -52,13 +52,14 @@ fn a_store_without_versions_names_the_engine_that_has_them() {
     assert!(code(&refused) != 0 && stderr(&refused).contains("keeps no versions"), "{refused:?}");
 }
 
-/// A program that goes back, and is killed at some moment: the store is what it was or what it was to become.
+/// A rollback is killed at a random moment: the store has the state before it or the state after it.
 #[test]
 fn a_rollback_that_is_killed_took_place_or_did_not() {
     let dir = tempfile::tempdir().unwrap();
     store(dir.path(), 300);
     succeed(&run(dir.path(), &["versions", "keep", "before"]));
-    // A program that another test starts has the locks of this process until it is one of its own: of a store just closed, too.
+    // A process that another test forks holds the locks of this process until it calls exec. So a store that was just closed may still be
+    // locked.
     let open = || {
         let once = || bristlecone::Store::open(dir.path(), bristlecone::Options::default());
         for _ in 0..400 {
@@ -104,7 +105,7 @@ fn a_rollback_that_is_killed_took_place_or_did_not() {
         assert_eq!((report.problems, report.keys), (Vec::new(), 300));
     }
     println!("{} rollbacks did not take place, {} did", outcomes[0], outcomes[1]);
-    // The last chance for both: not begun, and run to its end.
+    // If one outcome never occurred, run a rollback to its end.
     if outcomes[0] == 0 || outcomes[1] == 0 {
         succeed(&run(dir.path(), &["versions", "rollback", "before"]));
         assert_eq!(values(&open(), None), vec![b"old".to_vec(); 300]);

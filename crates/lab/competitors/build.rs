@@ -1,10 +1,10 @@
-//! Finds the system's RocksDB, which is linked and not compiled: that would take longer than everything else together. Berkeley
-//! DB is the system's, too; what calls it is compiled here.
+//! Finds the system's RocksDB. It is linked and not compiled, because compiling it would take longer than all other crates together.
+//! Berkeley DB is also the system's; the C functions that call it are compiled here.
 
 use std::path::PathBuf;
 use std::{env, process};
 
-/// Where distributions keep it, if `ROCKSDB_LIB_DIR` does not say.
+/// Directories of the library in common distributions, used if `ROCKSDB_LIB_DIR` is not set.
 const FOLDERS: [&str; 7] = [
     "/usr/lib/x86_64-linux-gnu",
     "/usr/lib/aarch64-linux-gnu",

@@ -1,8 +1,8 @@
-//! What the memory itself costs, on the trees' own backing and footprint.
+//! The baseline: the cost of the memory itself, on the backing of the trees and with their footprint.
 //!
-//! R is a dependent cache-missing read: a pointer chase through lines in random order. F is the same chase with a store to
-//! each line, its flush and a fence. No operation on a tree larger than the cache can be faster than R without overlap; no
-//! durable one faster than F.
+//! R is a dependent read with a cache miss: a pointer chase through lines in random order. F is the same chase with a store to each line, a
+//! flush and a fence. In a tree larger than the cache, no operation is faster than R without overlap, and no durable operation is faster
+//! than F.
 
 use std::time::Instant;
 
@@ -19,7 +19,7 @@ impl Floor {
     /// Prepares a random cycle through the first `bytes` of the medium.
     ///
     /// # Errors
-    /// What growing the medium may say.
+    /// Errors of growing the medium.
     pub fn prepare(medium: &Native, bytes: u64, seed: u64) -> Result<Self> {
         medium.grow(bytes)?;
         let lines = bytes / LINE;

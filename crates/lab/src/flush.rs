@@ -1,7 +1,7 @@
-//! `bristlecone-lab flush`: lines written back a second, by the size of what is flushed [CDDS thesis §5.2, figure 5.1].
+//! `bristlecone-lab flush`: lines written back per second, by the size of the flushed object [CDDS thesis §5.2, figure 5.1].
 //!
-//! A region of 64 MiB is taken as objects of one size. Every line of an object is stored to and then flushed, between two fences;
-//! then comes the next object. The region is gone through until enough lines were flushed.
+//! A region of 64 MiB is divided into objects of one size. Every line of an object is stored to and then flushed, between two fences; the
+//! next object follows. The measurement repeats over the region until enough lines were flushed.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -14,47 +14,47 @@ use crate::{Error, median};
 
 /// Bytes of the region.
 const REGION: u64 = 64 << 20;
-/// The least of an object, a line.
+/// Minimum bytes of an object: a line.
 const LEAST: u64 = LINE;
-/// Lines of a sample, at least.
+/// Minimum number of lines of a sample.
 const LINES_MIN: u64 = 2 * REGION / LINE;
 
-/// What to measure.
+/// Parameters of the measurement.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Rounds; medians are reported.
+    /// Number of rounds; medians are reported.
     pub rounds: usize,
     /// Directory for the region.
     pub backing: PathBuf,
 }
 
-/// One size of objects.
+/// Result for one size of objects.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Row {
     /// Bytes of an object.
     pub bytes: u64,
-    /// Millions of lines a second: with clflush between two mfences, as the thesis has it.
+    /// Millions of lines per second with clflush between two mfences, as in the thesis.
     pub paper: f64,
-    /// With the best flush between two sfences.
+    /// Millions of lines per second with the best flush between two sfences.
     pub best: f64,
 }
 
-/// The figure.
+/// The results of all sizes.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Report {
     /// The best flush instruction of this processor.
     pub best_flush: String,
-    /// Rounds.
+    /// Number of rounds.
     pub rounds: usize,
     /// Directory of the region.
     pub backing: PathBuf,
-    /// A row each size.
+    /// One row per size.
     pub rows: Vec<Row>,
-    /// What the thesis says.
+    /// The claims of the thesis.
     pub claims: Vec<Verdict>,
 }
 
-/// Runs it, telling `progress` what is going on.
+/// Runs the measurement. Reports each step to `progress`.
 ///
 /// # Errors
 /// `Pmem` or `File` if the backing cannot be used.

@@ -1,8 +1,8 @@
-//! `bristlecone-lab heat`: where and when a tree writes: stores by node, as CDDS's thesis counts them (section 6.1 and 6.2), and writes of
-//! lines by a simulated device below its caches.
+//! `bristlecone-lab heat`: where and when a tree writes: stores by node, as CDDS's thesis counts them (sections 6.1 and 6.2), and line
+//! writes of a simulated device below its caches.
 //!
-//! Keys are inserted one by one into an empty tree on simulated memory. Stores are what the index does; writes are what is left
-//! of them behind the caches: those of a volatile tree may never leave them.
+//! Keys are inserted one by one into an empty tree on simulated memory. Stores are those of the index. Writes are those that reach the
+//! device; the stores of a volatile tree may never leave the caches.
 
 mod beside;
 mod draw;
@@ -26,43 +26,43 @@ use crate::keys::Random;
 use crate::measured::{Making, of_words};
 use crate::{Error, wrong};
 
-/// Bins of the time axis.
+/// Number of bins of the time axis.
 const BINS: u64 = 100;
-/// Lines that are named as the hottest.
+/// Number of hottest lines in the report.
 const HOTTEST: usize = 10;
 
 /// Order of the inserted keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Order {
-    /// Spread over all keys.
+    /// Pseudo-random order.
     Random,
-    /// Each greater than the one before.
+    /// Ascending order.
     Ascending,
 }
 
-/// What to insert into what.
+/// Parameters of the experiment.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// The tree.
     pub engine: &'static About,
-    /// Keys.
+    /// Number of keys.
     pub keys: u64,
-    /// Their order.
+    /// Order of the keys.
     pub order: Order,
     /// Cache lines of a node.
     pub node_lines: u64,
-    /// The hierarchy.
+    /// The memory hierarchy.
     pub memory: Config,
-    /// How the device spreads writes.
+    /// Wear levelling of the device.
     pub levelling: Levelling,
-    /// Inserts a second, for what wears out when; nothing for as fast as the hierarchy allows.
+    /// Inserts per second, for the lifetime. `None` for the rate of the simulated clock.
     pub rate: Option<f64>,
     /// Seed of the keys.
     pub seed: u64,
 }
 
-/// Keeps every store with its time, and passes everything on to the hierarchy.
+/// Records every store with its time, and forwards all events to the hierarchy.
 struct Watch {
     pcm: Arc<Pcm>,
     stores: Mutex<Vec<Write>>,
@@ -92,10 +92,10 @@ impl Observer for Watch {
     }
 }
 
-/// Inserts, and looks where the stores and writes went. `progress` is told how many keys are in.
+/// Inserts the keys and reports the stores and writes. `progress` receives the number of inserted keys.
 ///
 /// # Errors
-/// `Pmem` if the tree refuses nodes of this size, or outgrows the simulated memory; `Wrong` if it gives a wrong answer.
+/// `Pmem` if the tree does not support nodes of this size, or outgrows the simulated memory; `Wrong` for a wrong answer.
 pub fn run(options: &Options, progress: &dyn Fn(u64)) -> Result<Heat, Error> {
     let memory = Memory::new((16 << 20) + options.keys * 256, 0);
     let pcm = Pcm::new(Arc::clone(&memory), options.memory, options.engine.durable);
@@ -134,17 +134,17 @@ pub fn run(options: &Options, progress: &dyn Fn(u64)) -> Result<Heat, Error> {
     Ok(Heat::new(options, &pcm.sim(), &stores, &places))
 }
 
-/// What stands where in a region.
+/// The contents of a region, by offset.
 struct Places {
-    /// First byte of each node to its bytes and whether it is a leaf.
+    /// Nodes by first byte: bytes of the node, and true for a leaf.
     nodes: BTreeMap<u64, (u64, bool)>,
-    /// First byte of each chunk to what it is of.
+    /// Chunks by first byte, with the part that they belong to.
     chunks: BTreeMap<u64, Part>,
     heap_at: u64,
 }
 
 impl Places {
-    /// Nodes have `node_bytes`. (A smaller block of their kind is what names the root.)
+    /// Finds the nodes, which have `node_bytes` bytes. (A smaller block of the same kind references the root.)
     fn find(medium: &Observed, node_bytes: u64) -> Result<Self, Error> {
         let (identity, geometry) = pmem::region::describe(medium, Path::new("the simulated memory"))?;
         let region = Region::unchecked(medium.clone(), geometry, identity);
@@ -168,7 +168,7 @@ impl Places {
         Ok(places)
     }
 
-    /// The node that a line is of: its first byte.
+    /// The first byte of the node that contains a line.
     fn node(&self, line: u64) -> Option<u64> {
         let (at, (bytes, _)) = self.nodes.range(..=line * LINE).next_back()?;
         (line * LINE < at + bytes).then_some(*at)

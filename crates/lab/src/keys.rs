@@ -1,4 +1,4 @@
-//! Keys for experiments: distinct, pseudo-random, a function of seed and number alone.
+//! Keys for experiments: distinct and pseudo-random. A key depends only on the seed and its number.
 
 use std::borrow::Borrow;
 use std::fmt::Debug;
@@ -11,7 +11,7 @@ pub type Text = [u8; 20];
 
 /// Keys that an experiment can draw.
 pub trait Random: Copy + Ord + Debug + Send + Sync + 'static {
-    /// The key with this number. Different numbers have different keys.
+    /// The key with this number. Keys of different numbers differ.
     fn numbered(seed: u64, number: u64) -> Self;
 
     /// The keys of the numbers `from..from + count`.
@@ -27,7 +27,7 @@ impl Random for u64 {
 }
 
 impl Random for Text {
-    /// Letters: the first 11 hold the 64-bit key of the same number, so that no two are equal.
+    /// Letters and digits. The first 11 encode the 64-bit key of the same number, so all keys differ.
     fn numbered(seed: u64, number: u64) -> Self {
         const LETTERS: &[u8; 64] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz~";
         let word = u64::numbered(seed, number);
@@ -44,7 +44,7 @@ fn mix(mut x: u64) -> u64 {
     x ^ x >> 33
 }
 
-/// A key as indexes of a kind take it, and the values stored with it.
+/// Converts a key for indexes of a kind, and makes the values stored with it.
 pub trait Key<K: Kind>: Random {
     /// A value.
     type Value: Borrow<K::Value>;
@@ -52,11 +52,11 @@ pub trait Key<K: Kind>: Random {
     fn key(&self) -> &K::Key;
     /// The key, owned.
     fn owned(&self) -> K::KeyBuf;
-    /// The value made of a number, of so many words where a tree's payloads have several.
+    /// The value made of a number. `words` is its number of words, for trees with larger payloads.
     fn value(number: u64, words: usize) -> Self::Value;
-    /// The number whose value is stored with this key when it is inserted.
+    /// The number whose value is inserted with this key.
     fn number(&self) -> u64;
-    /// True if `value` is made of the number.
+    /// True if `value` is the value of the number.
     fn is(value: &K::ValueBuf, number: u64) -> bool;
 }
 
@@ -82,7 +82,7 @@ impl Key<U64> for u64 {
     }
 }
 
-/// A value that stands in its entry.
+/// A value that is stored inside its entry.
 #[derive(Clone, Copy, Debug)]
 pub struct FixedValue {
     words: [[u8; 8]; 1 + TAIL_MAX],
@@ -90,7 +90,7 @@ pub struct FixedValue {
 }
 
 impl FixedValue {
-    /// Of a number, in so many words, of which no two are the same, but for rare numbers.
+    /// The value of a number, with this many words. All words differ, except for rare numbers.
     fn new(number: u64, words: usize) -> Self {
         let word = |i| if i == 0 { number } else { number.rotate_left(i as u32) ^ (i as u64 - 1) };
         Self { words: std::array::from_fn(|i| word(i).to_le_bytes()), len: words.min(1 + TAIL_MAX) }

@@ -1,7 +1,7 @@
-//! `bench bwtree`: the Bw-tree beside other ordered maps in memory, on the paper's workloads and on uniform keys [Bw-tree §VI].
+//! `bench bwtree`: the Bw-tree compared with other ordered maps in memory, on the paper's workloads and on uniform keys [Bw-tree §VI].
 //!
-//! Every map is made anew for each workload and number of threads, is filled as the workload says, and is measured alone. A thread has a
-//! part of the operations, the next ones of the stream. Every answer is checked.
+//! Each map is made anew for each workload and thread count, filled as the workload requires, and measured alone. Each thread runs a
+//! contiguous part of the stream of operations. Every answer is checked.
 
 mod caches;
 mod maps;
@@ -24,120 +24,120 @@ pub use caches::{Loads, lookups};
 use maps::{Ours, Own, Stored};
 use streams::{Keys, Stream, What, Workload};
 
-/// Our tree's name in tables.
+/// Name of our tree in tables.
 const OURS: &str = "bwtree";
 const BERKELEY: &str = "Berkeley DB";
 const SKIP_LIST: &str = "skip list";
 const STD: &str = "BTreeMap";
-/// Berkeley DB's cache, as what is stored at most, of which it takes four times as much.
+/// Maximum bytes stored in Berkeley DB. Its cache has four times this size.
 const BERKELEY_BYTES: u64 = 2 << 30;
 
-/// What to measure.
+/// Parameters of the benchmark.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Of the paper's numbers of operations.
+    /// Factor for the paper's numbers of operations.
     pub scale: f64,
-    /// Keys of the uniform workload.
+    /// Number of keys of the uniform workload.
     pub keys: u64,
-    /// Numbers of threads.
+    /// Thread counts.
     pub threads: Vec<usize>,
-    /// Rounds; medians are reported.
+    /// Number of rounds; medians are reported.
     pub rounds: usize,
-    /// Lengths of delta chains to compare; none if empty.
+    /// Maximum lengths of delta chains to compare; empty for no comparison.
     pub chains: Vec<u32>,
     /// Number of keys for counting the loads of lookups by level of cache, under Valgrind. `None` does not count.
     pub caches: Option<u64>,
-    /// Directory for Berkeley DB's files, which it does not read while all fits into its cache.
+    /// Directory for the files of Berkeley DB, which it does not read while its cache holds all data.
     pub backing: PathBuf,
-    /// Seed of keys and order.
+    /// Seed of keys and their order.
     pub seed: u64,
 }
 
-/// A workload, a part of it, and a number of threads.
+/// A workload, a part of it, and a thread count.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 pub struct Cell {
-    /// Which workload.
+    /// Name of the workload.
     pub workload: &'static str,
-    /// Which part of it.
+    /// Name of the part.
     pub part: &'static str,
-    /// How many threads.
+    /// Number of threads.
     pub threads: usize,
 }
 
-/// A cell's medians.
+/// Medians of a cell.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Row {
-    /// Which.
+    /// The cell.
     #[serde(flatten)]
     pub cell: Cell,
-    /// Operations a second, by map.
+    /// Operations per second by map.
     pub rate: BTreeMap<&'static str, f64>,
 }
 
-/// What happened to our tree while a workload was measured [Bw-tree table I], and what it takes.
+/// Statistics of our tree during a workload [Bw-tree table I], and its memory.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Inside {
-    /// Which workload.
+    /// Name of the workload.
     pub workload: &'static str,
-    /// How many threads.
+    /// Number of threads.
     pub threads: usize,
-    /// Failed splits, consolidations and updates, in percent of all.
+    /// Failed splits, consolidations and updates, each in percent of all.
     pub failed_percent: [f64; 3],
-    /// Bytes of memory for each record.
+    /// Bytes of memory per record.
     pub bytes_per_record: f64,
     /// Bytes of key and value.
     pub pair_bytes: usize,
 }
 
-/// Operations a second at a length of delta chains [Bw-tree figure 5].
+/// Rate for a maximum length of delta chains [Bw-tree figure 5].
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct LeafList {
-    /// Which workload.
+    /// Name of the workload.
     pub workload: &'static str,
-    /// Deltas in front of a leaf at which it is consolidated.
+    /// Number of deltas at which a leaf is consolidated.
     pub length: u32,
-    /// Operations a second, by the largest number of threads.
+    /// Operations per second with the largest thread count.
     pub rate: f64,
 }
 
-/// How many times as much arithmetic as one thread several do at once, who share nothing: what the processors give, if they are parts of
-/// one core or are somebody else's at times.
+/// Speedup of pure arithmetic on independent threads over one thread. It shows the limit of the machine, for example if its processors
+/// share a core or serve other machines.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Scaling {
-    /// How many.
+    /// Number of threads.
     pub threads: usize,
-    /// Median of the rounds.
+    /// Speedup, median of the rounds.
     pub times: f64,
 }
 
-/// The tables.
+/// The results of the benchmark.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Report {
-    /// Of the paper's numbers of operations.
+    /// Factor for the paper's numbers of operations.
     pub scale: f64,
-    /// Keys of the uniform workload.
+    /// Number of keys of the uniform workload.
     pub keys: u64,
-    /// Rounds.
+    /// Number of rounds.
     pub rounds: usize,
-    /// What each map is.
+    /// Name and description of each map.
     pub maps: Vec<(&'static str, &'static str)>,
-    /// What the machine's processors give.
+    /// Speedups of the machine.
     pub machine: Vec<Scaling>,
-    /// Rates.
+    /// Rates by cell.
     pub rows: Vec<Row>,
-    /// What happened inside.
+    /// Statistics of our tree.
     pub inside: Vec<Inside>,
-    /// By length of chains.
+    /// Rates by length of delta chains.
     pub chains: Vec<LeafList>,
-    /// Loads by level of cache.
+    /// Loads by cache level.
     pub loads: Vec<Loads>,
-    /// The paper's claims, and what is wanted of our tree.
+    /// The claims of the paper and the targets of our tree, judged.
     pub claims: Vec<Verdict>,
-    /// False if the others are not in this build.
+    /// False if this build has no competitors.
     pub with_peers: bool,
 }
 
-/// What is gathered.
+/// Results that are collected during a run.
 #[derive(Default)]
 struct Gathered {
     rates: BTreeMap<(Cell, &'static str), Vec<f64>>,
@@ -146,17 +146,17 @@ struct Gathered {
     maps: Vec<(&'static str, &'static str)>,
 }
 
-/// Runs it, telling `progress` what is going on.
+/// Runs the benchmark. Reports each step to `progress`.
 ///
 /// # Errors
-/// `NoDirectory` before anything is done; `Store` or `Wrong` later.
+/// Before any work: `NoDirectory`. Later: `Store` or `Wrong`.
 pub fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Report, Error> {
     let place = Place::take(&options.backing)?;
     let mut gathered = Gathered::default();
     progress("arithmetic");
     let machine = machine(options);
     let (scale, seed) = (options.scale, options.seed);
-    // One after the other: the largest stream takes as much memory as the map.
+    // One after the other: the largest stream needs as much memory as the map.
     measure(
         options,
         &place,
@@ -206,7 +206,7 @@ pub fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Report, Error> 
     })
 }
 
-/// See [`Scaling`].
+/// Measures the speedups of the machine. See [`Scaling`].
 fn machine(options: &Options) -> Vec<Scaling> {
     let several = options.threads.iter().filter(|threads| **threads > 1);
     let of = |threads: &usize| {
@@ -216,7 +216,7 @@ fn machine(options: &Options) -> Vec<Scaling> {
     several.map(of).collect()
 }
 
-/// Steps a second of so many threads that each make random numbers of their own, for a fifth of a second.
+/// Steps per second of threads that generate independent random numbers for a fifth of a second.
 fn arithmetic(threads: usize) -> f64 {
     const PIECE: u64 = 100_000;
     let barrier = Barrier::new(threads);
@@ -237,7 +237,7 @@ fn arithmetic(threads: usize) -> f64 {
     })
 }
 
-/// A workload with all maps and numbers of threads.
+/// Measures a workload with all maps and thread counts.
 fn measure<K: Own + ?Sized, S: Keys<Key = K, Value = K>>(
     options: &Options,
     place: &Place,
@@ -296,7 +296,7 @@ fn measure<K: Own + ?Sized, S: Keys<Key = K, Value = K>>(
     Ok(())
 }
 
-/// Fills a map and measures the workload's parts: operations a second of each.
+/// Fills a map and measures the parts of the workload. Returns operations per second of each part.
 fn parts<K: Own + ?Sized, S: Keys<Key = K, Value = K>>(
     name: &'static str,
     map: &dyn Map<K, K>,
@@ -308,7 +308,7 @@ fn parts<K: Own + ?Sized, S: Keys<Key = K, Value = K>>(
     parts.map(|(part, stream)| Ok((*part, rate(name, map, workload, stream, threads)?))).collect()
 }
 
-/// Operations a second of a stream.
+/// Runs a stream. Returns operations per second.
 fn rate<K: Own + ?Sized, S: Keys<Key = K, Value = K>>(
     name: &'static str,
     map: &dyn Map<K, K>,
@@ -337,7 +337,7 @@ fn rate<K: Own + ?Sized, S: Keys<Key = K, Value = K>>(
             })
             .collect();
         barrier.wait();
-        // The slowest: who began late was waited for.
+        // The time of the slowest thread. Each clock starts at the barrier.
         workers.into_iter().map(|worker| worker.join().unwrap_or_default()).max().unwrap_or_default()
     });
     match faults.into_inner() {
@@ -346,7 +346,7 @@ fn rate<K: Own + ?Sized, S: Keys<Key = K, Value = K>>(
     }
 }
 
-/// A thread's work.
+/// The work of a thread.
 struct Worker<'a, K: Own + ?Sized, S> {
     handle: Box<dyn Handle<K, K> + 'a>,
     stream: &'a Stream<S>,
@@ -395,7 +395,7 @@ fn inside<S: Keys, P: bwtree::Pairs>(workload: &Workload<S>, threads: usize, tre
     }
 }
 
-/// Our tree's rates with chains of different lengths [Bw-tree figure 5].
+/// Measures our tree with delta chains of different maximum lengths [Bw-tree figure 5].
 fn chains(options: &Options, progress: &dyn Fn(&str)) -> Result<Vec<LeafList>, Error> {
     if options.chains.is_empty() {
         return Ok(Vec::new());
@@ -415,7 +415,7 @@ fn with_chains<K: Own + ?Sized, S: Keys<Key = K, Value = K>>(
     for round in 0..options.rounds {
         for (length, samples) in options.chains.iter().zip(&mut samples) {
             progress(&format!("{}, round {}: chains of {length}", workload.name, round + 1));
-            // Who reads leaves the chain to who writes: otherwise it would be he who decides.
+            // Only writers consolidate. If readers did too, their chain length would decide.
             let own =
                 bwtree::Options { leaf_chain: *length, leaf_chain_read: 0, ..bwtree::Options::default() };
             let ours = Ours(

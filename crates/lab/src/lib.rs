@@ -1,19 +1,18 @@
-//! Benchmarks and experiments: evidence beside claims.
+//! Benchmarks and experiments that measure and verify what the documents claim.
 //!
-//! * [`costs`]: `bristlecone-lab costs`: words, flushes and fences of an operation beside the papers' formulas.
-//! * [`floor`]: what the memory itself costs: a dependent read, a dependent read with a durable store.
-//! * [`flush`]: `bristlecone-lab flush`: how many lines a second can be written back, by the size of what is flushed.
-//! * [`measured`]: the ordered maps that are measured, in batches; [`keys`]: what is stored in them;
-//!   [`scratch`]: the files that they live in.
-//! * [`experiment`]: `bristlecone-lab run`: the papers' figures measured again, each with the paper's claims judged.
-//! * [`latch_free`]: `bench bwtree`: the Bw-tree beside other maps in memory.
-//! * [`readers`]: `bench readers`: lookups by several readers, alone and beside a writer.
+//! * [`costs`]: `bristlecone-lab costs`: words, flushes and fences of an operation, compared with the papers' formulas.
+//! * [`floor`]: the baseline of the memory: a dependent read, and a dependent read with a durable store.
+//! * [`flush`]: `bristlecone-lab flush`: lines written back per second, by the size of the flushed range.
+//! * [`measured`]: the measured ordered maps, in batches; [`keys`]: their keys and values; [`scratch`]: their files.
+//! * [`experiment`]: `bristlecone-lab run`: repeats figures of the papers and judges the papers' claims.
+//! * [`latch_free`]: `bench bwtree`: the Bw-tree compared with other maps in memory.
+//! * [`readers`]: `bench readers`: lookups by several readers, with and without a writer.
 //! * [`registry`]: `bristlecone-lab registry`: every engine and its parts.
-//! * [`reopen`]: `bench reopen`: how long a store that was not closed takes to open.
-//! * [`stores`]: `bench store`: Bristlecone beside other stores, in one run; [`syncs`]: how often each waits for its disk.
-//! * [`verdict`]: a paper's sentence beside what was measured.
-//! * [`versioned`]: `bench cdds`: the CDDS B-Tree beside Berkeley DB, and the price of versions.
-//! * [`trees`]: `bench trees`: one table of operations, as times and as multiples of the floor of the same run.
+//! * [`reopen`]: `bench reopen`: time to open a store that was not closed.
+//! * [`stores`]: `bench store`: Bristlecone and other stores in one run; [`syncs`]: number of syncs of each.
+//! * [`verdict`]: a claim of a paper, with the measured result.
+//! * [`versioned`]: `bench cdds`: the CDDS B-Tree compared with Berkeley DB, and the cost of versions.
+//! * [`trees`]: `bench trees`: a table of operations, as times and as multiples of the baseline of the same run.
 
 pub mod costs;
 pub mod experiment;
@@ -35,49 +34,49 @@ pub mod versioned;
 
 use index::About;
 
-/// What an experiment could not do.
+/// Error of an experiment.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Durable memory refused.
+    /// An error of durable memory.
     #[error(transparent)]
     Pmem(#[from] pmem::Error),
-    /// No tree of this name is measured here.
+    /// The name of the tree is unknown.
     #[error("no durable tree `{name}`; there are {known}")]
     UnknownTree {
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// The names there are.
+        /// The known names.
         known: String,
     },
-    /// A file could not be made.
+    /// A file cannot be made.
     #[error("cannot make {path}: {source}")]
     File {
-        /// Which.
+        /// Its path.
         path: std::path::PathBuf,
-        /// The system's reason.
+        /// The error of the system.
         source: std::io::Error,
     },
-    /// A tree that an experiment was not made for.
+    /// The experiment does not support this tree.
     #[error("{0} has no place in this experiment")]
     Unfit(&'static str),
-    /// The entries of this tree have no space for several words.
+    /// The entries of this tree have no space for larger values.
     #[error(
         "{0} keeps one word with a key: larger values are for the indexes of 4 KiB nodes, as wb-4k, vlab and nvtree"
     )]
     OneWord(&'static str),
-    /// Values of a size that no tree has.
+    /// No tree has values of this size.
     #[error("values of {0} bytes: give a multiple of 8 up to 120")]
     ValueBytes(u64),
-    /// A store refused.
+    /// An error of a competitor.
     #[error(transparent)]
     Store(#[from] competitors::Error),
-    /// A store of ours refused.
+    /// An error of a Bristlecone store.
     #[error(transparent)]
     Own(#[from] bristlecone::Error),
-    /// A backing that is none.
+    /// The backing directory does not exist.
     #[error("there is no directory {0}: make it, or name another with --backing")]
     NoDirectory(std::path::PathBuf),
-    /// A backing that is too small.
+    /// The backing has too little free space.
     #[error(
         "{path} has {free} MiB free, and this run may need {needed}: measure fewer stores (--only), --keys, --operations or \
          --rounds, or name another directory with --backing"
@@ -90,70 +89,70 @@ pub enum Error {
         /// MiB that may be needed.
         needed: u64,
     },
-    /// A backing that became full.
+    /// The backing is full.
     #[error(
         "the file system of {path} is full ({source}): make space, measure fewer --keys, or name another with --backing"
     )]
     Full {
         /// The directory.
         path: std::path::PathBuf,
-        /// What failed.
+        /// The error that this caused.
         source: Box<Error>,
     },
-    /// No such store is known.
+    /// The name of the competitor is unknown.
     #[error("no store `{name}` to measure beside ours; there are {known}")]
     UnknownStore {
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// The names there are.
+        /// The known names.
         known: String,
     },
-    /// A store that this build does not have.
+    /// This build does not contain the competitor.
     #[error(
         "{name} is not in this build: `cargo run --release -p bristlecone-lab --features competitors -- bench store` has it (RocksDB and Berkeley DB are the \
          system's: apt-get install librocksdb-dev libdb5.3-dev)"
     )]
     NotBuilt {
-        /// What was asked for.
+        /// The requested name.
         name: String,
     },
-    /// Syncs that passed uncounted.
+    /// The syncs of a store cannot be counted.
     #[error("cannot count the syncs of {store}: {source}")]
     Uncounted {
-        /// Which.
+        /// Name of the store.
         store: &'static str,
-        /// Why.
+        /// The error of the system.
         source: std::io::Error,
     },
-    /// A trace that cannot be read.
+    /// A trace cannot be read.
     #[error(
         "cannot read the trace {path}: {why}; it is text, a basket a line, numbers of items between blanks"
     )]
     Trace {
-        /// Where it should be.
+        /// Its path.
         path: std::path::PathBuf,
-        /// Why not.
+        /// The reason.
         why: String,
     },
-    /// A list of words that cannot be read.
+    /// A list of words cannot be read.
     #[error("cannot read the words {path}: {why}; it is text, a word a line")]
     Words {
-        /// Where it should be.
+        /// Its path.
         path: std::path::PathBuf,
-        /// Why not.
+        /// The reason.
         why: String,
     },
-    /// Valgrind is not there, or did not do what it was to do.
+    /// Valgrind is missing or failed.
     #[error(
         "cannot count loads below Valgrind: {0}\nIs it installed (apt-get install valgrind)? Without --caches it is not needed."
     )]
     Valgrind(String),
-    /// A competitor gave a wrong answer. Its times have no meaning.
+    /// A competitor returned a wrong answer. Its times are meaningless.
     #[error("{who} answered wrongly: {what}")]
     Wrong {
         /// The competitor.
         who: String,
-        /// What was expected and what came.
+        /// The expected and the actual answer.
         what: String,
     },
 }
@@ -161,10 +160,10 @@ pub enum Error {
 /// An engine of the registry.
 pub type Engine = &'static About;
 
-/// The ordered engine of this name.
+/// Returns the ordered engine of this name.
 ///
 /// # Errors
-/// In words, with the names there are.
+/// An error text with the known names.
 pub fn engine(name: &str) -> std::result::Result<Engine, String> {
     let is_ordered = |name| bristlecone::registry::find(name).is_ok_and(|entry| entry.capabilities.ordered);
     let measured = || bristlecone::registry::engines().filter(|about| is_ordered(about.name));

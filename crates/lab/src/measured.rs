@@ -1,5 +1,5 @@
-//! The ordered maps that are measured: every engine of the registry, and the standard library's map. Batches keep the call through an
-//! object out of the measured loop.
+//! The ordered maps that are measured: all engines of the registry, and the map of the standard library. The methods take batches of keys,
+//! so that the measured loop has no virtual calls.
 
 use std::borrow::Borrow as _;
 use std::cell::Cell;
@@ -20,14 +20,14 @@ use pmem::{Durability, Medium, Result};
 use crate::Error;
 use crate::keys::{Key, Text};
 
-/// Writes between two steps of an index's work beside users, which a store does in a thread.
+/// Number of writes between two maintenance steps of an index. In a store, a thread does this maintenance.
 const MAINTAINED_AFTER: usize = 128;
 
-/// An ordered map. Each batch returns a sum that depends on every answer.
+/// An ordered map. Each batch returns a sum that depends on all answers.
 pub trait Measured<K = u64> {
     /// Name in tables.
     fn name(&self) -> &str;
-    /// Loads ascending keys into the empty map, leaves `fill` full if it has leaves. Number of keys loaded.
+    /// Loads ascending keys into the empty map and returns their number. Leaves, if the map has any, are filled to `fill`.
     fn load(&mut self, keys: &[K], fill: f64) -> Result<u64>;
     /// Number of keys found.
     fn get(&mut self, keys: &[K]) -> Result<u64>;
@@ -37,44 +37,44 @@ pub trait Measured<K = u64> {
     fn update(&mut self, keys: &[K], value: u64) -> Result<u64>;
     /// Number of keys removed.
     fn delete(&mut self, keys: &[K]) -> Result<u64>;
-    /// As `get`, so many keys a call. One by one, if the map has no other way.
+    /// Like `get`, with `group` keys per call; one by one if the map has no such operation.
     fn get_many(&mut self, keys: &[K], group: usize) -> Result<u64> {
         let _ = group;
         self.get(keys)
     }
-    /// As `insert`, so many keys a call.
+    /// Like `insert`, with `group` keys per call.
     fn insert_many(&mut self, keys: &[K], group: usize) -> Result<u64> {
         let _ = group;
         self.insert(keys)
     }
-    /// As `delete`, so many keys a call.
+    /// Like `delete`, with `group` keys per call.
     fn delete_many(&mut self, keys: &[K], group: usize) -> Result<u64> {
         let _ = group;
         self.delete(keys)
     }
-    /// Number of pairs met in scans of `length` from each key.
+    /// Number of pairs found in scans of `length` from each key.
     fn scan(&mut self, keys: &[K], length: usize) -> Result<u64>;
-    /// What is wrong, if the map has to hold just these ascending keys with the values of their insertion.
+    /// Describes a fault, if the map does not contain exactly these ascending keys with their inserted values.
     fn fault(&mut self, keys: &[K]) -> Result<Option<String>>;
     /// Bytes of memory or file in use, if known.
     fn bytes(&self) -> Option<u64>;
-    /// Of what it is made, asked with keys that are there; `None` if it has no leaves.
+    /// Space statistics, sampled at keys of the map. `None` if it has no leaves.
     fn anatomy(&mut self, _keys: &[K]) -> Option<Anatomy> {
         None
     }
 }
 
-/// What an index is made with.
+/// Parameters of a new index.
 pub struct Making<M> {
     /// Name in tables.
     pub name: String,
-    /// Where.
+    /// The memory of the index.
     pub medium: M,
     /// Cache lines of a node.
     pub node_lines: u64,
-    /// What it promises.
+    /// The durability of the index.
     pub durability: Durability,
-    /// Words of a value: 1, or more of indexes of [`of_fixed`].
+    /// Words of a value: 1, or more for indexes of [`of_fixed`].
     pub payload_words: usize,
 }
 
@@ -89,10 +89,10 @@ impl<M: Medium> Making<M> {
 
 type Made<K> = std::result::Result<Box<dyn Measured<K>>, Error>;
 
-/// Makes an engine's index of integers.
+/// Makes an index of integers.
 ///
 /// # Errors
-/// `Pmem` if the medium refuses.
+/// `Pmem` for an error of the medium.
 pub fn of_words<M: Medium>(engine: &'static About, making: Making<M>) -> Made<u64> {
     registry::visit(engine.name, OfWords(making)).expect("the engine was taken from the registry")
 }
@@ -106,10 +106,10 @@ impl<M: Medium> Visitor for OfWords<M> {
     }
 }
 
-/// Makes an engine's index of integers to bytes of one length.
+/// Makes an index from integers to byte strings of one length.
 ///
 /// # Errors
-/// `Pmem` if the medium refuses; `OneWord` for engines that have none.
+/// `Pmem` for an error of the medium; `OneWord` for engines that do not support larger values.
 pub fn of_fixed<M: Medium>(engine: &'static About, making: Making<M>) -> Made<u64> {
     registry::visit(engine.name, OfFixed(making)).expect("the engine was taken from the registry")
 }
@@ -132,10 +132,10 @@ impl<M: Medium> WithIndex<M, Fixed> for MakeFixed<M> {
     }
 }
 
-/// Makes a tree's index of strings by 8-byte key pointers, as all trees of the wB+ paper have them.
+/// Makes an index of strings through 8-byte key pointers, as in all trees of the wB+ paper.
 ///
 /// # Errors
-/// `Pmem` if the medium refuses; `Unfit` for engines of which no experiment has strings.
+/// `Pmem` for an error of the medium; `Unfit` for engines without an experiment on strings.
 pub fn of_pointers<M: Medium>(engine: &'static About, making: Making<M>) -> Made<Text> {
     roster::visit(engine.name, OfPointers(making)).unwrap_or(Err(Error::Unfit(engine.name)))
 }
@@ -145,7 +145,7 @@ struct OfPointers<M>(Making<M>);
 impl<M: Medium> roster::Visitor for OfPointers<M> {
     type Out = Made<Text>;
     fn visit<B: ByteStrings, L: Layouts, D: CommitProtocol>(self, about: &'static About) -> Self::Out {
-        // A constant of the types: what is not wanted is not compiled.
+        // A constant of the types, so that unused variants are not compiled.
         if const { L::PAGES } {
             return Err(Error::Unfit(about.name));
         }
@@ -153,10 +153,10 @@ impl<M: Medium> roster::Visitor for OfPointers<M> {
     }
 }
 
-/// Makes an engine's index of strings as a store of byte strings has it.
+/// Makes an index of strings in the layout of a store of byte strings.
 ///
 /// # Errors
-/// `Pmem` if the medium refuses; `Unfit` for engines of which no experiment has prefixes.
+/// `Pmem` for an error of the medium; `Unfit` for engines without an experiment on prefixes.
 pub fn of_prefixes<M: Medium>(engine: &'static About, making: Making<M>) -> Made<Text> {
     if !["wbtree", "wbtree-bmp", "wbtree-slot"].contains(&engine.name) {
         return Err(Error::Unfit(engine.name));
@@ -185,15 +185,15 @@ fn count<K>(keys: &[K], mut each: impl FnMut(&K) -> Result<bool>) -> Result<u64>
 struct Of<I, K> {
     name: String,
     index: I,
-    /// Words of a value.
+    /// Number of words of a value.
     words: usize,
-    /// Writes since the last step of maintenance.
+    /// Number of writes since the last maintenance step.
     unmaintained: Cell<usize>,
     kind: PhantomData<fn() -> K>,
 }
 
 impl<K: Kind, I: Index<K>> Of<I, K> {
-    /// Does what so many writes leave to be done.
+    /// Does the maintenance that this many writes require.
     fn maintain(&self, writes: usize) {
         if self.index.has_maintenance() {
             let unmaintained = self.unmaintained.get() + writes;
@@ -202,7 +202,7 @@ impl<K: Kind, I: Index<K>> Of<I, K> {
         }
     }
 
-    /// How many of the keys `write` says something of: in a session, if the engine has such, else one by one.
+    /// Counts the keys for which the operation returns true. Uses a session if the engine has sessions, else single calls.
     fn each<N>(
         &self,
         keys: &[N],
@@ -220,7 +220,7 @@ impl<K: Kind, I: Index<K>> Of<I, K> {
         Ok(sum)
     }
 
-    /// How many of the writes met a key that was there, or was not.
+    /// Number of writes whose key existed (`was_there`) or did not exist.
     fn write(&self, writes: &[Write<'_, K::Key, K::Value>], was_there: bool) -> Result<u64> {
         let met = self.index.write_many(writes, WriteOptions::default())?;
         self.maintain(writes.len());

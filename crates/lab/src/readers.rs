@@ -1,16 +1,16 @@
-//! `bench readers`: the throughput of lookups by number of readers, alone and beside one writer at full speed.
+//! `bench readers`: throughput of lookups by number of readers, with and without one writer at full speed.
 //!
-//! A store of integers through its public API. Every case runs for the same time: so many readers look up random keys, with or
-//! without a thread that writes without a pause. Every round does every case once, beginning with another one each time, so that
-//! what neighbours do to the machine meets all of them; ratios are taken within a round, and their medians are reported.
+//! The benchmark uses a store of integers through its public API. Every case runs for the same time: a number of readers look up random
+//! keys, with or without a thread that writes continuously. Each round runs every case once, beginning with another case each time, so that
+//! other load on the machine affects all cases. Ratios are computed within a round, and their medians are reported.
 //!
 //! With fewer cores than threads, wall-clock ratios show the scheduler. So each case also has lookups per second of the readers' processor
 //! time. They show the loss by other readers and by the writer, without the lack of cores.
 //!
 //! * R1: a value contains its key and the round of its write. Every lookup is checked during the measurement. A wrong value ends the run.
-//! * R2: the writer replaces values of the keys that are looked up, and inserts and deletes others: the store has as many keys
-//!   after a round as before. At the end it is verified whole.
-//! * R3: nothing is left on the backing, also after an error.
+//! * R2: the writer replaces values of keys that are looked up, and inserts and deletes other keys. After a round the store has as many
+//!   keys as before. At the end the whole store is verified.
+//! * R3: all files are removed from the backing, also after an error.
 
 mod report;
 
@@ -32,41 +32,41 @@ use report::Sample;
 
 /// Bytes of storage per key: half-full nodes, and space for growth.
 const SPACE_PER_KEY: u64 = 64;
-/// Bytes that a store takes whatever it holds.
+/// Bytes that a store needs regardless of its contents.
 const SPACE: u64 = 256 << 20;
 /// Number of lookups, or of writes, between two checks of the stop flag.
 const STRETCH: u64 = 64;
-/// Keys that the writer has inserted and not deleted yet, at most.
+/// Maximum number of keys that the writer has inserted and not deleted yet.
 const EXTRA_KEYS: usize = 1000;
-/// The bits of a value that say when it was written; the others are its key's.
+/// Number of low bits of a value that hold the round of its write. The other bits hold its key.
 const ROUND_BITS: u32 = 16;
 
-/// What to measure.
+/// Parameters of the benchmark.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Keys in the store.
+    /// Number of keys in the store.
     pub keys: u64,
-    /// Engine.
+    /// Engine of the store.
     pub engine: Engine,
-    /// Numbers of readers. One reader, which the others are compared with, is measured in any case.
+    /// Numbers of readers. One reader is always measured, because the others are compared with it.
     pub readers: Vec<usize>,
-    /// Rounds; medians are reported.
+    /// Number of rounds; medians are reported.
     pub rounds: usize,
-    /// Milliseconds of a case in a round.
+    /// Duration of each case in a round, in milliseconds.
     pub milliseconds: u64,
-    /// What an acknowledged write survives.
+    /// Durability of acknowledged writes.
     pub durability: Durability,
     /// True if the writer does not wait for durability.
     pub unsynced: bool,
-    /// Number of keys of a scan from a random key on. 0: readers look up single keys.
+    /// Number of keys that a reader scans from a random key; 0 for lookups of single keys.
     pub scan: usize,
     /// Directory for the files.
     pub backing: PathBuf,
-    /// Seed of keys and order.
+    /// Seed of keys and their order.
     pub seed: u64,
 }
 
-/// So many readers, beside a writer or not.
+/// A number of readers, with or without a writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Case {
     readers: usize,
@@ -84,7 +84,7 @@ impl Case {
     }
 }
 
-/// What one thread did.
+/// The work of one thread.
 #[derive(Clone, Copy, Debug)]
 struct Done {
     operations: u64,
@@ -92,10 +92,10 @@ struct Done {
     cpu_seconds: f64,
 }
 
-/// Runs it, telling `progress` what is going on.
+/// Runs the benchmark. Reports each step to `progress`.
 ///
 /// # Errors
-/// `NoDirectory` and `Room` before anything is done; `Own` if the store refuses, `Wrong` if it answers wrongly, `File`.
+/// Before any work: `NoDirectory` and `Room`. Later: `Own` for an error of the store, `Wrong` for a wrong answer, `File`.
 pub fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Report, Error> {
     let place = Place::take(&options.backing)?;
     let needed = options.keys * SPACE_PER_KEY + SPACE;
@@ -105,7 +105,7 @@ pub fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Report, Error> 
     }
     let opening = bristlecone::Options {
         engine: Some(options.engine.name.into()),
-        // A volatile engine promises nothing.
+        // A volatile engine has no durability.
         durability: options.engine.durable.then_some(options.durability),
         ..bristlecone::Options::default()
     };
@@ -136,7 +136,7 @@ pub fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Report, Error> 
 }
 
 fn load(store: &StoreU64, options: &Options, progress: &dyn Fn(&str)) -> Result<(), Error> {
-    // Many at a time: over a journal each alone would be a sync.
+    // In batches: with a journal, each single put would be a sync.
     const GROUP: u64 = 1024;
     for from in (0..options.keys).step_by(GROUP as usize) {
         if from.is_multiple_of(GROUP * 256) {
@@ -149,18 +149,18 @@ fn load(store: &StoreU64, options: &Options, progress: &dyn Fn(&str)) -> Result<
     Ok(())
 }
 
-/// A key's value, written in this round.
+/// The value of a key that is written in this round.
 fn value_of(key: u64, round: u64) -> u64 {
     let low = (1 << ROUND_BITS) - 1;
     (key.wrapping_mul(0x9E37_79B9_7F4A_7C15) & !low) | (round & low)
 }
 
-/// True if the value is one that was ever stored with this key.
+/// True if the value was ever stored with this key.
 fn belongs(key: u64, value: u64) -> bool {
     value >> ROUND_BITS == value_of(key, 0) >> ROUND_BITS
 }
 
-/// Runs a case once.
+/// Measures a case in one round.
 fn measure(store: &StoreU64, options: &Options, case: Case, round: u64) -> Result<Sample, Error> {
     let (start, stop) = (Barrier::new(case.threads() + 1), AtomicBool::new(false));
     std::thread::scope(|scope| {
@@ -187,7 +187,7 @@ fn measure(store: &StoreU64, options: &Options, case: Case, round: u64) -> Resul
     })
 }
 
-/// Runs `stretch`, which says how much it did, from the start until the end, and at least once.
+/// Runs `stretch` from the start until the stop flag is set, at least once. `stretch` returns its number of operations.
 fn timed(
     start: &Barrier,
     stop: &AtomicBool,
@@ -231,7 +231,7 @@ fn read(
     })
 }
 
-/// One scan from this key on.
+/// Scans once from this key.
 fn scan(store: &StoreU64, options: &Options, from: u64) -> Result<u64, Error> {
     for pair in store.scan(u64::numbered(options.seed, from)..).take(options.scan) {
         let (key, value) = pair?;
@@ -242,7 +242,7 @@ fn scan(store: &StoreU64, options: &Options, from: u64) -> Result<u64, Error> {
     Ok(1)
 }
 
-/// Half of the writes replace values, a quarter insert, a quarter delete what was inserted.
+/// Half of the writes replace values, a quarter insert keys, a quarter delete inserted keys.
 fn write(
     store: &StoreU64,
     options: &Options,
@@ -285,7 +285,7 @@ fn write(
     Ok(done)
 }
 
-/// The store is sound and has the keys that it was loaded with.
+/// Checks that the store is sound and has the loaded keys.
 fn verify(store: &StoreU64, options: &Options) -> Result<(), Error> {
     let report = store.check()?;
     if let Some(problem) = report.problems.into_iter().next() {
@@ -298,13 +298,13 @@ fn verify(store: &StoreU64, options: &Options) -> Result<(), Error> {
     Ok(())
 }
 
-/// Processor time of this thread.
+/// Processor time of this thread, in seconds.
 fn cpu_seconds() -> f64 {
     let now = clock_gettime(ClockId::ThreadCPUTime);
     now.tv_sec as f64 + now.tv_nsec as f64 / 1e9
 }
 
-/// Threads that ran or wanted to, on average of the last minute, if the system tells.
+/// Average number of running or runnable threads in the last minute, if the system provides it.
 fn load_average() -> Option<f64> {
     std::fs::read_to_string("/proc/loadavg").ok()?.split_whitespace().next()?.parse().ok()
 }
@@ -333,11 +333,11 @@ mod tests {
         let backing = tempfile::tempdir().unwrap();
         for (engine, durability) in [
             ("wbtree", Durability::Process),
-            ("btree-log", Durability::Power), // on an ordinary file system over a journal
+            ("btree-log", Durability::Power), // on an ordinary file system, with a journal
             ("btree", Durability::Process),
         ] {
             let said = std::cell::RefCell::new(Vec::new());
-            // Half of the cases with a writer without sync, beside scans.
+            // Half of the cases scan, with a writer that does not sync.
             let more = usize::from(engine == "btree-log");
             let options = Options {
                 durability,
@@ -371,7 +371,7 @@ mod tests {
         measure(&store, &options, case, 0).unwrap();
         verify(&store, &options).unwrap();
         let keys = u64::range(options.seed, 0, options.keys);
-        // Every second value is a neighbour's.
+        // Every second key has the value of its neighbour.
         keys.chunks(2).for_each(|pair| _ = store.put(&pair[0], &value_of(pair[1], 0)).unwrap());
         let alone = Case { readers: 1, beside_writer: false };
         let error = measure(&store, &options, alone, 0).unwrap_err().to_string();
@@ -381,7 +381,7 @@ mod tests {
         assert!(error.contains("is missing"), "{error}");
         let error = verify(&store, &options).unwrap_err().to_string();
         assert!(error.contains("0 keys at the end, 3000 were loaded"), "{error}");
-        // The writer notices too, by having stored what it meant to replace.
+        // The writer detects this too: a value that it replaces is missing.
         let (start, stop) = (Barrier::new(1), AtomicBool::new(true));
         let error = write(&store, &options, 0, &start, &stop).unwrap_err().to_string();
         assert!(error.contains("was not there to be replaced"), "{error}");

@@ -1,4 +1,4 @@
-//! `bristlecone-lab registry`: every engine and its parts. (`cargo xtask lines` counts their lines of code.)
+//! `bristlecone-lab registry`: all engines and their parts. (`cargo xtask lines` counts their lines of code.)
 
 use bristlecone::registry::engines;
 use index::About;
@@ -14,20 +14,20 @@ pub struct Row {
     pub inner: &'static str,
     /// The commit protocol.
     pub commit_protocol: &'static str,
-    /// Fewest and most cache lines of a node.
+    /// Minimum and maximum cache lines of a node.
     pub node_lines: (u64, u64),
-    /// Cache lines of a node unless the user says otherwise.
+    /// Default number of cache lines of a node.
     pub default_lines: u64,
     /// Contents survive a crash.
     pub durable: bool,
-    /// What it can do.
+    /// Names of its capabilities.
     pub capabilities: Vec<&'static str>,
 }
 
 /// The registry.
 #[derive(Debug, serde::Serialize)]
 pub struct Report {
-    /// An engine each.
+    /// One row per engine.
     pub engines: Vec<Row>,
 }
 
@@ -58,10 +58,10 @@ fn row(about: &'static About) -> Result<Row, bristlecone::Error> {
     })
 }
 
-/// Lists the engines.
+/// Lists all engines.
 ///
 /// # Errors
-/// `UnknownEngine` if roster and registry differ.
+/// `UnknownEngine` if the list of engines and the registry differ.
 pub fn report() -> Result<Report, bristlecone::Error> {
     Ok(Report { engines: engines().map(row).collect::<Result<_, _>>()? })
 }

@@ -1,11 +1,11 @@
-//! `bench reopen`: how long a store that was not closed takes to open again, at growing numbers of keys.
+//! `bench reopen`: time to open a store that was not closed, by number of keys.
 //!
-//! The wB+-Tree, and the CDDS B-Tree in both ways: it leaves what a crash left to be removed beside use (lazy), or removes it
-//! before it opens (scan, the thesis's algorithm 6).
+//! Measured are the wB+-Tree and the CDDS B-Tree in two variants. After a crash, the CDDS B-Tree removes leftovers of the crash during use
+//! (lazy), or before it opens (scan, algorithm 6 of the thesis).
 //!
-//! The tree is left as a killed process leaves it: in the middle of its life, with its file's pages in the page cache. It is
-//! then mapped anew, elsewhere in memory, and opened; the time runs from before the mapping to the first key read. Every
-//! reopened tree is counted to the end and compared with what was stored.
+//! The tree is left as a killed process leaves it: without a close, with the pages of its file in the page cache. It is then mapped at
+//! another address and opened. The measured time runs from before the mapping to the first key read. Every reopened tree is counted
+//! completely and compared with what was stored.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -18,50 +18,50 @@ use pmem::{Durability, Found, Medium, Native};
 
 use crate::{Error, scratch, wrong};
 
-/// What to measure.
+/// Parameters of the benchmark.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Numbers of keys.
     pub keys: Vec<u64>,
-    /// Times that each store is opened; medians are reported.
+    /// Number of times that each store is opened; medians are reported.
     pub rounds: usize,
     /// Directory for the files.
     pub backing: PathBuf,
 }
 
-/// One size.
+/// Result for one number of keys.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Row {
-    /// The tree, and how it recovers.
+    /// The tree and its recovery variant.
     pub tree: &'static str,
-    /// Keys in the store.
+    /// Number of keys in the store.
     pub keys: u64,
-    /// Microseconds from mapping to the first key read, median.
+    /// Median time from the mapping to the first key read, in microseconds.
     pub open_us: f64,
-    /// The slowest.
+    /// Maximum time, in microseconds.
     pub open_us_max: f64,
     /// Bytes of the file.
     pub file_bytes: u64,
 }
 
-/// All sizes.
+/// Results for all numbers of keys.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Report {
     /// Directory of the files.
     pub backing: PathBuf,
-    /// Times that each store was opened.
+    /// Number of times that each store was opened.
     pub rounds: usize,
-    /// One row a size.
+    /// One row per tree and number of keys.
     pub rows: Vec<Row>,
 }
 
-/// A tree as it is opened here.
+/// A tree that this benchmark opens.
 trait Subject: Sized {
     fn create(medium: Native) -> pmem::Result<Self>;
     fn open(medium: Native, recovery: Recovery) -> pmem::Result<(Self, Found)>;
     fn put(&self, key: u64, value: u64) -> pmem::Result<bool>;
     fn get(&self, key: u64, value: &mut u64) -> pmem::Result<bool>;
-    /// Keys, counted.
+    /// Counts the keys.
     fn count(&self) -> pmem::Result<u64>;
     fn file_bytes(&self) -> u64;
 }
@@ -121,10 +121,10 @@ impl Subject for Cdds {
     }
 }
 
-/// Runs it.
+/// Runs the benchmark.
 ///
 /// # Errors
-/// `Pmem` or `File` if the backing cannot be used; `Wrong` if a reopened store is not what was left.
+/// `Pmem` or `File` if the backing cannot be used; `Wrong` if a reopened store differs from what was stored.
 pub fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Report, Error> {
     let mut rows = Vec::new();
     for &keys in &options.keys {
@@ -155,7 +155,7 @@ fn measure<T: Subject>(
         tree.put(key(n), n)?;
     }
     let file_bytes = tree.file_bytes();
-    // A killed process runs no destructor. (Its mapping stays behind until this one ends.)
+    // A killed process runs no destructors. (The mapping stays until this process ends.)
     std::mem::forget(tree);
     let mut rows = Vec::new();
     for &(name, recovery) in kinds {

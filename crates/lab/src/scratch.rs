@@ -1,4 +1,4 @@
-//! Files that trees live in while they are measured: on the backing that the user names, gone with their last user.
+//! Files for measured trees, in the backing directory that the user chooses. A file disappears with its last user.
 
 use std::fs::{File, OpenOptions};
 use std::path::Path;
@@ -8,17 +8,17 @@ use pmem::{Durability, Native};
 
 use crate::Error;
 
-/// Which instructions make a change durable.
+/// The instructions that make a change durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Instructions {
     /// clflush and mfence, as in the papers.
     Paper,
-    /// The best flush that the processor has, and sfence.
+    /// The best flush instruction of the processor, and sfence.
     Best,
 }
 
-/// Durable memory in a new file of the backing.
+/// Makes durable memory in a new file of the backing directory.
 ///
 /// # Errors
 /// `File` or `Pmem` if the backing cannot be used.
@@ -36,10 +36,10 @@ pub fn medium(
     })
 }
 
-/// A file of the backing that disappears with its last user.
+/// Makes a file in the backing directory that disappears with its last user.
 ///
 /// # Errors
-/// `File` if it cannot be made.
+/// `File` if the file cannot be made.
 pub fn file(backing: &Path, name: &str) -> Result<File, Error> {
     let path = backing.join(format!("bristlecone-bench-{}-{name}", std::process::id()));
     let made = OpenOptions::new().read(true).write(true).create_new(true).open(&path);

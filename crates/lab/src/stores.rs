@@ -1,15 +1,15 @@
-//! `bench store`: Bristlecone beside LMDB, RocksDB, redb and fjall, in one run, with one durability.
+//! `bench store`: Bristlecone compared with LMDB, RocksDB, redb, fjall and Berkeley DB, in one run, at the same durability.
 //!
-//! Keys are random strings of 20 bytes, values have 100. Every store is loaded with the same pairs in the same order; then every
-//! round does every column on every store, one after the other, beginning with another store each time, so that what neighbours
-//! do to the machine meets all of them. Medians of the rounds are reported. In the next pass, on stores of their own, the columns that write
-//! are done once more and their syncs counted ([`crate::syncs`]): counting costs time.
+//! Keys are random strings of 20 bytes, values have 100 bytes. Every store is loaded with the same pairs in the same order. Each round then
+//! runs every column on every store in turn, starting with another store each time, so that other load on the machine affects all stores.
+//! Medians of the rounds are reported. A second pass on new stores repeats the columns that write and counts their syncs
+//! ([`crate::syncs`]), because counting costs time.
 //!
-//! * S1: a store that answers wrongly ends the run: gets, scans and ranges are judged while they are measured, and at the end every store
-//!   is opened again and every byte of it compared.
-//! * S2: the keys of a column that writes are new ones, the same for every store; the stores grow through the rounds alike.
-//! * S3: background work that a column leaves behind is waited for before the next store's turn, and is not measured.
-//! * S4: nothing is left on the backing, also after an error.
+//! * S1: a wrong answer ends the run. Gets, scans and ranges are checked while they are measured. At the end every store is opened again
+//!   and all its bytes are compared.
+//! * S2: a column that writes inserts new keys, the same in every store. So all stores grow alike over the rounds.
+//! * S3: background work of a column is waited for before the turn of the next store. It is not measured.
+//! * S4: all files are removed from the backing, also after an error.
 
 pub mod ours;
 pub(crate) mod place;
@@ -30,47 +30,47 @@ use crate::{Error, median};
 use place::{Place, bytes_below, bytes_free};
 use work::{Held, Work, measure, verify};
 
-/// Single puts of a column at power durability, where each may take as long as a disk does.
+/// Single puts per column at power durability, where each put may wait for a disk.
 const OPERATIONS_POWER: u64 = 500;
-/// Batches of a column, at least.
+/// Minimum number of batches per column.
 const BATCHES_MIN: u64 = 16;
-/// Maximum number of lookups of a column.
+/// Maximum number of lookups per column.
 const READS_MAX: u64 = 200_000;
-/// Number of lookups per range that is read.
+/// Number of lookups per range read.
 const READS_PER_RANGE: u64 = 20;
-/// Keys of the stores whose syncs are counted, at most: how often a commit syncs does not depend on more.
+/// Maximum number of keys of the stores whose syncs are counted. More keys do not change the syncs per commit.
 const COUNTED_KEYS: u64 = 100_000;
-/// Bytes that a store may need at its worst for each byte of a pair: half-full pages, or a log and two generations of tables.
+/// Maximum bytes that a store needs per byte of a pair: half-full pages, or a log and two generations of tables.
 const SPACE_PER_BYTE: u64 = 4;
-/// Bytes that a store takes whatever it holds: logs, journals.
+/// Bytes that a store needs regardless of its contents: logs, journals.
 const SPACE_EACH: u64 = 128 << 20;
-/// Free bytes below which a file system is taken for full.
+/// Free bytes below which a file system counts as full.
 const FULL: u64 = 16 << 20;
 
-/// What to measure.
+/// Parameters of the benchmark.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Keys that each store is loaded with.
+    /// Number of keys loaded into each store.
     pub keys: u64,
-    /// Single puts of a column; 0 for a twentieth of the keys, at most 100,000, and for 500 at power durability.
+    /// Single puts per column; 0 for a twentieth of the keys, at most 100,000, or for 500 at power durability.
     pub operations: u64,
-    /// Rounds; medians are reported.
+    /// Number of rounds; medians are reported.
     pub rounds: usize,
-    /// Threads of a column, each number a column of its own.
+    /// Thread counts. Each is measured as a separate column.
     pub writers: Vec<usize>,
-    /// Puts of a batch.
+    /// Number of puts in a batch.
     pub batch: usize,
     /// Directory for the files.
     pub backing: PathBuf,
-    /// What an acknowledged write survives.
+    /// Failure that acknowledged writes survive.
     pub promise: Promise,
-    /// The stores to measure beside ours; `None` for all that were built.
+    /// Competitors to measure; `None` for all in this build.
     pub only: Option<Vec<String>>,
-    /// Seed of keys and order.
+    /// Seed of keys and their order.
     pub seed: u64,
 }
 
-/// What a column does.
+/// The operation of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verb {
     Put,
@@ -89,7 +89,7 @@ struct Sizes {
     batched: u64,
     reads: u64,
     ranges: u64,
-    /// Pairs in a store at the end.
+    /// Maximum number of pairs in a store at the end.
     pairs_max: u64,
 }
 
@@ -102,7 +102,7 @@ impl Sizes {
         };
         let batch = options.batch as u64;
         let threads = options.writers.iter().copied().max().unwrap_or(1) as u64;
-        // Each thread has as many.
+        // All threads do the same number of batches.
         let batches = (operations / batch).max(BATCHES_MIN).next_multiple_of(threads);
         let batched = batches * batch;
         let reads = (options.keys / 5).clamp(1, READS_MAX);
@@ -116,19 +116,19 @@ impl Sizes {
     }
 }
 
-/// A store that is measured.
+/// A store that takes part in the benchmark.
 struct Entrant {
     kind: Kind,
     folder: PathBuf,
     store: Box<dyn Competitor>,
-    /// Column to pairs or ranges a second, a sample each round.
+    /// Pairs or ranges per second by column, one sample per round.
     samples: BTreeMap<usize, Vec<f64>>,
 }
 
-/// Runs it, telling `progress` what is going on.
+/// Runs the benchmark. Reports each step to `progress`.
 ///
 /// # Errors
-/// `NoDirectory`, `Room`, `UnknownStore` and `NotBuilt` before anything is done; `Store`, `Wrong`, `File` or `Full` later.
+/// Before any work: `NoDirectory`, `Room`, `UnknownStore` and `NotBuilt`. Later: `Store`, `Wrong`, `File` or `Full`.
 pub fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Report, Error> {
     let kinds = kinds(options.only.as_deref())?;
     let sizes = Sizes::of(options);
@@ -141,7 +141,7 @@ pub fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Report, Error> 
     })
 }
 
-/// Ours, and those of the others that are wanted.
+/// Returns Bristlecone and the requested competitors.
 fn kinds(only: Option<&[String]>) -> Result<Vec<Kind>, Error> {
     for name in only.unwrap_or_default() {
         let built = competitors::KINDS.iter().any(|kind| kind.name == name) || name == ours::NAME;
@@ -335,18 +335,18 @@ fn row(entrant: &Entrant, promise: Promise, ours: &[f64]) -> Row {
     }
 }
 
-/// S1: closes a store, opens it again, and looks at all of it.
+/// S1: closes a store, opens it again, and verifies its contents.
 fn verify_reopened(entrant: Entrant, options: &Options, sizes: &Sizes, held: &Held) -> Result<(), Error> {
     let Entrant { kind, folder, store, .. } = entrant;
     store.close()?;
     let store = (kind.open)(&folder, &opening(options, sizes))?;
     verify(store.as_ref(), kind.name, held)?;
     store.close()?;
-    // Makes space for the next pass.
+    // Free the space for the next pass.
     std::fs::remove_dir_all(&folder).map_err(|source| Error::File { path: folder, source })
 }
 
-/// The syncs of the columns that write, on a store of its own.
+/// Counts the syncs of the columns that write, on a new store.
 fn count(
     kind: &Kind,
     folder: &Path,
@@ -385,7 +385,7 @@ fn count(
 mod tests {
     use super::*;
 
-    /// What the kernel calls its memory file system.
+    /// The kernel's number for its memory file system.
     const TMPFS: rustix::fs::FsWord = 0x0102_1994;
 
     fn options(backing: &Path, promise: Promise) -> Options {
@@ -428,7 +428,7 @@ mod tests {
 
     #[test]
     fn every_store_syncs_each_single_commit_for_power_and_none_for_process() {
-        // Not where temporary files are, which often is a memory file system: that has nothing to sync, and ours knows it.
+        // Not in the directory for temporary files: that is often a memory file system, where Bristlecone needs no syncs.
         let backing = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         let in_memory = rustix::fs::statfs(backing.path()).unwrap().f_type == TMPFS;
         for (promise, synced) in [(Promise::Process, false), (Promise::Power, true)] {
@@ -465,7 +465,7 @@ mod tests {
         assert_eq!(std::fs::read_dir(backing.path()).unwrap().count(), 0);
     }
 
-    /// A store that forgets every seventh put.
+    /// A store that loses every seventh put.
     struct Forgetful<'a>(&'a dyn Competitor);
     struct ForgetfulSession<'a>(Box<dyn competitors::Session + 'a>, u32);
 

@@ -1,19 +1,19 @@
-//! How often a store really waits for its disk: system calls counted where they enter the kernel.
+//! Counts the syncs of a store: the system calls that wait for the disk, counted at their entry into the kernel.
 //!
-//! What a store documents is not what is counted here, nor the calls of one library: a filter of the kernel (seccomp) stops
-//! every system call that may wait for the disk, of one thread and of all threads that it starts, and tells a thread outside the
-//! filter, which counts it and lets it go on. It needs no privilege and no other program, and no call escapes it, whichever
-//! language or library made it. (Only a ring of `io_uring` would; a store that opens one is refused a count.)
+//! The count relies neither on a store's documentation nor on the calls of one library. A kernel filter (seccomp) on one thread and all
+//! threads that it starts stops every system call that may wait for the disk. It notifies a thread outside the filter, which counts the
+//! call and lets it continue. This needs no privilege and no other program. It sees all calls, whatever language or library makes them,
+//! except those through an `io_uring` ring. For a store that opens such a ring, counting fails.
 //!
-//! What counts: `fsync`, `fdatasync`, `sync_file_range`, `syncfs`, `sync`; `msync` with `MS_SYNC` (without it nothing is waited
-//! for); writes to a descriptor that was opened with `O_SYNC` or `O_DSYNC`, and writes that ask for it themselves, each of which
-//! is a write and a sync in one.
+//! Counted calls: `fsync`, `fdatasync`, `sync_file_range`, `syncfs`, `sync`; `msync` with `MS_SYNC` (without it, the call does not wait);
+//! writes to a descriptor that was opened with `O_SYNC` or `O_DSYNC`, and writes with the corresponding flag, each of which is a write and
+//! a sync.
 //!
-//! * I1: the filter is installed on a thread of its own, which ends with the work. The rest of the process never meets it.
-//! * I2: a call is counted before it goes on; so whoever has seen a write return finds its syncs in the count.
-//! * I3: threads that outlive the work are let go on as before: the counting thread ends with the last of them.
+//! * I1: the filter is installed on a separate thread, which ends with the work. It does not affect the rest of the process.
+//! * I2: a call is counted before it continues. So the count includes the syncs of every write that has returned.
+//! * I3: calls of threads that outlive the work still continue: the counting thread ends with the last of these threads.
 //!
-//! A stopped call takes some microseconds more. Times are therefore measured without a filter, in another pass.
+//! A stopped call takes some microseconds longer. So times are measured in another pass, without a filter.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -22,7 +22,7 @@ use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Calls that waited for a disk.
+/// Numbers of calls that waited for a disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Syncs {
     /// `fsync`.
@@ -35,17 +35,17 @@ pub struct Syncs {
     pub sync_file_range: u64,
     /// `syncfs` and `sync`.
     pub syncfs: u64,
-    /// Writes to descriptors, or with flags, that make each write a sync.
+    /// Writes to descriptors, or with flags, that make each write synchronous.
     pub synchronous_writes: u64,
 }
 
 impl Syncs {
-    /// All of them.
+    /// Number of all calls.
     pub fn total(&self) -> u64 {
         self.named().iter().map(|(_, count)| count).sum()
     }
 
-    /// Each with its name.
+    /// The numbers with their names.
     pub fn named(&self) -> [(&'static str, u64); 6] {
         [
             ("fsync", self.fsync),
@@ -58,7 +58,7 @@ impl Syncs {
     }
 }
 
-/// What has been counted and not yet taken.
+/// Counts since the last [`Counter::take`].
 #[derive(Debug, Default)]
 pub struct Counter {
     counts: [AtomicU64; 6],
@@ -66,10 +66,10 @@ pub struct Counter {
 }
 
 impl Counter {
-    /// The count since the last time; it begins again at nothing.
+    /// Returns the count and resets it.
     ///
     /// # Errors
-    /// If a ring of `io_uring` was opened, through which calls may have passed uncounted.
+    /// If an `io_uring` ring was opened, which can hide calls from the count.
     pub fn take(&self) -> io::Result<Syncs> {
         if self.rings.load(Ordering::Acquire) != 0 {
             return Err(io::Error::other("the store uses io_uring, whose calls cannot be counted"));
@@ -88,15 +88,15 @@ impl Counter {
     }
 }
 
-/// Runs `work` on a thread of its own, whose syncs and those of all threads it starts come into the counter.
+/// Runs `work` on a new thread. The counter includes the syncs of that thread and of all threads that it starts.
 ///
 /// # Errors
-/// If the kernel has no such filters or does not allow them here: the reason, and nothing was run.
+/// If the kernel does not support such filters or forbids them. Then `work` did not run.
 pub fn counted<T: Send>(work: impl FnOnce(&Counter) -> T + Send) -> io::Result<T> {
     let counter = Arc::new(Counter::default());
     let (send, receive) = std::sync::mpsc::channel::<File>();
     let outside = Arc::clone(&counter);
-    // Started before the filter is there, so that it never meets it.
+    // Started before the filter is installed, so that the filter does not apply to it.
     let counting = std::thread::Builder::new().name("sync counter".into()).spawn(move || {
         if let Ok(listener) = receive.recv() {
             supervise(&listener, &outside);
@@ -105,26 +105,26 @@ pub fn counted<T: Send>(work: impl FnOnce(&Counter) -> T + Send) -> io::Result<T
     let done = std::thread::scope(|scope| {
         let inside = std::thread::Builder::new().name("counted".into()).spawn_scoped(scope, || {
             let listener = install()?;
-            // It waits for this, and a thread that waits is there.
+            // The counting thread is waiting for this message.
             send.send(listener).map_err(|_| io::Error::other("the counting thread has ended"))?;
             Ok(work(&counter))
         })?;
         inside.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     });
     drop(send);
-    // I3: not joined, for threads of the store may live on.
+    // I3: not joined, because threads of the store may still run.
     drop(counting);
     done
 }
 
-/// What a stopped call is.
+/// The kind of a stopped call.
 enum Call {
     Sync(usize),
     Ring,
     Harmless,
 }
 
-/// Calls that are stopped. The place of the first six in [`Counter::counts`].
+/// The stopped calls. The number is the index in [`Counter::counts`], for the first six.
 const STOPPED: [(libc::c_long, usize); 7] = [
     (libc::SYS_fsync, 0),
     (libc::SYS_fdatasync, 1),
@@ -144,9 +144,9 @@ fn judge(call: &libc::seccomp_data) -> Call {
     if WRITES.contains(&number) {
         let asked =
             number == libc::SYS_pwritev2 && call.args[5] & (libc::RWF_DSYNC | libc::RWF_SYNC) as u64 != 0;
-        // SAFETY: asks for the flags of a number that may or may not be a descriptor; nothing else is touched.
+        // SAFETY: reads the flags of a number that may or may not be a descriptor; accesses no memory.
         let flags = unsafe { libc::fcntl(call.args[0] as RawFd, libc::F_GETFL) };
-        // O_SYNC holds the bit of O_DSYNC.
+        // O_SYNC includes the bit of O_DSYNC.
         let synchronous = asked || flags >= 0 && flags & libc::O_DSYNC != 0;
         return if synchronous { Call::Sync(SYNCHRONOUS_WRITE) } else { Call::Harmless };
     }
@@ -160,7 +160,7 @@ fn judge(call: &libc::seccomp_data) -> Call {
     }
 }
 
-/// The kernel's name for the system calls of this processor.
+/// The kernel's number for the architecture of this processor.
 #[cfg(target_arch = "x86_64")]
 const ARCHITECTURE: u32 = 0xC000_003E;
 #[cfg(target_arch = "aarch64")]
@@ -168,7 +168,7 @@ const ARCHITECTURE: u32 = 0xC000_00B7;
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 const ARCHITECTURE: u32 = 0;
 
-/// The filter: calls of the list wait for an answer, all others pass.
+/// The filter: calls in the list are stopped, all others pass.
 fn program() -> Vec<libc::sock_filter> {
     const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
     const JUMP_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
@@ -179,7 +179,7 @@ fn program() -> Vec<libc::sock_filter> {
     let step = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
     let mut program = vec![
         step(LOAD, 0, 0, ARCHITECTURE_AT),
-        // Calls of another architecture are not of this program: they have other numbers.
+        // Let calls of another architecture pass: this program makes none, and their numbers have other meanings.
         step(JUMP_EQUAL, 1, 0, ARCHITECTURE),
         step(RETURN, 0, 0, libc::SECCOMP_RET_ALLOW),
         step(LOAD, 0, 0, NUMBER),
@@ -192,14 +192,14 @@ fn program() -> Vec<libc::sock_filter> {
     program
 }
 
-/// Puts the calling thread under the filter. What is returned hears of the calls.
+/// Installs the filter on the calling thread. Returns the descriptor that receives the notifications.
 fn install() -> io::Result<File> {
     if ARCHITECTURE == 0 {
         return Err(io::Error::other("not written for this processor"));
     }
     let mut program = program();
     let program = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
-    // SAFETY: changes a flag of the calling thread: it can gain no privileges, which it does not want.
+    // SAFETY: sets a flag of the calling thread, which then cannot gain privileges. It needs none.
     if unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) } != 0 {
         return Err(io::Error::last_os_error());
     }
@@ -215,25 +215,25 @@ fn install() -> io::Result<File> {
     if descriptor < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel just made the descriptor, and nobody else has it.
+    // SAFETY: the kernel just made the descriptor, and it has no other owner.
     Ok(unsafe { File::from_raw_fd(descriptor as RawFd) })
 }
 
-/// Counts calls and lets them go on, until no thread is left under the filter.
+/// Counts calls and lets them continue, until no thread is left under the filter.
 fn supervise(listener: &File, counter: &Counter) {
     let descriptor = listener.as_raw_fd();
     loop {
         let mut poll = libc::pollfd { fd: descriptor, events: libc::POLLIN, revents: 0 };
-        // SAFETY: one entry, which outlives the call.
+        // SAFETY: the call gets one entry, which outlives it.
         if unsafe { libc::poll(&raw mut poll, 1, -1) } < 0 {
             continue; // a signal
         }
         if poll.revents & libc::POLLIN == 0 {
             return;
         }
-        // SAFETY: plain numbers, for which zeros are a value. The kernel wants them to be zero.
+        // SAFETY: a struct of integers, for which zeros are valid. The kernel requires zeros.
         let mut heard: libc::seccomp_notif = unsafe { std::mem::zeroed() };
-        // SAFETY: the kernel fills in a value of just that type.
+        // SAFETY: the kernel fills in a value of exactly this type.
         if unsafe { libc::ioctl(descriptor, libc::SECCOMP_IOCTL_NOTIF_RECV, &raw mut heard) } != 0 {
             continue; // the thread was killed between the two calls
         }
@@ -244,7 +244,7 @@ fn supervise(listener: &File, counter: &Counter) {
             error: 0,
             flags: libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE as u32,
         };
-        // SAFETY: the kernel reads a value of just that type. If it fails, the thread that would hear it is gone.
+        // SAFETY: the kernel reads a value of exactly this type. An error means that the stopped thread has ended.
         unsafe { libc::ioctl(descriptor, libc::SECCOMP_IOCTL_NOTIF_SEND, &raw mut answer) };
     }
 }
@@ -324,7 +324,7 @@ mod tests {
                         counted(move |counter| {
                             (0..syncs).for_each(|_| file.sync_data().unwrap());
                             let count = counter.take().unwrap().fdatasync;
-                            // It syncs when the work has ended.
+                            // This thread syncs after the work has ended.
                             let (go, wait) = std::sync::mpsc::channel::<()>();
                             let thread = std::thread::spawn(move || {
                                 wait.recv().unwrap();

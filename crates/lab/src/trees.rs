@@ -1,8 +1,7 @@
-//! `bench trees`: search, insert, update, delete and scans, in nanoseconds and as multiples of the floor of the same run.
+//! `bench trees`: search, insert, update, delete and scan, in nanoseconds and as multiples of the baseline of the same run.
 //!
-//! All competitors get the same keys in the same random order. Every round measures every operation on every competitor, one after the
-//! other, so that other load of the machine affects all of them. Reported are medians of the rounds. The answers of every batch are
-//! checked.
+//! All competitors get the same keys in the same random order. Each round measures every operation on every competitor in turn, so that
+//! other load on the machine affects all of them. Medians of the rounds are reported. The answers of every batch are checked.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -21,73 +20,74 @@ use crate::measured::{Making, Measured, of_fixed, of_words};
 use crate::scratch::{self, Instructions};
 use crate::{Error, median, wrong};
 
-/// What to measure.
+/// Parameters of the benchmark.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Keys in each tree.
+    /// Number of keys in each tree.
     pub keys: u64,
     /// Operations of a batch; 0 for a tenth of the keys, at most a million.
     pub operations: u64,
-    /// Rounds; medians are reported.
+    /// Number of rounds; medians are reported.
     pub rounds: usize,
-    /// Engines to measure, durable ones with each promise.
+    /// Engines to measure. Durable engines are measured at each durability.
     pub engines: Vec<&'static About>,
-    /// Cache lines of a node; several sizes are measured in one run, so that they can be compared. An engine that has no
-    /// nodes of a size is left out there.
+    /// Cache lines of a node. Several sizes are measured in one run, so that they are comparable. An engine that does not support a size is
+    /// omitted there.
     pub node_lines: Vec<u64>,
-    /// Bytes of a value: 8, or inside the entries of pages a multiple of 8 up to 120.
+    /// Bytes of a value: 8, or, stored inside the entries of 4 KiB nodes, a multiple of 8 up to 120.
     pub value_bytes: u64,
-    /// Directory whose file system backs trees and floor.
+    /// Directory whose file system backs the trees and the baseline.
     pub backing: PathBuf,
-    /// How a change is made durable.
+    /// Instructions that make a change durable.
     pub instructions: Instructions,
-    /// Seed of keys and order.
+    /// Seed of keys and their order.
     pub seed: u64,
 }
 
 /// Medians of one competitor.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Row {
-    /// Measured.
+    /// Name of the competitor.
     pub name: String,
-    /// Operation to nanoseconds.
+    /// Nanoseconds by operation.
     pub ns: BTreeMap<&'static str, f64>,
     /// Bytes of its file.
     pub bytes: Option<u64>,
-    /// Fences of an insert, alone and in groups of [`GROUP`], counted on a tree of 400,000 keys; none of a volatile one.
+    /// Fences per insert, alone and in groups of [`GROUP`], counted on a tree of 400,000 keys. `None` for a volatile tree.
     pub fences: Option<[f64; 2]>,
 }
 
-/// The table.
+/// The table of results.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Report {
-    /// Keys in each tree.
+    /// Number of keys in each tree.
     pub keys: u64,
-    /// Operations of a batch.
+    /// Number of operations per batch.
     pub operations: u64,
-    /// Rounds.
+    /// Number of rounds.
     pub rounds: usize,
-    /// Cache lines of a node, the sizes measured.
+    /// The measured numbers of cache lines of a node.
     pub node_lines: Vec<u64>,
     /// Bytes of a value.
     pub value_bytes: u64,
-    /// Directory that backed trees and floor.
+    /// Directory that backed the trees and the baseline.
     pub backing: PathBuf,
     /// Flush instruction.
     pub flush: String,
-    /// A dependent cache-missing read, ns.
+    /// Nanoseconds of a dependent read with a cache miss.
     pub read_ns: f64,
-    /// A dependent read, then store, flush, fence, ns.
+    /// Nanoseconds of a dependent read, store, flush and fence.
     pub flush_ns: f64,
-    /// A dependent read within as many bytes as a tree's inner nodes have, ns: near R if the caches do not hold them.
+    /// Nanoseconds of a dependent read within [`inner_bytes`](Self::inner_bytes). Close to `read_ns` if the caches do not hold that many
+    /// bytes.
     pub inner_ns: f64,
-    /// Those bytes.
+    /// Estimated bytes of the inner nodes of a tree.
     pub inner_bytes: u64,
     /// One row per competitor.
     pub rows: Vec<Row>,
 }
 
-/// Operations in the order of the table, with the floor that they are held against.
+/// Operations in the order of the table, each with the baseline that it is compared with.
 pub const OPERATIONS: [(&str, bool); 10] = [
     ("load", true),
     ("search hit", false),
@@ -101,14 +101,14 @@ pub const OPERATIONS: [(&str, bool); 10] = [
     ("delete 64", true),
 ];
 
-/// Keys of a call of the last three.
+/// Number of keys per call of the last three operations.
 pub const GROUP: usize = 64;
-/// Most keys of the trees on which fences are counted.
+/// Maximum number of keys of the trees whose fences are counted.
 const COUNTED_KEYS: u64 = 400_000;
-/// Inserts that are counted.
+/// Number of inserts whose fences are counted.
 const COUNTED_INSERTS: u64 = 100 * GROUP as u64;
 
-/// Runs it, telling `progress` what is going on.
+/// Runs the benchmark. Reports each step to `progress`.
 ///
 /// # Errors
 /// `Pmem` or `File` if the backing cannot be used; `Wrong` if a competitor gives a wrong answer.
@@ -121,7 +121,7 @@ pub fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Report, Error> 
     progress("measuring the floor");
     let floor_medium = open(options, "floor", floor_bytes * 2, Durability::Power)?;
     let floor = Floor::prepare(&floor_medium, floor_bytes, options.seed)?;
-    // Of leaves 70 % full, one separator each in inner nodes 70 % full.
+    // Assumes leaves that are 70 % full, and inner nodes that are 70 % full with one separator per leaf.
     let leaf = <Slotted>::shape(options.node_lines[0], 1, 1).capacity as u64 * 7 / 10;
     let inner_bytes = (options.keys / leaf * 16 * 10 / 7).next_multiple_of(4096).max(4096);
     let inner_medium = open(options, "inner", inner_bytes * 2, Durability::Power)?;
@@ -195,17 +195,17 @@ pub fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Report, Error> 
     })
 }
 
-/// Name of an engine's tree at power durability.
+/// Name of the tree of an engine at power durability.
 fn power(engine: &About, node_lines: u64) -> String {
     format!("{} power {}", engine.name, node_lines * pmem::LINE)
 }
 
-/// Fences of an insert, alone and in groups.
+/// Fences per insert, alone and in groups.
 fn count_fences(options: &Options, engine: &'static About, node_lines: u64) -> Result<[f64; 2], Error> {
     let counter = Arc::new(Counter::default());
     let payload_words = Fixed::words_of(options.value_bytes).ok_or(Error::ValueBytes(options.value_bytes))?;
     let keys_counted = options.keys.min(COUNTED_KEYS);
-    // A node of a slot array alone holds seven entries, however large it is.
+    // A node that has only a slot array holds seven entries, whatever its size.
     let entry_bytes = 64 + 16 * options.value_bytes + node_lines.min(16) * 16;
     let capacity = (16 << 20) + keys_counted * entry_bytes;
     let medium = Observed::new(Memory::new(capacity, 0), Arc::clone(&counter) as Arc<dyn Observer>);

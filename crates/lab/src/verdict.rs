@@ -1,16 +1,15 @@
-//! A sentence of a paper beside what was measured, where one number decides. (Claims over the rows of trees are
-//! [`crate::experiment::claims`].)
+//! A claim of a paper that one measured number decides. ([`crate::experiment::claims`] has claims about several rows.)
 
 use std::fmt::{Display, Formatter, Result};
 
-/// A sentence, judged.
+/// A judged claim.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Verdict {
-    /// What the paper says.
+    /// The claim of the paper.
     pub claim: String,
-    /// Ours.
+    /// The measured result.
     pub ours: String,
-    /// Whether it holds here.
+    /// True if the claim holds here.
     pub holds: bool,
 }
 

@@ -1,12 +1,13 @@
-//! `bench cdds`: the CDDS B-Tree beside Berkeley DB and beside a tree without versions [thesis §5.3].
+//! `bench cdds`: the CDDS B-Tree compared with Berkeley DB and with a tree without versions [thesis §5.3].
 //!
-//! * Against Berkeley DB's B-tree: keys of 25 bytes and values of 2,048, put, get and deleted one by one by one thread, in a random
-//!   order each, the processor's caches emptied in between; each store in durable and in volatile mode. Every store is made
-//!   anew in every round, is alone on the backing while it is measured, and is gone afterwards.
-//! * Against `btree`, the volatile tree of the wB+ paper, neither of them flushed: 64-bit keys and values, at growing numbers of keys. That
-//!   is the price of versions.
+//! * Comparison with the B-tree of Berkeley DB: one thread puts, gets and deletes keys of 25 bytes and values of 2,048, one by one. Each
+//!   operation has its own random order, and the processor's caches are emptied between the operations. Each store is measured in durable
+//!   and in volatile mode. Every store is made anew in every round, is alone on the backing while it is measured, and is removed
+//!   afterwards.
+//! * Comparison with `btree`, the volatile tree of the wB+ paper, with neither tree flushed: 64-bit keys and values, at growing numbers of
+//!   keys. The difference is the cost of versions.
 //!
-//! Answers are checked: a get's bytes, whether a delete met its key, how many are left.
+//! Answers are checked: the bytes of a get, whether a delete found its key, the number of remaining keys.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -23,78 +24,78 @@ use crate::stores::place::{Place, bytes_free};
 use crate::verdict::Verdict;
 use crate::{Error, median, wrong};
 
-/// Bytes of a key and of a value of the first part.
+/// Bytes of a key and of a value of the comparison with Berkeley DB.
 const KEY_BYTES: usize = 25;
 const VALUE_BYTES: usize = 2048;
-/// Berkeley DB's cache.
+/// Bytes of the cache of Berkeley DB.
 const CACHE_BYTES: u64 = 8 << 30;
-/// What empties the caches: several times what processors have.
+/// Bytes read to empty the caches: several times the size of processor caches.
 const EVICTION_BYTES: usize = 512 << 20;
-/// Cache lines of a node of the second part, in which both trees are at their best.
+/// Cache lines of a node in the comparison with `btree`. Both trees are fastest at this size.
 const NODE_LINES: u64 = 16;
-/// Bytes that a store may need for each byte of a pair: two logs and half-full pages.
+/// Maximum bytes that a store needs per byte of a pair: two logs and half-full pages.
 const SPACE_PER_BYTE: u64 = 4;
 
-/// What to measure.
+/// Parameters of the benchmark.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Pairs of the first part.
+    /// Number of pairs in the comparison with Berkeley DB.
     pub pairs: u64,
-    /// Numbers of keys of the second part.
+    /// Numbers of keys in the comparison with `btree`.
     pub keys: Vec<u64>,
-    /// Rounds; medians are reported.
+    /// Number of rounds; medians are reported.
     pub rounds: usize,
     /// Directory for the files.
     pub backing: PathBuf,
-    /// Seed of keys and order.
+    /// Seed of keys and their order.
     pub seed: u64,
 }
 
-/// Operations of the first part.
+/// Operations of the comparison with Berkeley DB.
 const OPERATIONS: [&str; 3] = ["put", "get", "delete"];
 
-/// A store's medians.
+/// Medians of a store.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Row {
     /// Store and mode.
     pub name: &'static str,
-    /// How it keeps its promise.
+    /// Settings that give the mode its durability.
     pub setting: &'static str,
-    /// Operation to pairs a second.
+    /// Pairs per second by operation.
     pub rate: BTreeMap<&'static str, f64>,
 }
 
-/// The price of versions at one size.
+/// Cost of versions at one number of keys.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Price {
-    /// Keys.
+    /// Number of keys.
     pub keys: u64,
-    /// Nanoseconds of an insert: `btree`, `cdds`.
+    /// Nanoseconds per insert: `btree`, `cdds`.
     pub insert_ns: [f64; 2],
-    /// Nanoseconds of a get.
+    /// Nanoseconds per get: `btree`, `cdds`.
     pub get_ns: [f64; 2],
 }
 
-/// The tables.
+/// The tables of results.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Report {
-    /// Pairs of the first part.
+    /// Number of pairs in the comparison with Berkeley DB.
     pub pairs: u64,
-    /// Rounds.
+    /// Number of rounds.
     pub rounds: usize,
     /// Directory of the files.
     pub backing: PathBuf,
-    /// Stores.
+    /// One row per store and mode.
     pub rows: Vec<Row>,
     /// False if Berkeley DB is not in this build.
     pub with_berkeley: bool,
-    /// Prices by size.
+    /// Costs of versions by number of keys.
     pub prices: Vec<Price>,
-    /// The thesis's claims.
+    /// The claims of the thesis.
     pub claims: Vec<Verdict>,
 }
 
-/// How a store is opened.
+/// A way to open a store.
 struct Mode {
     name: &'static str,
     setting: &'static str,
@@ -121,10 +122,10 @@ fn modes() -> Vec<Mode> {
     modes
 }
 
-/// Runs it, telling `progress` what is going on.
+/// Runs the benchmark. Reports each step to `progress`.
 ///
 /// # Errors
-/// `NoDirectory` and `Room` before anything is done; `Store`, `Own`, `Pmem`, `Wrong` or `File` later.
+/// Before any work: `NoDirectory`, `Room`. Later: `Store`, `Own`, `Pmem`, `Wrong` or `File`.
 pub fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Report, Error> {
     let place = Place::take(&options.backing)?;
     let needed = options.pairs * (KEY_BYTES + VALUE_BYTES) as u64 * SPACE_PER_BYTE;
@@ -180,14 +181,14 @@ fn key(seed: u64, number: u64) -> Pair {
     key
 }
 
-/// The value of a key: the number in it tells values apart.
+/// Fills in the value of a key. It contains the number, so that values differ.
 fn fill(value: &mut [u8], number: u64) {
     value[..8].copy_from_slice(&number.to_le_bytes());
     let last = value.len() - 8;
     value[last..].copy_from_slice(&(!number).to_le_bytes());
 }
 
-/// Pairs a second of each operation.
+/// Pairs per second of each operation.
 fn measure(options: &Options, mode: &Mode, folder: &Path) -> Result<[f64; 3], Error> {
     let store = match mode.kind {
         None => {
@@ -199,7 +200,7 @@ fn measure(options: &Options, mode: &Mode, folder: &Path) -> Result<[f64; 3], Er
             ours::open_as(&folder.join("store"), opening)?
         }
         Some(kind) => {
-            // A quarter, because competitors are given four times what they hold.
+            // A quarter, because competitors get four times this bound.
             let opening = competitors::Options { promise: Promise::Power, bytes_max: CACHE_BYTES / 4 };
             (kind.open)(folder, &opening)?
         }
@@ -249,7 +250,7 @@ fn phases(
     Ok([put, get, delete])
 }
 
-/// Leaves nothing of a store in the processor's caches.
+/// Evicts the data of the store from the processor's caches.
 fn empty_caches() {
     let mut other = vec![1_u8; EVICTION_BYTES];
     for at in (0..EVICTION_BYTES).step_by(64) {
@@ -258,7 +259,7 @@ fn empty_caches() {
     std::hint::black_box(other);
 }
 
-/// Both trees, without flushes, by turns.
+/// Measures both trees alternately, without flushes.
 fn price(options: &Options, count: u64, progress: &dyn Fn(&str)) -> Result<Price, Error> {
     let names = ["btree", cdds::ENGINE];
     let mut samples = [const { [Vec::new(), Vec::new()] }; 2];
@@ -319,7 +320,7 @@ fn claims(rows: &[Row], prices: &[Price]) -> Vec<Verdict> {
     for price in prices {
         let parts = [("inserts", price.insert_ns, 25.0), ("gets", price.get_ns, 12.0)];
         for (what, [without, with], percent) in parts {
-            // A rate lower by so many percent is a time longer by more.
+            // Converts a decrease of the rate into an increase of the time.
             let ours = (1.0 - without / with) * 100.0;
             claims.push(Verdict {
                 claim: format!("{} keys: {what} at most {percent:.0} % slower for versions", price.keys),

@@ -1,4 +1,4 @@
-//! `bristlecone-lab costs` on small trees: every operation of every engine costs its price, and a price that is wrong is found out.
+//! `bristlecone-lab costs` on small trees: every operation of every engine has its expected cost, and a wrong expected cost is detected.
 
 use lab::costs::engines::Engine;
 use lab::costs::report::{Others, Report};
@@ -8,7 +8,7 @@ fn small() -> Options {
     Options { node_lines: vec![2, 8], entry_bytes: vec![16, 128], keys: Some(2500), ..Options::default() }
 }
 
-/// The report of an engine as it is, or with other parts than its own.
+/// The report of an engine. Tests may replace the engine's parts.
 fn report(engine: &Engine, lines: u64, bytes: u64, options: &Options) -> Report {
     let (rows, others) = measure::measure(engine, lines, bytes, options).unwrap();
     Report::new(options.fill, options.seed, rows, others)

@@ -1,4 +1,4 @@
-//! `run`, `registry`, `bench trees --engines` and `bench store` as scripts see them. No time is judged here.
+//! `run`, `registry`, `bench trees --engines` and `bench store` as scripts see them. These tests do not judge times.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::common::{code, program, stderr, stdout, succeed};
 use serde_json::Value;
 
-/// A small run on a disk or wherever temporary files are.
+/// A small run with its files in `backing`.
 fn small(arguments: &str, backing: &Path) -> Value {
     let output = program()
         .args(arguments.split_whitespace())
@@ -72,7 +72,7 @@ fn figure_14_has_the_papers_string_trees_and_inline_prefixes() {
     assert!(trees.contains("wbtree") && trees.contains("wbtree-bmp-keyptr"), "{trees:?}");
     assert!(!trees.contains("unsorted-log"));
     assert_eq!(report["claims"].as_array().unwrap().len(), 3 * 2);
-    // Nothing is left of the trees' files.
+    // The files of the trees are removed.
     assert_eq!(std::fs::read_dir(backing.path()).unwrap().count(), 0);
 }
 
@@ -134,7 +134,7 @@ fn the_cdds_tree_is_measured_in_both_modes_beside_one_without_versions_and_judge
     assert_eq!(price["keys"], 2000);
     assert!(price["get_ns"].as_array().unwrap().iter().all(|ns| ns.as_f64().unwrap() > 0.0), "{price}");
     let claims = report["claims"].as_array().unwrap();
-    // Two of volatile mode, two of the price; three beside Berkeley DB, where that is built.
+    // Two claims about volatile mode, two about the cost of versions; three about Berkeley DB, if this build has it.
     assert!(claims.len() >= 4 && claims.iter().all(|claim| claim["holds"].is_boolean()), "{claims:?}");
     assert_eq!(std::fs::read_dir(backing.path()).unwrap().count(), 0, "nothing is left");
 }
@@ -164,11 +164,11 @@ fn the_bw_tree_is_measured_on_every_workload_beside_other_maps_and_judged() {
     for of in report["loads"].as_array().unwrap() {
         let each: Vec<_> =
             of["each"].as_array().unwrap().iter().map(|loads| loads.as_f64().unwrap()).collect();
-        // A lookup goes down through several nodes; so few keys are in the last level's lines, if not in the first's.
+        // A lookup passes several nodes. With so few keys, all are in the last cache level.
         assert!(each[0] > 10.0 && each[1] > 0.0 && each[3] < 1.0, "{of}");
     }
     assert!(names(&report["loads"], "map").is_superset(&["bwtree", "BTreeMap"].map(str::to_owned).into()));
-    // Two threads over one in every cell, and lookups beside std's map; more beside the others, where they are built.
+    // Claims: two threads over one in every cell, and lookups compared with std's map; more for the competitors of this build.
     let claims = report["claims"].as_array().unwrap();
     assert!(claims.len() >= 7 && claims.iter().all(|claim| claim["holds"].is_boolean()), "{claims:?}");
     assert_eq!(std::fs::read_dir(backing.path()).unwrap().count(), 0, "nothing is left");
@@ -200,7 +200,7 @@ fn every_measurement_of_the_vlab_paper_is_taken_on_six_indexes_and_judged() {
         let rows = report["rows"].as_array().unwrap();
         assert!(rows.iter().all(|row| row["anatomy"]["leaves"].as_f64().unwrap() > 1.0), "{name}: {report}");
     }
-    // Counts are the same at any time: where keys go, a word is stored, and the others store more.
+    // Counts do not depend on time. VLAB stores one word to delete a key, the other indexes store more.
     let report = measured("vlab-fig16", "");
     let words = |tree: &str| {
         let rows = report["rows"].as_array().unwrap();
@@ -300,7 +300,7 @@ fn a_store_bench_that_cannot_run_says_what_to_do() {
     assert_eq!(code(&output), 2, "{output:?}");
 }
 
-/// A new engine needs no edit to be measured. The smallest one is registered in tests alone.
+/// A new engine is measured without any edit. The smallest engine is registered in tests only.
 #[test]
 fn bench_trees_takes_every_ordered_engine_from_the_registry() {
     let is_ordered = |name| bristlecone::registry::find(name).unwrap().capabilities.ordered;

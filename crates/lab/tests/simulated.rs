@@ -1,4 +1,4 @@
-//! `run` and `heat` on simulated memory, as scripts see them. What is simulated is the same on every machine.
+//! `run` and `heat` on simulated memory, as scripts see them. Simulated results are the same on every machine.
 
 use crate::common::{code, program, stderr, succeed};
 use serde_json::Value;
@@ -83,7 +83,7 @@ fn heat_shows_where_and_when_a_tree_writes() {
     assert_eq!(parts.values().map(|part| number(part, "writes")).sum::<f64>(), sum(bins, "writes"));
     assert!(number(&parts["leaf"], "stores") > 1000.0 && number(&parts["leaf"], "writes") >= 1000.0);
     assert!(number(&reports[0], "years") < number(&reports[0], "years_alike"));
-    // A thousand inserts a second, and so two: twice the years.
+    // Half the rate of inserts means twice the years.
     let [slow, fast] = [1000, 2000].map(|rate| {
         let reports = json(&format!("heat --tree wbtree --keys 1000 --rate {rate}"));
         number(&reports[0], "years")
@@ -114,7 +114,7 @@ fn trees_stand_side_by_side() {
         let nodes = heat["nodes"].as_array().unwrap();
         assert_eq!(number(row, "nodes"), nodes.len() as f64);
         assert_eq!(number(row, "node_stores"), nodes.iter().map(|node| number(node, "stores")).sum::<f64>());
-        // The block with the current version, which every insert stores to, is no node.
+        // The block with the current version is no node, although every insert stores to it.
         assert!(nodes.iter().all(|node| number(node, "stores") < number(row, "node_stores") / 2.0));
     }
     assert!(number(&rows[2], "log_stores") > 0.0 && number(&rows[0], "log_stores") < 100.0, "{rows:?}");
@@ -137,7 +137,7 @@ fn levelling_spreads_what_wears_out() {
     let (as_it_is, levelled) = (of(""), of("--start-gap 1"));
     assert_eq!(as_it_is.0, 0.0);
     assert!(levelled.0 > 300.0, "{levelled:?}");
-    // A volatile tree has nothing that must leave the caches.
+    // A volatile tree never has to write its lines back.
     let report = &json("heat --tree btree --keys 300")[0];
     assert!(number(&report["parts"]["leaf"], "stores") > 300.0);
     let people = succeed(&program().args(["heat", "--tree", "btree-log"]).output().unwrap());

@@ -1,4 +1,4 @@
-//! What the programs `bristlecone` and `bristlecone-lab` share at the terminal: standard output, JSON, progress bars, exit codes.
+//! Terminal output that the programs `bristlecone` and `bristlecone-lab` share: standard output, JSON, progress bars, exit codes.
 #![forbid(unsafe_code)]
 
 use std::io::{self, BufWriter, Write};
@@ -14,7 +14,7 @@ pub const NOT_FOUND: u8 = 3;
 /// Exit code of damage that a check found.
 pub const DAMAGED: u8 = 4;
 
-/// Standard output refused bytes.
+/// A write to standard output failed.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write the output: {0}")]
 pub struct WriteError(#[source] io::Error);
@@ -48,7 +48,7 @@ impl Output {
     /// Writes bytes.
     ///
     /// # Errors
-    /// `WriteError` as the system gives it.
+    /// `WriteError` with the error of the system.
     pub fn write(&mut self, bytes: &[u8]) -> Result<()> {
         self.0.write_all(bytes).map_err(WriteError)
     }
@@ -94,7 +94,7 @@ pub fn show(report: impl serde::Serialize + std::fmt::Display, json: bool) -> Re
     output.end()
 }
 
-/// A progress bar on standard error, if that is a terminal. `total` is 0 as long as it is not known.
+/// Returns a progress bar on standard error. It is invisible if standard error is no terminal. `total` is 0 while the total is unknown.
 pub fn progress_bar(total: u64, template: &str) -> ProgressBar {
     let bar = ProgressBar::new(total);
     let style = ProgressStyle::with_template(template);
@@ -103,7 +103,7 @@ pub fn progress_bar(total: u64, template: &str) -> ProgressBar {
     bar
 }
 
-/// Prints why a program failed and flushes nothing else. If standard error is closed too, the exit code must do.
+/// Prints the error of a program to standard error. A failure to print is ignored: the exit code reports the error too.
 pub fn report(program: &str, failure: &dyn std::fmt::Display) {
     let _ = writeln!(io::stderr(), "{program}: {failure}");
 }

@@ -1,25 +1,25 @@
-//! Records of CSV, cut without being rewritten: a value of several columns is kept as it stands in the file, quotes
-//! included, which a CSV library would take off.
+//! Records of CSV, split without being rewritten. A value of several columns keeps the bytes of the file, including its quotes; a CSV
+//! library would remove the quotes.
 //!
-//! A record goes on over line ends as long as a quote is open. A key, or a single value column, loses its quotes.
+//! A record continues over line ends while a quote is open. A key, or a value of a single column, loses its quotes.
 
 use std::borrow::Cow;
 
 use crate::input::Lines;
 
-/// A field as it stands in the record.
+/// A field as written in the record.
 type Field<'a> = &'a [u8];
 
-/// Most columns of a record.
+/// Maximum number of columns of a record.
 const COLUMNS_MAX: usize = 1 << 16;
 
-/// Where in a record a byte stands. A quote opens only at the start of a field: one inside plain text is text.
+/// State of the parser at a byte. A quote opens only at the start of a field; inside plain text it is text.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     FieldStart,
     Plain,
     Quoted,
-    /// Behind a quote that closes the field, or is the first of two.
+    /// After a quote that closes the field or is the first of two.
     Quote,
 }
 
@@ -50,15 +50,15 @@ pub fn complete(lines: &mut Lines, record: &mut Vec<u8>) -> Result<(), String> {
     }
 }
 
-/// Which columns are key and value.
+/// The columns of key and value.
 #[derive(Debug, Default)]
 pub struct Columns {
     key: usize,
-    /// `None` for all but the key.
+    /// Column of the value. `None` for all columns but the key.
     value: Option<usize>,
 }
 
-/// A key and a value, borrowed from their record where nothing had to be unquoted.
+/// A key and a value. They are borrowed from the record unless quotes had to be removed.
 pub type Pair<'a> = (Cow<'a, [u8]>, Cow<'a, [u8]>);
 
 impl Columns {
@@ -99,7 +99,7 @@ fn trimmed(record: &[u8]) -> &[u8] {
     record.strip_suffix(b"\r").unwrap_or(record)
 }
 
-/// Cuts a record at the commas that are not between quotes.
+/// Splits a record at the commas that are not inside quotes.
 fn fields(record: &[u8]) -> Result<Vec<Field<'_>>, String> {
     let mut fields = Vec::new();
     let mut rest = record;
@@ -121,7 +121,7 @@ fn plain_end(field: &[u8]) -> usize {
     field.iter().position(|&byte| byte == b',').unwrap_or(field.len())
 }
 
-/// Position behind the closing quote of a field that starts with one.
+/// Position after the closing quote of a field that starts with a quote.
 fn quoted_end(field: &[u8]) -> Result<usize, String> {
     let mut at = 1;
     loop {

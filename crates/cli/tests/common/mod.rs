@@ -1,6 +1,6 @@
 //! Runs the program: single commands, and `serve` on a free port.
 
-// Each test program uses a part of this.
+// Each test program uses only a part of this module.
 #![allow(dead_code)]
 
 mod output;
@@ -18,7 +18,7 @@ pub fn program() -> Command {
     Command::new(env!("CARGO_BIN_EXE_bristlecone"))
 }
 
-/// Runs a command with the store in `dir` and gives what came of it.
+/// Runs a command with the store in `dir` and returns its output.
 pub fn run(dir: &Path, arguments: &[impl AsRef<OsStr>]) -> Output {
     program().args(arguments).arg("--dir").arg(dir).stdin(Stdio::null()).output().unwrap()
 }
@@ -34,7 +34,7 @@ pub fn run_with_input(dir: &Path, arguments: &[&str], input: &[u8]) -> Output {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // A command that does not read its input is judged by its output.
+    // Ignore a write error: a command that does not read its input is judged by its output.
     let _ = child.stdin.take().unwrap().write_all(input);
     child.wait_with_output().unwrap()
 }
@@ -43,7 +43,7 @@ pub fn run_with_input(dir: &Path, arguments: &[&str], input: &[u8]) -> Output {
 pub struct Serve {
     pub child: Child,
     pub address: SocketAddr,
-    /// The line with which it started.
+    /// The line that `serve` printed at its start.
     pub started: serde_json::Value,
 }
 
@@ -56,7 +56,7 @@ impl Serve {
         Self::telling(dir, options, Stdio::inherit())
     }
 
-    /// As `with`; what it says on the error output goes there.
+    /// Like `with`, with standard error redirected to `stderr`.
     pub fn telling(dir: &Path, options: &[&str], stderr: Stdio) -> Self {
         let mut child = program()
             .args(["serve", "--json", "--listen", "127.0.0.1:0", "--dir"])
@@ -78,18 +78,18 @@ impl Serve {
     pub fn client(&self) -> redis::Connection {
         let client = redis::Client::open(format!("redis://{}/", self.address)).unwrap();
         let connect = || client.get_connection_with_timeout(Duration::from_secs(5));
-        // A signal that ends some other child may interrupt the call: once more then.
+        // A signal of the end of another child may interrupt the call. Then try once more.
         connect().or_else(|error| if error.is_io_error() { connect() } else { Err(error) }).unwrap()
     }
 
-    /// Sends a signal by its name.
+    /// Sends a signal, given by its name.
     pub fn signal(&self, name: &str) {
         let status =
             Command::new("kill").arg(format!("-{name}")).arg(self.child.id().to_string()).status().unwrap();
         assert!(status.success());
     }
 
-    /// Waits until it has ended.
+    /// Waits for the end of the process.
     pub fn wait(&mut self) -> ExitStatus {
         let deadline = Instant::now() + Duration::from_secs(20);
         loop {
@@ -104,7 +104,7 @@ impl Serve {
 
 impl Drop for Serve {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,4 +1,4 @@
-//! What a program printed, and its exit code.
+//! Output and exit code of a program.
 
 use std::process::Output;
 
@@ -14,7 +14,7 @@ pub fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
-/// The output of a command that must succeed.
+/// Standard output of a command that must succeed.
 pub fn succeed(output: &Output) -> String {
     assert_eq!(code(output), 0, "{output:?}");
     stdout(output)

@@ -1,14 +1,14 @@
-//! Berkeley DB 5.3: a B-tree behind a write-ahead log, the system's library through functions of our own in C (`berkeley.c`).
+//! Berkeley DB 5.3: a B-tree with a write-ahead log. The library is the system's; our C functions (`berkeley.c`) call it.
 //!
-//! Process durability: `DB_TXN_WRITE_NOSYNC`: a commit's log goes to the kernel. Power durability: `DB_TXN_SYNC`, the default. [`PLAIN`] is
-//! the same B-tree without transactions, locks and log: it keeps no promise, and is measured where that is the question, by one thread;
-//! [`SHARED`] by several.
+//! Process durability: `DB_TXN_WRITE_NOSYNC`, which hands the log of a commit to the kernel. Power durability: `DB_TXN_SYNC`, the default.
+//! [`PLAIN`] is the same B-tree without transactions, locks and log. It has no durability, and is used by one thread in benchmarks that ask
+//! for this; [`SHARED`] is the same for several threads.
 //!
 //! Invariants of the pointers:
 //!
-//! * B1: a [`Berkeley`]'s pointer comes from `berkeley_open`, and goes to `berkeley_close` once. It may be used by any number of
-//!   threads: the library was asked for handles of that kind (`DB_THREAD`).
-//! * B2: a [`Scan`]'s pointer comes from `berkeley_scan` of a store that outlives it, and goes to `berkeley_end` once.
+//! * B1: the pointer of a [`Berkeley`] comes from `berkeley_open`, and goes to `berkeley_close` once. Any number of threads may use it: the
+//!   handles are opened with `DB_THREAD`.
+//! * B2: the pointer of a [`Scan`] comes from `berkeley_scan` of a store that outlives it, and goes to `berkeley_end` once.
 //! * B3: the functions read no byte of a slice after they have returned.
 #![allow(unsafe_code)]
 
@@ -24,21 +24,21 @@ const NAME: &str = "berkeley";
 
 pub(crate) const KIND: Kind = Kind { name: NAME, setting, open };
 
-/// Without transactions.
+/// Berkeley DB without transactions, for one thread.
 pub const PLAIN: Kind = Kind {
     name: "berkeley-plain",
     setting: |_| "B-tree without transactions, locks and log: no promise; cache for all",
     open: |path, options| open_as(path, options, 0),
 };
 
-/// As [`PLAIN`], for several threads.
+/// Like [`PLAIN`], for several threads.
 pub const SHARED: Kind = Kind {
     name: "berkeley-shared",
     setting: |_| "B-tree, Concurrent Data Store: many readers or one writer, no log, no promise; cache for all",
     open: |path, options| open_as(path, options, 3),
 };
 
-/// Space in the cache for each byte of a pair.
+/// Cache bytes per byte of a pair.
 const CACHE_BYTES_PER_BYTE: u64 = 4;
 const CACHE_BYTES_MIN: u64 = 1 << 30;
 
@@ -104,12 +104,12 @@ unsafe extern "C" {
     fn berkeley_end(scan: *mut Cursor) -> c_int;
 }
 
-/// What the library says of a call.
+/// Converts an error number of the library.
 fn told(what: &'static str, error: c_int) -> Result<()> {
     if error == 0 {
         return Ok(());
     }
-    // SAFETY: the library has a text for every number, which ends with a zero byte; it is copied at once.
+    // SAFETY: the library has a text for every number, which ends with a zero byte; it is copied immediately.
     let text = unsafe { CStr::from_ptr(berkeley_why(error)) }.to_string_lossy().into_owned();
     Err(Error { store: NAME, what, source: text.into() })
 }
@@ -134,7 +134,7 @@ fn open_as(path: &Path, options: &Options, promise: c_int) -> Result<Box<dyn Com
         CString::new(path.as_os_str().as_bytes()).map_err(refused(NAME, "use the directory's name"))?;
     let cache_bytes = (options.bytes_max * CACHE_BYTES_PER_BYTE).max(CACHE_BYTES_MIN);
     let mut handle = ptr::null_mut();
-    // SAFETY: the path ends with a zero byte and outlives the call, as the place for the handle does.
+    // SAFETY: the path ends with a zero byte and outlives the call, as does the variable for the handle.
     let error = unsafe { berkeley_open(path.as_ptr(), cache_bytes, promise, &raw mut handle) };
     told("open its files", error)?;
     let handle = NonNull::new(handle).ok_or("no handle").map_err(refused(NAME, "open its files"))?;
@@ -150,7 +150,7 @@ impl Berkeley {
 
 impl Drop for Berkeley {
     fn drop(&mut self) {
-        // Who wants to know calls `close`.
+        // The error is ignored. Callers that need it call `close`.
         let _ = self.close_once();
     }
 }
@@ -178,7 +178,7 @@ impl Session for &Berkeley {
         let flat = || pairs.iter().flat_map(|(key, value)| [*key, *value]);
         let data: Vec<*const c_void> = flat().map(|slice| slice.as_ptr().cast()).collect();
         let sizes: Vec<usize> = flat().map(<[u8]>::len).collect();
-        // SAFETY: B1, B3; both arrays have two places for each pair.
+        // SAFETY: B1, B3; both arrays have two elements for each pair.
         told("commit", unsafe { berkeley_batch(self.0.as_ptr(), pairs.len(), data.as_ptr(), sizes.as_ptr()) })
     }
 
@@ -197,7 +197,7 @@ impl Session for &Berkeley {
                 continue;
             }
             told("get", error)?;
-            // SAFETY: the library has written so many bytes, and says that they had space.
+            // SAFETY: the library has written this many bytes, and they had space.
             unsafe { value.set_len(size) };
             return Ok(true);
         }
@@ -252,7 +252,7 @@ impl<'a> Scan<'a> {
             return Ok(false);
         }
         told("scan", error)?;
-        // SAFETY: the library says how many bytes are there; they stay until the next call, for which the scan is borrowed.
+        // SAFETY: the library returns the number of bytes. They stay until the next call, which needs the borrowed scan.
         let key = unsafe { std::slice::from_raw_parts(key.cast(), key_size) };
         // SAFETY: as above.
         let value = unsafe { std::slice::from_raw_parts(value.cast(), value_size) };
@@ -263,7 +263,7 @@ impl<'a> Scan<'a> {
 
 impl Drop for Scan<'_> {
     fn drop(&mut self) {
-        // SAFETY: B2. A cursor that cannot be closed has nothing that anybody waits for.
+        // SAFETY: B2. An error of closing a cursor has no consequences.
         let _ = unsafe { berkeley_end(self.cursor) };
     }
 }

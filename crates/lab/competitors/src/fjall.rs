@@ -1,8 +1,8 @@
-//! fjall: a log-structured merge tree behind a journal.
+//! fjall: a log-structured merge tree with a journal.
 //!
-//! Process durability: its default. Each write hands the journal's buffer to the kernel, which keeps it when the process dies.
-//! Power durability: a put is followed by `persist(SyncData)`, a batch carries that mode; the journal's lock is held while it
-//! syncs, so writers do not share one.
+//! Process durability: the default. Each write hands the journal's buffer to the kernel, which keeps it after the death of the process.
+//! Power durability: a put is followed by `persist(SyncData)`, a batch is committed with that mode. The journal's lock is held during the
+//! sync, so writers do not share a sync.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ const NAME: &str = "fjall";
 
 pub(crate) const KIND: Kind = Kind { name: NAME, setting, open };
 
-/// Space in the cache for each byte of a pair.
+/// Cache bytes per byte of a pair.
 const CACHE_BYTES_PER_BYTE: u64 = 4;
 const CACHE_BYTES_MIN: u64 = 1 << 30;
 
@@ -64,7 +64,7 @@ impl Competitor for Fjall {
 struct Handle<'a>(&'a Fjall);
 
 impl Handle<'_> {
-    /// What was written is kept as promised.
+    /// Makes the last write as durable as promised.
     fn kept(&self) -> Result<()> {
         match self.0.promise {
             Promise::Process => Ok(()),

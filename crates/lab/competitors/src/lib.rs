@@ -1,19 +1,19 @@
-//! Other ordered stores behind one interface, so that they can be measured beside ours.
+//! Other ordered stores behind one interface, for benchmarks against Bristlecone.
 //!
-//! [`Competitor`] is a store that several threads share, [`Session`] what one of them does with it. Ours implements them
-//! too, in the benchmark; the others stand here, a module and a feature each. Without a feature only the interface is built.
+//! [`Competitor`] is a store that several threads share, [`Session`] its interface for one thread. The benchmark implements both for
+//! Bristlecone. The other stores are here, each in a module with a feature. Without features only the interface is built.
 //!
-//! [`maps`] are those in memory alone, for `bench bwtree`.
+//! [`maps`] has maps in memory, for `bench bwtree`.
 //!
-//! Rules for a competitor, without which a comparison says nothing:
+//! Rules for competitors, required for a valid comparison:
 //!
-//! * P1: a write is kept, as the [`Promise`] says, when the call returns: with `Process` it survives `kill -9`, with
-//!   `Power` it was synced. No cheaper setting, and no dearer one. The setting is named in the output.
+//! * P1: a write is durable, as the [`Promise`] says, when the call returns: with `Process` it survives `kill -9`, with `Power` it was
+//!   synced. The setting is no cheaper and no more expensive than that. The output names it.
 //! * P2: a batch is atomic: one commit.
-//! * P3: a get sees every write that returned before it began. A scan sees the keys of one moment, if the store can do that.
-//! * P4: what fits into memory is cached, and nothing is compressed: the others compete at their best, with their own defaults
-//!   for the rest.
-//! * P5: what a write leaves to a background thread is waited for in [`Competitor::settle`], outside the measured time.
+//! * P3: a get sees every write that returned before it began. A scan sees the keys of one moment, if the store supports this.
+//! * P4: data that fits into memory is cached, and nothing is compressed. So the competitors run at their best. Other settings have the
+//!   competitor's defaults.
+//! * P5: background work of writes is waited for in [`Competitor::settle`], outside the measured time.
 #![deny(unsafe_code)]
 
 use std::path::Path;
@@ -30,12 +30,12 @@ mod redb;
 #[cfg(feature = "rocksdb")]
 mod rocksdb;
 
-/// What an acknowledged write survives.
+/// Failure that an acknowledged write survives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Promise {
-    /// The death of the process.
+    /// Death of the process.
     Process,
-    /// The machine's losing power.
+    /// Loss of power.
     Power,
 }
 
@@ -48,22 +48,22 @@ impl std::fmt::Display for Promise {
     }
 }
 
-/// A store refused.
+/// Error of a store.
 #[derive(Debug, thiserror::Error)]
 #[error("{store} cannot {what}: {source}")]
 pub struct Error {
-    /// Which.
+    /// Name of the store.
     pub store: &'static str,
-    /// What it was asked for.
+    /// The failed action.
     pub what: &'static str,
-    /// Its reason.
+    /// The error of the store.
     pub source: Box<dyn std::error::Error + Send + Sync>,
 }
 
 /// Result of a store.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Gives a store's own error its subject.
+/// Wraps an error of a store with the failed action.
 pub fn refused<E: Into<Box<dyn std::error::Error + Send + Sync>>>(
     store: &'static str,
     what: &'static str,
@@ -71,12 +71,12 @@ pub fn refused<E: Into<Box<dyn std::error::Error + Send + Sync>>>(
     move |source| Error { store, what, source: source.into() }
 }
 
-/// How to open a store.
+/// Options for opening a store.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// What it promises.
+    /// Durability of acknowledged writes.
     pub promise: Promise,
-    /// Bytes of keys and values that it will hold at most: sizes of maps and caches follow.
+    /// Maximum bytes of keys and values that it will hold. Sizes of maps and caches depend on it.
     pub bytes_max: u64,
 }
 
@@ -85,53 +85,53 @@ pub struct Options {
 pub struct Kind {
     /// Name in tables and on the command line.
     pub name: &'static str,
-    /// How it keeps a promise, in words.
+    /// Description of the settings for a durability.
     pub setting: fn(Promise) -> &'static str,
-    /// Opens the store in an existing directory, makes it if there is none.
+    /// Opens the store in an existing directory. Makes it if it does not exist.
     pub open: fn(&Path, &Options) -> Result<Box<dyn Competitor>>,
 }
 
-/// A store in use. Dropping it closes it, whatever happens; [`Competitor::close`] tells whether all went well.
+/// An open store. Dropping it closes it and ignores errors; [`Competitor::close`] returns them.
 pub trait Competitor: Send + Sync {
-    /// What one thread needs.
+    /// Returns a session for one thread.
     ///
     /// # Errors
-    /// What the store may say.
+    /// Errors of the store.
     fn session(&self) -> Result<Box<dyn Session + '_>>;
-    /// Waits until nothing goes on in the background, which would be measured as another store's. A store without threads of its
-    /// own has nothing to wait for.
+    /// Waits for the end of background work, which would affect the measurement of another store. A store without background threads
+    /// returns at once.
     ///
     /// # Errors
-    /// What the store may say.
+    /// Errors of the store.
     fn settle(&self) -> Result<()> {
         Ok(())
     }
     /// Closes the store.
     ///
     /// # Errors
-    /// What the store may say.
+    /// Errors of the store.
     fn close(self: Box<Self>) -> Result<()>;
 }
 
-/// A thread's way to a store. Errors of every method: what the store may say.
+/// The interface of a store for one thread. All methods return errors of the store.
 #[allow(clippy::missing_errors_doc)]
 pub trait Session {
     /// Stores a value.
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()>;
-    /// Stores all of them or none, in one commit.
+    /// Stores all pairs or none, in one commit.
     fn batch(&mut self, pairs: &[(&[u8], &[u8])]) -> Result<()>;
-    /// Copies a value into a buffer, which it replaces; false if there is none.
+    /// Copies a value into a buffer, replacing its contents. False if the key does not exist.
     fn get(&mut self, key: &[u8], value: &mut Vec<u8>) -> Result<bool>;
-    /// Removes a key, if it is there.
+    /// Removes a key. Does nothing if the key does not exist.
     fn delete(&mut self, key: &[u8]) -> Result<()>;
-    /// Meets the pairs from a key on, in key order, at most so many. Their number.
+    /// Calls `met` for the pairs from a key on, in key order, at most `limit`. Returns their number.
     fn scan(&mut self, from: &[u8], limit: u64, met: &mut dyn FnMut(&[u8], &[u8])) -> Result<u64>;
 }
 
-/// The names of all stores that this crate knows, built or not.
+/// Names of all stores that this crate supports, also those not in this build.
 pub const NAMES: [&str; 5] = ["lmdb", "rocksdb", "redb", "fjall", "berkeley"];
 
-/// The stores that were built.
+/// The stores in this build.
 pub const KINDS: &[Kind] = &[
     #[cfg(feature = "lmdb")]
     lmdb::KIND,
@@ -145,7 +145,7 @@ pub const KINDS: &[Kind] = &[
     berkeley::KIND,
 ];
 
-/// Berkeley DB without transactions, if it was built: it keeps no promise. For one thread it has no locks either.
+/// Berkeley DB without transactions, if it is in this build: it has no durability. For one thread it also has no locks.
 pub fn plain(threads: usize) -> Option<Kind> {
     #[cfg(feature = "berkeley")]
     let kind = Some(if threads == 1 { berkeley::PLAIN } else { berkeley::SHARED });
@@ -154,6 +154,6 @@ pub fn plain(threads: usize) -> Option<Kind> {
     kind
 }
 
-/// How long a settling store is left alone before it is asked again.
+/// Pause between two checks whether background work has ended.
 #[cfg(any(feature = "rocksdb", feature = "fjall"))]
 const SETTLE_PAUSE: std::time::Duration = std::time::Duration::from_millis(2);

@@ -1,11 +1,11 @@
 //! LMDB, through heed: a copy-on-write B+-tree in a mapped file, one writer at a time.
 //!
-//! Process durability: `NO_SYNC` with `WRITE_MAP`. A commit stores into the shared map and returns; the kernel keeps the pages of a
-//! dead process, and the two meta pages take turns, so that a commit that was cut off leaves the one before it. (`MAP_ASYNC` would
-//! be a system call more.) Power durability: the default. A commit writes its pages, syncs the file, and writes the meta page
-//! through a descriptor that was opened with `O_DSYNC`: two waits, of which only one is a call that syncs.
+//! Process durability: `NO_SYNC` with `WRITE_MAP`. A commit stores into the shared map and returns. The kernel keeps the pages of a dead
+//! process. The two meta pages alternate, so an interrupted commit leaves the previous one. (`MAP_ASYNC` would add a system call.) Power
+//! durability: the default. A commit writes its pages, syncs the file, and writes the meta page through a descriptor that was opened with
+//! `O_DSYNC`. So it waits twice, but only one of the calls is a sync call.
 //!
-//! A get is a read transaction of its own: an older one would not see what was committed since (P3).
+//! Each get is a separate read transaction: an older transaction would not see later commits (P3).
 #![allow(unsafe_code)]
 
 use std::ops::Bound;
@@ -20,11 +20,11 @@ const NAME: &str = "lmdb";
 
 pub(crate) const KIND: Kind = Kind { name: NAME, setting, open };
 
-/// Space in the map for each byte of a pair: a random insert leaves pages two thirds full, and pages that a reader may still see
-/// are not used again at once. The map is address space only.
+/// Map bytes per byte of a pair. Random inserts leave pages two thirds full, and pages that a reader may still see are not reused at once.
+/// The map uses address space only.
 const MAP_BYTES_PER_BYTE: u64 = 16;
 const MAP_BYTES_MIN: u64 = 1 << 30;
-/// Sessions at the same time, at most.
+/// Maximum number of simultaneous sessions.
 const READERS_MAX: u32 = 1024;
 
 fn setting(promise: Promise) -> &'static str {
@@ -44,11 +44,11 @@ fn open(path: &Path, options: &Options) -> Result<Box<dyn Competitor>> {
     let mut open = EnvOpenOptions::new().read_txn_without_tls();
     open.map_size(map_bytes as usize).max_readers(READERS_MAX);
     if options.promise == Promise::Process {
-        // SAFETY: without syncs a power cut may leave a broken file, which nobody opens again: it is removed after the
-        // measurement. Nobody writes into the map but LMDB.
+        // SAFETY: without syncs, a loss of power may leave a damaged file. It is never opened again, because it is removed after the
+        // measurement. Only LMDB writes into the map.
         unsafe { open.flags(EnvFlags::NO_SYNC | EnvFlags::WRITE_MAP) };
     }
-    // SAFETY: the directory is the benchmark's own: no other process changes the file under the map.
+    // SAFETY: the directory belongs to the benchmark: no other process changes the file under the map.
     let env = unsafe { open.open(path) }.map_err(refused(NAME, "open its files"))?;
     let mut transaction = env.write_txn().map_err(refused(NAME, "begin a transaction"))?;
     let pairs = env.create_database(&mut transaction, None).map_err(refused(NAME, "make its table"))?;

@@ -1,11 +1,11 @@
-//! redb: a copy-on-write B+-tree in a file with a cache of its own, one writer at a time.
+//! redb: a copy-on-write B+-tree in a file with its own cache, one writer at a time.
 //!
-//! Power durability: its default, `Durability::Immediate`, which syncs in each commit. Process durability: the same commits over a
-//! file whose syncs do nothing. `Durability::None` would be cheaper and is no answer: such a commit stays in the process's memory
-//! until the next `Immediate` one, and `kill -9` takes it away. An `Immediate` commit writes everything to the file, where the
-//! kernel has it; only the wait for the disk is left out.
+//! Power durability: the default `Durability::Immediate`, which syncs in each commit. Process durability: the same commits on a file whose
+//! syncs do nothing. `Durability::None` would be cheaper but is not durable enough: such a commit stays in the memory of the process until
+//! the next `Immediate` one, and `kill -9` loses it. An `Immediate` commit writes everything to the file, so the kernel has it; only the
+//! wait for the disk is omitted.
 //!
-//! A get is a read transaction of its own: an older one would not see what was committed since (P3).
+//! Each get is a separate read transaction: an older transaction would not see later commits (P3).
 
 use std::fs::OpenOptions;
 use std::io;
@@ -22,7 +22,7 @@ const FILE_NAME: &str = "redb";
 
 pub(crate) const KIND: Kind = Kind { name: NAME, setting, open };
 
-/// Space in the cache for each byte of a pair.
+/// Cache bytes per byte of a pair.
 const CACHE_BYTES_PER_BYTE: u64 = 4;
 const CACHE_BYTES_MIN: u64 = 1 << 30;
 
@@ -35,7 +35,7 @@ fn setting(promise: Promise) -> &'static str {
     }
 }
 
-/// A file that leaves syncing to the kernel.
+/// A file whose syncs do nothing.
 #[derive(Debug)]
 struct Unsynced(FileBackend);
 
@@ -83,7 +83,7 @@ fn open(path: &Path, options: &Options) -> Result<Box<dyn Competitor>> {
     };
     let database = database.map_err(refused(NAME, "open its file"))?;
     let redb = Redb { database };
-    // A read finds no table before a write has made it.
+    // The table must exist before the first read. A write makes it.
     redb.session()?.batch(&[])?;
     Ok(Box::new(redb))
 }

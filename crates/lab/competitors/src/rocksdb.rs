@@ -1,14 +1,14 @@
-//! RocksDB: a log-structured merge tree behind a write-ahead log, through the C interface of the system's library.
+//! RocksDB: a log-structured merge tree with a write-ahead log, through the C interface of the system's library.
 //!
-//! Process durability: writes with `sync = false`: the log's bytes go to the kernel before a write returns. Power durability: `sync =
-//! true`; writers that come together share a sync.
+//! Process durability: writes with `sync = false`, which hand the log's bytes to the kernel before they return. Power durability: `sync =
+//! true`; concurrent writers share a sync.
 //!
-//! Only the calls that the benchmark makes are declared here. Invariants of the pointers:
+//! Only the functions that the benchmark calls are declared here. Invariants of the pointers:
 //!
-//! * R1: every pointer in [`Rocks`] comes from the library's maker of that type, is never null, and is destroyed once, in `drop`.
-//! * R2: a database, its write and its read options may be used by any number of threads at once, as RocksDB documents; a
-//!   batch and an iterator belong to one [`Handle`], which is not shared.
-//! * R3: an error text comes from the library's allocator, ends with a zero byte, and is given back to it.
+//! * R1: every pointer in [`Rocks`] comes from the library's constructor of that type, is never null, and is destroyed once, in `drop`.
+//! * R2: any number of threads may use a database and its write and read options at once, as RocksDB documents. A batch and an iterator
+//!   belong to one [`Handle`], which is not shared.
+//! * R3: an error text comes from the library's allocator, ends with a zero byte, and is freed by the library.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uchar, c_void};
@@ -22,10 +22,10 @@ const NAME: &str = "rocksdb";
 
 pub(crate) const KIND: Kind = Kind { name: NAME, setting, open };
 
-/// Space in the block cache for each byte of a pair.
+/// Block cache bytes per byte of a pair.
 const CACHE_BYTES_PER_BYTE: u64 = 4;
 const CACHE_BYTES_MIN: u64 = 1 << 30;
-/// The usual Bloom filter: one lookup in a hundred reads a block in vain.
+/// The usual Bloom filter: one lookup in a hundred reads a block needlessly.
 const FILTER_BITS_PER_KEY: f64 = 10.0;
 /// `rocksdb_no_compression`.
 const NO_COMPRESSION: c_int = 0;
@@ -39,7 +39,7 @@ fn setting(promise: Promise) -> &'static str {
     }
 }
 
-/// What is above zero while the library has work for its background threads.
+/// Properties that are above zero while the library has background work.
 const BACKGROUND: [&CStr; 4] = [
     c"rocksdb.mem-table-flush-pending",
     c"rocksdb.compaction-pending",
@@ -47,7 +47,7 @@ const BACKGROUND: [&CStr; 4] = [
     c"rocksdb.num-running-compactions",
 ];
 
-/// The library's types, known by pointer only.
+/// Types of the library, used through pointers only.
 mod opaque {
     macro_rules! types {
         ($($name:ident)*) => { $(#[repr(C)] pub struct $name { _private: [u8; 0] })* };
@@ -138,14 +138,14 @@ unsafe extern "C" {
     fn rocksdb_free(memory: *mut c_void);
 }
 
-/// What the library says of a call that was given `error`, if it was refused.
+/// Converts an error text of the library; `Ok` if it is null.
 fn told(what: &'static str, error: Text) -> Result<()> {
     if error.is_null() {
         return Ok(());
     }
     // SAFETY: R3.
     let text = unsafe { CStr::from_ptr(error) }.to_string_lossy().into_owned();
-    // SAFETY: R3; it is not used again.
+    // SAFETY: R3; the text is not used again.
     unsafe { rocksdb_free(error.cast()) };
     Err(Error { store: NAME, what, source: text.into() })
 }
@@ -169,18 +169,18 @@ fn open(path: &Path, options: &Options) -> Result<Box<dyn Competitor>> {
     let open = rocksdb_options_create();
     let table = rocksdb_block_based_options_create();
     let cache = rocksdb_cache_create_lru(cache_bytes);
-    // SAFETY: R1. The table options take the filter over.
+    // SAFETY: R1. The table options take ownership of the filter.
     unsafe {
         rocksdb_block_based_options_set_filter_policy(
             table,
             rocksdb_filterpolicy_create_bloom_full(FILTER_BITS_PER_KEY),
         );
     }
-    // SAFETY: R1. They keep a share of the cache.
+    // SAFETY: R1. The table options keep a reference to the cache.
     unsafe { rocksdb_block_based_options_set_block_cache(table, cache) };
-    // SAFETY: R1. The options copy what the table options say.
+    // SAFETY: R1. The options copy the table options.
     unsafe { rocksdb_options_set_block_based_table_factory(open, table) };
-    // SAFETY: R1. Starts the threads, of this thread and no other: see `drop`.
+    // SAFETY: R1. Starts the background threads from this thread: see `drop`.
     unsafe { rocksdb_options_increase_parallelism(open, threads()) };
     // SAFETY: R1.
     unsafe { rocksdb_options_set_create_if_missing(open, 1) };
@@ -189,7 +189,7 @@ fn open(path: &Path, options: &Options) -> Result<Box<dyn Competitor>> {
     let mut error = ptr::null_mut();
     // SAFETY: R1; the path ends with a zero byte and outlives the call.
     let db = unsafe { rocksdb_open(open, path.as_ptr(), &raw mut error) };
-    // SAFETY: R1; the database has copies of the options and shares of what they held.
+    // SAFETY: R1; the database has copies of the options and references to their parts.
     unsafe { rocksdb_options_destroy(open) };
     // SAFETY: as above.
     unsafe { rocksdb_block_based_options_destroy(table) };
@@ -202,17 +202,17 @@ fn open(path: &Path, options: &Options) -> Result<Box<dyn Competitor>> {
     Ok(Box::new(Rocks { db, env: rocksdb_create_default_env(), write, read: rocksdb_readoptions_create() }))
 }
 
-/// Background threads: as many as there are processors, and at least one that flushes beside one that compacts.
+/// Number of background threads: the number of processors, and at least two, one that flushes and one that compacts.
 fn threads() -> c_int {
     std::thread::available_parallelism().map_or(2, |count| count.get().clamp(2, 64) as c_int)
 }
 
 impl Drop for Rocks {
     fn drop(&mut self) {
-        // SAFETY: R1. Sessions borrow the database, so none is left.
+        // SAFETY: R1. Sessions borrow the database, so none exists.
         unsafe { rocksdb_close(self.db) };
-        // The library keeps its background threads for the next database. They end here instead: whose threads are counted by
-        // who started them would otherwise count those of an earlier database.
+        // The library keeps its background threads for the next database. They end here, because threads are counted for the thread that
+        // started them: a count would include those of an earlier database.
         // SAFETY: R1.
         unsafe { rocksdb_env_set_low_priority_background_threads(self.env, 0) };
         // SAFETY: R1.
@@ -227,7 +227,7 @@ impl Drop for Rocks {
 }
 
 impl Rocks {
-    /// A number that the library tells of itself; 0 if it does not know the name.
+    /// A numeric property of the library; 0 if it does not know the name.
     fn number(&self, name: &CStr) -> u64 {
         let mut value = 0;
         // SAFETY: R1, R2; the name ends with a zero byte.
@@ -260,17 +260,17 @@ struct Handle<'a> {
 
 impl Drop for Handle<'_> {
     fn drop(&mut self) {
-        // SAFETY: R2: made with the handle, used by it alone.
+        // SAFETY: R2: made with the handle, used only by it.
         unsafe { rocksdb_writebatch_destroy(self.batch) };
     }
 }
 
-/// An iterator that ends with its scope.
+/// An iterator that is destroyed at the end of its scope.
 struct Cursor(*mut Iterator);
 
 impl Drop for Cursor {
     fn drop(&mut self) {
-        // SAFETY: R2: made by `scan`, used by it alone.
+        // SAFETY: R2: made by `scan`, used only by it.
         unsafe { rocksdb_iter_destroy(self.0) };
     }
 }
@@ -282,14 +282,14 @@ impl Cursor {
         valid != 0
     }
 
-    /// The pair under a valid iterator, until it moves.
+    /// The pair at a valid iterator, until the iterator moves.
     fn pair(&self) -> (&[u8], &[u8]) {
         let (mut key_bytes, mut value_bytes) = (0, 0);
         // SAFETY: R2; the iterator is valid.
         let key = unsafe { rocksdb_iter_key(self.0, &raw mut key_bytes) };
         // SAFETY: R2; the iterator is valid.
         let value = unsafe { rocksdb_iter_value(self.0, &raw mut value_bytes) };
-        // SAFETY: the library says how many bytes are there, and they stay until the iterator moves, for which it is borrowed.
+        // SAFETY: the library returns the number of bytes. They stay until the iterator moves, which is borrowed until then.
         let key = unsafe { std::slice::from_raw_parts(key, key_bytes) };
         // SAFETY: as above.
         let value = unsafe { std::slice::from_raw_parts(value, value_bytes) };
@@ -340,9 +340,9 @@ impl Session for Handle<'_> {
         let mut bytes = 0;
         // SAFETY: the slice is not null and was just made.
         let found = unsafe { rocksdb_pinnableslice_value(pinned, &raw mut bytes) };
-        // SAFETY: the library says how many bytes are there, and they stay until the slice is destroyed.
+        // SAFETY: the library returns the number of bytes. They stay until the slice is destroyed.
         value.extend_from_slice(unsafe { std::slice::from_raw_parts(found, bytes) });
-        // SAFETY: it is not used again.
+        // SAFETY: the slice is not used again.
         unsafe { rocksdb_pinnableslice_destroy(pinned) };
         Ok(true)
     }

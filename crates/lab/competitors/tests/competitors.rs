@@ -1,5 +1,5 @@
-//! What the benchmark takes for granted of every store: answers are right, order is right, and a promise is kept, of which the
-//! one of process durability is put to the test by killing the process.
+//! Properties of every store that the benchmark relies on: right answers, right order, and durability. Process durability is tested by
+//! killing the process.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use competitors::{Competitor, KINDS, Kind, NAMES, Options, Promise, Session};
 
 const COUNT: u32 = 2_000;
-/// Set for the process that is going to be killed: the store's name and its directory.
+/// Set for the process that will be killed: name and directory of the store.
 const VICTIM: &str = "BRISTLECONE_PEERS_VICTIM";
 
 fn options(promise: Promise) -> Options {
@@ -19,7 +19,7 @@ fn open(kind: &Kind, dir: &Path, promise: Promise) -> Box<dyn Competitor> {
     (kind.open)(dir, &options(promise)).unwrap()
 }
 
-/// Numbers are scattered, so that their order is not the order of insertion.
+/// Keys are scattered, so that their order differs from the insertion order.
 fn key(number: u32) -> [u8; 20] {
     let mut key = [b'k'; 20];
     key[..4].copy_from_slice(&number.wrapping_mul(0x9E37_79B1).to_be_bytes());
@@ -30,7 +30,7 @@ fn value(number: u32) -> [u8; 100] {
     [number as u8; 100]
 }
 
-/// The first half one by one, the second in batches.
+/// Stores the first half one by one, the second half in batches.
 fn fill(session: &mut dyn Session) {
     for number in 0..COUNT / 2 {
         session.put(&key(number), &value(number)).unwrap();
@@ -114,7 +114,7 @@ fn several_threads_write_and_read_one_store() {
     }
 }
 
-/// Not a test of its own: what the next one kills.
+/// Not an independent test: the process that the next test kills.
 #[test]
 fn victim() {
     let Ok(wanted) = std::env::var(VICTIM) else { return };

@@ -1,4 +1,4 @@
-//! Every map says what a map says: for both kinds of keys, by one thread and by several.
+//! Every map behaves as a map, for both kinds of keys, with one thread and with several.
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ fn equals_the_model<T: Item + ?Sized>(kind: &Kind<T, T>, make: impl Fn(u64) -> T
         let is_there = handle.get(T::Owned::borrow(&make(key)), &mut found);
         assert_eq!(is_there.then_some(found), model.get(&key).map(|value| make(*value)), "{}", kind.name);
     }
-    // Others see it all, and what they store is there for everybody.
+    // Other threads see all pairs, and all threads see the pairs that they store.
     std::thread::scope(|scope| {
         for thread in 0..2 {
             let (map, model, make) = (&map, &model, &make);

@@ -1,11 +1,11 @@
-//! A set-associative cache of line numbers, least recently used first out, and the translations of pages.
+//! A set-associative cache of line numbers with LRU replacement, and a cache of page translations.
 
 use crate::config::Level;
 
 /// No line has this number.
 const NONE: u64 = u64::MAX;
 
-/// Sets of lines, the most recently used of each first.
+/// Sets of lines, each in order of use with the most recently used line first.
 #[derive(Debug)]
 pub(crate) struct Cache {
     ways: usize,
@@ -14,13 +14,13 @@ pub(crate) struct Cache {
 }
 
 impl Cache {
-    /// An empty cache.
+    /// Makes an empty cache.
     pub fn new(level: Level) -> Self {
         let count = level.bytes / pmem::LINE;
         Self { ways: level.ways as usize, sets: count / level.ways, lines: vec![NONE; count as usize].into() }
     }
 
-    /// As it was made.
+    /// Empties the cache.
     pub fn clear(&mut self) {
         self.lines.fill(NONE);
     }
@@ -30,7 +30,7 @@ impl Cache {
         &mut self.lines[first..first + self.ways]
     }
 
-    /// True if the line is here; it is the most recently used one of its set then.
+    /// True if the cache has the line. The line becomes the most recently used one of its set.
     #[inline]
     pub fn touch(&mut self, line: u64) -> bool {
         let set = self.set(line);
@@ -42,7 +42,7 @@ impl Cache {
         true
     }
 
-    /// Takes a line in that is not here; returns the one that had to go.
+    /// Inserts a line that the cache does not have. Returns the evicted line.
     pub fn insert(&mut self, line: u64) -> Option<u64> {
         let set = self.set(line);
         debug_assert!(!set.contains(&line), "line {line} is here");
@@ -51,39 +51,39 @@ impl Cache {
         (victim != NONE).then_some(victim)
     }
 
-    /// Throws a line out if it is here.
+    /// Removes a line if the cache has it.
     pub fn remove(&mut self, line: u64) {
         let set = self.set(line);
         if let Some(way) = set.iter().position(|held| *held == line) {
             set[way] = NONE;
-            // What is empty is taken next.
+            // Empty ways are used first.
             set[way..].rotate_left(1);
         }
     }
 }
 
-/// Translations of pages at hand: fully associative, least recently used first out.
+/// The translations in the TLB: fully associative, LRU replacement.
 #[derive(Debug)]
 pub(crate) struct Tlb {
-    /// Page and when it was used last.
+    /// Pages, each with the time of its last use.
     entries: Box<[(u64, u64)]>,
-    /// The place of the page that was used last.
+    /// Index of the page that was used last.
     last: usize,
     uses: u64,
 }
 
 impl Tlb {
-    /// No translation is at hand.
+    /// Makes an empty TLB.
     pub fn new(entries: u64) -> Self {
         Self { entries: vec![(NONE, 0); entries as usize].into(), last: 0, uses: 0 }
     }
 
-    /// As it was made.
+    /// Empties the TLB.
     pub fn clear(&mut self) {
         self.entries.fill((NONE, 0));
     }
 
-    /// True if the page's translation was at hand. It is now.
+    /// True if the TLB had the page's translation. It has it afterwards.
     #[inline]
     pub fn touch(&mut self, page: u64) -> bool {
         self.uses += 1;

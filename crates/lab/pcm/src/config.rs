@@ -1,68 +1,68 @@
-//! The figures of a hierarchy. Each is an option; the presets are [wB+ Table 4] and two other memories.
+//! The parameters of a memory hierarchy. Each can be set; the presets are [wB+ Table 4] and two other memories.
 
-/// A level of the cache.
+/// A cache level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Level {
-    /// Bytes of lines.
+    /// Size in bytes.
     pub bytes: u64,
-    /// Lines of a set.
+    /// Associativity: number of lines per set.
     pub ways: u64,
-    /// Cycles until a line that is found here can be used.
+    /// Cycles of a load that hits this level.
     pub cycles: u64,
 }
 
-/// A processor, its caches and the memory below.
+/// A processor, its caches and its memory.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Config {
-    /// First level of the cache.
+    /// First cache level.
     pub l1: Level,
-    /// Second level.
+    /// Second cache level.
     pub l2: Level,
-    /// Third level; it holds all lines of the others.
+    /// Third cache level. It contains all lines of the others.
     pub l3: Level,
-    /// Pages of 4 KiB whose translation is at hand.
+    /// Number of 4 KiB pages whose translations the TLB holds.
     pub tlb_entries: u64,
-    /// Cycles to find the translation of another page. The paper does not say; its page tables are taken to be in L3.
+    /// Cycles of a TLB miss. The paper does not state it; page tables are assumed to be in L3.
     pub tlb_miss_cycles: u64,
-    /// Lines on their way from memory at once, for prefetches and stores.
+    /// Maximum number of lines in transfer from memory, for prefetches and stores.
     pub fills: u64,
-    /// Lines on their way to memory at once.
+    /// Maximum number of lines in transfer to memory.
     pub queue: u64,
-    /// Banks that work side by side; neighbouring lines are in different ones.
+    /// Number of banks that work in parallel. Adjacent lines are in different banks.
     pub ranks: u64,
     /// Cycles to read a line from a rank.
     pub read_cycles: u64,
-    /// Cycles to write a line to a rank, whatever is new in it.
+    /// Cycles to write a line to a rank, regardless of its changed words.
     pub write_line_cycles: u64,
-    /// Cycles more for each word of 8 bytes that is new.
+    /// Additional cycles for each changed word of 8 bytes.
     pub write_word_cycles: u64,
-    /// Cycles that a word read takes beside its load: it is compared, or moved.
+    /// Cycles of processing a word after its load: a comparison or a move.
     pub compute_cycles: u64,
     /// Cycles to issue a store, a prefetch or a flush.
     pub issue_cycles: u64,
-    /// A flushed line stays in the cache (`clwb`); else it leaves (`clflush`), as in the paper.
+    /// True if a flushed line stays in the cache (`clwb`). False if it is evicted (`clflush`), as in the paper.
     pub flush_keeps: bool,
-    /// Picojoules to read a bit of a line.
+    /// Picojoules to read a bit.
     pub read_bit_pj: f64,
-    /// Picojoules to write a bit that is new.
+    /// Picojoules to write a changed bit.
     pub write_bit_pj: f64,
-    /// Cycles of a nanosecond.
+    /// Clock frequency in GHz, which is cycles per nanosecond.
     pub ghz: f64,
-    /// Writes that a cell survives.
+    /// Number of writes that a cell survives.
     pub endurance: f64,
 }
 
-/// A memory by name.
+/// A memory with a name.
 #[derive(Clone, Copy, Debug)]
 pub struct Preset {
-    /// Its name.
+    /// Name of the preset.
     pub name: &'static str,
-    /// What it is.
+    /// Description of the preset.
     pub about: &'static str,
     make: fn() -> Config,
 }
 
-/// The memories that have names.
+/// All presets.
 pub const PRESETS: [Preset; 3] = [
     Preset { name: "pcm", about: "phase-change memory of the wB+-Tree paper's Table 4", make: Config::pcm },
     Preset {
@@ -78,7 +78,7 @@ pub const PRESETS: [Preset; 3] = [
 ];
 
 impl Config {
-    /// Phase-change memory [wB+ Table 4] under a core of 3 GHz; a cell survives 1e8 writes, as is said of such memory.
+    /// Phase-change memory [wB+ Table 4] with a core of 3 GHz. A cell survives 1e8 writes, a common figure for such memory.
     pub fn pcm() -> Self {
         Self {
             l1: Level { bytes: 32 << 10, ways: 8, cycles: 4 },
@@ -102,7 +102,7 @@ impl Config {
         }
     }
 
-    /// Spin-transfer-torque memory: a line is read in 50 ns and written in 50 ns, a cell survives 1e15 writes.
+    /// Spin-transfer-torque memory: reads and writes of a line take 50 ns, a cell survives 1e15 writes.
     pub fn sttram() -> Self {
         Self {
             read_cycles: 150,
@@ -115,7 +115,7 @@ impl Config {
         }
     }
 
-    /// DRAM with a battery: 50 ns either way; nothing wears out.
+    /// DRAM with a battery: reads and writes of a line take 50 ns; cells do not wear out.
     pub fn nvdimm() -> Self {
         Self {
             read_cycles: 150,
@@ -128,10 +128,10 @@ impl Config {
         }
     }
 
-    /// The preset of this name.
+    /// Returns the preset of this name.
     ///
     /// # Errors
-    /// In words, with the names there are.
+    /// An error text with the known names.
     pub fn preset(name: &str) -> Result<Self, String> {
         let names: Vec<_> = PRESETS.iter().map(|preset| preset.name).collect();
         let found = PRESETS.iter().find(|preset| preset.name == name);
@@ -139,7 +139,7 @@ impl Config {
         Ok((found.make)())
     }
 
-    /// Every figure by its name, as [`Config::set`] takes it.
+    /// All parameters by name, as in [`Config::set`].
     pub fn figures(&self) -> Vec<(&'static str, f64)> {
         let mut figures = Vec::new();
         for name in NAMES {
@@ -148,18 +148,18 @@ impl Config {
         figures
     }
 
-    /// Changes a figure: `read-cycles=300`.
+    /// Changes a parameter: `read-cycles=300`.
     ///
     /// # Errors
-    /// As [`Config::set_all`].
+    /// Like [`Config::set_all`].
     pub fn set(&mut self, assignment: &str) -> Result<(), String> {
         self.set_all([assignment])
     }
 
-    /// Changes figures, in any order.
+    /// Changes parameters, in any order.
     ///
     /// # Errors
-    /// In words: no such figure, no number, or figures that no hierarchy has. Nothing is changed then.
+    /// An error text for an unknown parameter, an invalid number, or values that no hierarchy can have. Then no parameter changes.
     pub fn set_all<'a>(&mut self, assignments: impl IntoIterator<Item = &'a str>) -> Result<(), String> {
         let mut changed = *self;
         assignments.into_iter().try_for_each(|assignment| changed.assign(assignment))?;
@@ -179,7 +179,7 @@ impl Config {
     }
 
     /// # Errors
-    /// In words, if no hierarchy has such figures.
+    /// An error text if no hierarchy can have these parameters.
     pub fn check(&self) -> Result<(), String> {
         for (name, level) in [("l1", self.l1), ("l2", self.l2), ("l3", self.l3)] {
             if level.ways == 0 || level.bytes == 0 || !level.bytes.is_multiple_of(level.ways * pmem::LINE) {
@@ -285,13 +285,13 @@ enum Figure<'a> {
     Real(&'a mut f64),
 }
 
-/// Larger than any figure may be.
+/// Exceeds every allowed value.
 const WHOLE_MAX: f64 = (1_u64 << 40) as f64;
-/// Bytes of the last level, at most: its lines are held one by one.
+/// Maximum bytes of the last level: the simulation stores each of its lines.
 const CACHE_MAX: u64 = 1 << 30;
-/// Entries and ranks, at most: they are looked through one by one.
+/// Maximum number of entries and ranks: the simulation searches them linearly.
 const PARTS_MAX: u64 = 1024;
-/// So small that no clock overflows.
+/// Maximum cycles, so that no clock overflows.
 const CYCLES_MAX: u64 = 1 << 24;
 
 impl Figure<'_> {

@@ -1,34 +1,34 @@
-//! The memory below the caches: ranks that work side by side, and the queue of lines that wait to be written.
+//! The memory below the caches: ranks that work in parallel, and the queue of lines to write.
 //!
-//! A rank does one thing at a time. A read waits for what the rank is doing, and goes before the writes that wait. A write waits
-//! in the queue until its rank is free, and leaves the queue when it is done; when the queue is full, who wants to write waits.
+//! A rank does one operation at a time. A read waits for the running operation of its rank, and has priority over waiting writes. A write
+//! waits in the queue until its rank is free, and leaves the queue when it is complete. If the queue is full, the caller of a write waits.
 
 use std::collections::VecDeque;
 
 use crate::config::Config;
 
-/// A line that waits to be written.
+/// A line in the write queue.
 #[derive(Clone, Copy, Debug)]
 struct Queued {
     since: u64,
     cycles: u64,
-    /// A fence waits for it.
+    /// True if a fence waits for the line.
     flushed: bool,
 }
 
 #[derive(Debug, Default)]
 struct Rank {
-    /// When it is done with what it is doing.
+    /// End of the running operation.
     busy_until: u64,
-    /// When the write that it began last is done.
+    /// End of the latest write that has begun.
     writes_until: u64,
-    /// When the newest write that a fence waits for, of those that began, is done.
+    /// End of the latest flushed write that has begun.
     flushed_until: u64,
     queue: VecDeque<Queued>,
 }
 
 impl Rank {
-    /// Lets it do what it does by itself until `now`.
+    /// Begins the waiting writes that can begin before `now`.
     fn advance(&mut self, now: u64) {
         while let Some(next) = self.queue.front() {
             let begin = self.busy_until.max(next.since);
@@ -48,13 +48,13 @@ impl Rank {
         }
     }
 
-    /// Lines of the queue that are its.
+    /// Number of this rank's lines in the queue.
     fn queued(&self, now: u64) -> u64 {
         self.queue.len() as u64 + u64::from(self.writes_until > now)
     }
 }
 
-/// All ranks. Calls come with a clock that does not go back.
+/// All ranks. The clock of successive calls must not decrease.
 #[derive(Debug)]
 pub(crate) struct Device {
     ranks: Box<[Rank]>,
@@ -63,7 +63,7 @@ pub(crate) struct Device {
 }
 
 impl Device {
-    /// Idle ranks.
+    /// Makes idle ranks.
     pub fn new(config: &Config) -> Self {
         let ranks = (0..config.ranks).map(|_| Rank::default()).collect();
         Self { ranks, capacity: config.queue, read_cycles: config.read_cycles }
@@ -74,7 +74,7 @@ impl Device {
         &mut self.ranks[(line % count) as usize]
     }
 
-    /// When a line that is asked for now is there.
+    /// Reads a line. Returns the time when the line is available.
     pub fn read(&mut self, line: u64, now: u64) -> u64 {
         let cycles = self.read_cycles;
         let rank = self.rank(line);
@@ -83,7 +83,7 @@ impl Device {
         rank.busy_until
     }
 
-    /// Takes a line to be written, in so many cycles; returns when there was space for it.
+    /// Adds a line to the queue. Its write takes `cycles`. Returns the time when the queue had space for it.
     pub fn write(&mut self, line: u64, cycles: u64, flushed: bool, now: u64) -> u64 {
         let mut now = now;
         loop {
@@ -91,7 +91,7 @@ impl Device {
             if self.ranks.iter().map(|rank| rank.queued(now)).sum::<u64>() < self.capacity {
                 break;
             }
-            // The ranks that have lines in the queue get on; one of them is the first to be done with a write, or to begin one.
+            // Let the ranks with queued lines continue. One of them is the first to complete or to begin a write.
             let busy = self.ranks.iter().filter(|rank| rank.queued(now) > 0);
             let next =
                 |rank: &Rank| if rank.writes_until > now { rank.writes_until } else { rank.busy_until };
@@ -101,7 +101,7 @@ impl Device {
         now
     }
 
-    /// When every flushed line is written that was taken before now.
+    /// The time when all lines flushed before `now` are written.
     pub fn flushed(&mut self, now: u64) -> u64 {
         let mut done = now;
         for rank in &mut self.ranks {
@@ -147,7 +147,7 @@ mod tests {
         assert_eq!((device.write(0, 300, false, 0), device.write(1, 200, false, 0)), (0, 0));
         assert_eq!(device.write(1, 200, false, 50), 200, "rank 1 is done first");
         assert_eq!(device.write(0, 300, false, 210), 300);
-        // Nobody waits for lines that were not flushed.
+        // A fence does not wait for lines that were not flushed.
         assert_eq!(device.flushed(310), 310);
     }
 
@@ -157,7 +157,7 @@ mod tests {
         assert_eq!(device.write(0, 1000, false, 0), 0);
         assert_eq!(device.read(1, 10), 1100);
         assert_eq!(device.write(2, 1000, false, 10), 1000);
-        // Behind the read, which came first.
+        // The read came first, so the write waits for it.
         assert_eq!(device.write(3, 1000, true, 1000), 2100);
         assert_eq!(device.flushed(2100), 3100);
     }

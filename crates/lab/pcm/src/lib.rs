@@ -1,20 +1,20 @@
-//! Phase-change memory that nobody can buy, simulated below any index: how many cycles its operations would take, how much
-//! energy, and which lines wear out [wB+ §2.4, §5.1].
+//! A simulator of phase-change memory that works below any index. It computes cycles and energy of operations and the wear of lines [wB+
+//! §2.4, §5.1].
 //!
-//! [`Pcm`] watches an [`Observed`](pmem::Observed) medium, so the same code that runs on DRAM runs here, to the cycle and on any
-//! machine alike. It is a model of one in-order core with a clock, not of a pipeline:
+//! [`Pcm`] observes an [`Observed`](pmem::Observed) medium, so the code that runs on DRAM runs here unchanged. The results are the same on
+//! any machine, to the cycle. It models one in-order core with a clock, not a pipeline:
 //!
-//! * `config`: every figure of the hierarchy, and presets of Table 4 and of other memories.
+//! * `config`: all parameters of the hierarchy, and presets of Table 4 and of other memories.
 //! * `cache`: sets of lines in order of use. `device`: ranks, reads before writes, the write-back queue.
-//! * `sim`: the clock, and what a load, store, prefetch, flush and fence do to it.
-//! * `wear`: writes per line, levelled or not; years of life.
+//! * `sim`: the clock, and the effects of a load, store, prefetch, flush and fence.
+//! * `wear`: writes per line, with and without wear levelling; years of lifetime.
 //!
 //! Invariants:
-//! * P1: every cycle, bit and count follows from the order of calls and the configuration alone. No host time, no addresses of
-//!   the host, no random numbers.
-//! * P2: the device keeps a copy of its own. A line's modified words and bits are what differs between it and the line as it is
-//!   written back; so what is stored twice, or back to what it was, costs what it costs on the device.
-//! * P3: caches are inclusive: a line in L1 is in L2, one in L2 in L3. A dirty line is in L3 until it is in the queue.
+//! * P1: all cycles, bits and counts depend only on the order of calls and the configuration. The simulation uses no time, no addresses and
+//!   no random numbers of the host.
+//! * P2: the device keeps its own copy of the memory. The changed words and bits of a line are the differences between this copy and the
+//!   line at its write-back. So repeated stores to a word, or a store of its old value, cost what they cost on the device.
+//! * P3: caches are inclusive: a line in L1 is in L2, a line in L2 is in L3. A dirty line is in L3 until it is in the queue.
 #![forbid(unsafe_code)]
 
 mod cache;
@@ -33,18 +33,17 @@ pub use config::{Config, Level, PRESETS, Preset};
 pub use sim::{Sim, Totals};
 pub use wear::{Levelling, Wear, Write};
 
-/// An observer that charges everything to a simulated hierarchy. See the module's head.
+/// An observer that charges all accesses to a simulated hierarchy. See the module's head.
 #[derive(Debug)]
 pub struct Pcm {
     on: AtomicBool,
-    /// Flushes and fences are carried out.
+    /// True if flushes and fences are executed.
     durable: bool,
     sim: Mutex<Sim>,
 }
 
 impl Pcm {
-    /// A hierarchy over `memory`, switched off: nothing is charged until [`Pcm::begin`]. Where nothing has to be `durable`,
-    /// flushes and fences are left out.
+    /// Makes a hierarchy over `memory`. It charges nothing until [`Pcm::begin`]. If `durable` is false, it ignores flushes and fences.
     ///
     /// # Panics
     /// If the configuration does not pass [`Config::check`].
@@ -52,23 +51,23 @@ impl Pcm {
         Arc::new(Self { on: AtomicBool::new(false), durable, sim: Mutex::new(Sim::new(memory, config)) })
     }
 
-    /// From here on everything is charged. The device holds what the memory holds, the caches are empty and all counts zero.
+    /// Starts charging. The device then holds the contents of the memory, the caches are empty, and all counts are zero.
     pub fn begin(&self) {
         self.sim().begin();
         self.on.store(true, Ordering::Relaxed);
     }
 
-    /// Nothing is charged any more; the counts stay.
+    /// Stops charging; the counts stay.
     pub fn end(&self) {
         self.on.store(false, Ordering::Relaxed);
     }
 
-    /// The simulation itself: its counts, its wear.
+    /// Locks the simulation, for its counts and wear.
     pub fn sim(&self) -> MutexGuard<'_, Sim> {
         self.sim.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What was charged since [`Pcm::begin`].
+    /// Totals since [`Pcm::begin`].
     pub fn totals(&self) -> Totals {
         self.sim().totals()
     }

@@ -1,15 +1,15 @@
-//! The clock, and what is done to it.
+//! The simulated clock, and the effects of operations on it.
 //!
 //! | call | waits for |
 //! |---|---|
 //! | load | the translation; the cache level that has the line; from memory, the line itself |
 //! | store | the translation; a free fill, if the line comes from memory: it does not wait for the line |
 //! | prefetch | as a store; dropped if no fill is free |
-//! | flush | the line, if it is on its way here; space in the queue, if it is dirty |
-//! | fence | the lines that stores brought on their way; the flushed lines to be written |
+//! | flush | the line, if it is in transfer from memory; space in the queue, if it is dirty |
+//! | fence | the transfer of lines that stores fetch; the write of flushed lines |
 //!
-//! A line that has to leave L3 leaves the other levels too; if it is dirty, it goes into the queue, and who brought the new line
-//! waits for space there.
+//! A line that is evicted from L3 also leaves the other levels. If it is dirty, it goes into the queue, and the access that fetched the new
+//! line waits for space there.
 
 use std::ops::Sub;
 use std::sync::Arc;
@@ -25,38 +25,38 @@ use crate::wear::{Levelling, Wear};
 const LINES_PER_PAGE: u64 = 4096 / LINE;
 const BITS_PER_LINE: u64 = 8 * LINE;
 
-/// What was charged.
+/// Totals of a simulation.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Totals {
-    /// The clock.
+    /// Cycles of the clock.
     pub cycles: u64,
-    /// Words read.
+    /// Number of words read.
     pub loads: u64,
-    /// Words stored.
+    /// Number of words stored.
     pub stores: u64,
-    /// Lines asked for ahead.
+    /// Number of prefetched lines.
     pub prefetches: u64,
-    /// Lines flushed.
+    /// Number of flushed lines.
     pub flushes: u64,
-    /// Fences.
+    /// Number of fences.
     pub fences: u64,
-    /// Loads, stores and prefetches that missed L1, and L2; those that missed L3 are reads from memory.
+    /// Loads, stores and prefetches that missed L1. Misses of L3 are `line_reads`.
     pub l1_misses: u64,
-    /// See `l1_misses`.
+    /// Loads, stores and prefetches that missed L1 and L2.
     pub l2_misses: u64,
     /// Lines read from memory.
     pub line_reads: u64,
-    /// Pages whose translation was not at hand.
+    /// Number of TLB misses.
     pub tlb_misses: u64,
-    /// Lines written to memory, because they were flushed or had to leave the caches.
+    /// Lines written to memory because of a flush or an eviction.
     pub line_writes: u64,
-    /// New words in them.
+    /// Changed words in them.
     pub words_written: u64,
-    /// New bits in them.
+    /// Changed bits in them.
     pub bits_written: u64,
-    /// Energy of the lines read, picojoules.
+    /// Energy of the lines read, in picojoules.
     pub read_pj: f64,
-    /// Energy of the bits written, picojoules.
+    /// Energy of the bits written, in picojoules.
     pub write_pj: f64,
     /// Cycles of waiting for space in the queue.
     pub queue_cycles: u64,
@@ -90,21 +90,21 @@ impl Sub for Totals {
     }
 }
 
-/// A line on its way from memory into the caches.
+/// A line in transfer from memory into the caches.
 #[derive(Clone, Copy, Debug)]
 struct Fill {
     line: u64,
     ready: u64,
-    /// A store waits for it in the store buffer.
+    /// True if a store in the store buffer waits for the line.
     stored: bool,
 }
 
-/// A processor and its memory, simulated. Lines are numbered from the medium's beginning.
+/// A simulated processor and its memory. Line 0 is the first line of the medium.
 #[derive(Debug)]
 pub struct Sim {
     config: Config,
     memory: Arc<Memory>,
-    /// What the device holds (P2), by words.
+    /// The contents of the device in words (P2).
     image: Vec<u64>,
     l1: Cache,
     l2: Cache,
@@ -113,7 +113,7 @@ pub struct Sim {
     /// A bit for each line that is newer in the caches than on the device.
     dirty: Vec<u64>,
     fills: Vec<Fill>,
-    /// All of them are here by then.
+    /// The time when all transfers are complete.
     fills_until: u64,
     device: Device,
     wear: Wear,
@@ -122,7 +122,7 @@ pub struct Sim {
 }
 
 impl Sim {
-    /// A processor with empty caches over `memory`. The device holds nothing until [`Sim::begin`].
+    /// A processor with empty caches over `memory`. The device is empty until [`Sim::begin`].
     ///
     /// # Panics
     /// If the configuration does not pass [`Config::check`].
@@ -147,17 +147,17 @@ impl Sim {
         }
     }
 
-    /// Spreads writes from the next [`Sim::begin`] on.
+    /// Uses wear levelling from the next [`Sim::begin`] on.
     pub fn level(&mut self, levelling: Levelling) {
         self.wear = Wear::new(self.memory.capacity() / LINE, levelling);
     }
 
-    /// Keeps a trace of all writes from now on, which are forgotten so far.
+    /// Starts a trace of all writes. Earlier writes are discarded.
     pub fn trace(&mut self) {
         self.wear.begin(true);
     }
 
-    /// Begins anew: the device holds what the memory holds, caches are empty, counts and wear zero.
+    /// Starts again: the device holds the contents of the memory, caches are empty, counts and wear are zero.
     pub fn begin(&mut self) {
         for (at, word) in self.image.iter_mut().enumerate().take((self.memory.len() / 8) as usize) {
             *word = self.memory.peek(at as u64 * 8);
@@ -171,27 +171,27 @@ impl Sim {
         (self.now, self.fills_until, self.totals) = (0, 0, Totals::default());
     }
 
-    /// What was charged since [`Sim::begin`].
+    /// Totals since [`Sim::begin`].
     pub fn totals(&self) -> Totals {
         Totals { cycles: self.now, ..self.totals }
     }
 
-    /// The figures.
+    /// The parameters.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// Writes by line.
+    /// The writes by line.
     pub fn wear(&self) -> &Wear {
         &self.wear
     }
 
-    /// The clock.
+    /// The clock, in cycles.
     pub fn now(&self) -> u64 {
         self.now
     }
 
-    /// Seconds on the clock.
+    /// The clock, in seconds.
     pub fn seconds(&self) -> f64 {
         self.now as f64 / (self.config.ghz * 1e9)
     }
@@ -223,7 +223,7 @@ impl Sim {
         let here = self.l1.touch(line) || self.near(line);
         if here {
             self.come_nearer(line);
-            // It may still be on its way, for a prefetch.
+            // The line may still be in transfer because of a prefetch.
             if let Some(fill) = self.fills.iter_mut().find(|fill| fill.line == line) {
                 fill.stored = true;
             }
@@ -234,7 +234,7 @@ impl Sim {
         self.dirty[(line / 64) as usize] |= 1 << (line % 64);
     }
 
-    /// Asks for a line that will be read.
+    /// Prefetches a line.
     pub fn prefetch(&mut self, line: u64) {
         self.totals.prefetches += 1;
         self.now += self.config.issue_cycles;
@@ -252,7 +252,7 @@ impl Sim {
         }
     }
 
-    /// Writes a line back if it is dirty, and throws it out unless flushes keep lines.
+    /// Writes a line back if it is dirty. Evicts it unless flushes keep lines.
     pub fn flush(&mut self, line: u64) {
         self.totals.flushes += 1;
         self.now += self.config.issue_cycles;
@@ -266,7 +266,7 @@ impl Sim {
         }
     }
 
-    /// Waits until all stores are in the caches and all flushed lines are written.
+    /// Waits until the caches have the lines of all stores, and all flushed lines are written.
     pub fn fence(&mut self) {
         self.totals.fences += 1;
         let stored = self.fills.iter().filter(|fill| fill.stored).map(|fill| fill.ready).max();
@@ -284,13 +284,13 @@ impl Sim {
         }
     }
 
-    /// True if L3, and perhaps L2, holds a line that L1 does not.
+    /// True if L2 or L3 has a line that L1 missed.
     fn near(&mut self, line: u64) -> bool {
         self.totals.l1_misses += 1;
         self.l3.touch(line)
     }
 
-    /// A line of L3 comes into the levels above. Where it displaces another, that one is in the next level anyway (P3).
+    /// Copies a line of L3 into the levels above. The next level still has any line that is displaced (P3).
     fn come_nearer(&mut self, line: u64) {
         if self.l1.touch(line) {
             return;
@@ -304,7 +304,7 @@ impl Sim {
         self.l1.insert(line);
     }
 
-    /// Reads a line from memory into all levels; returns when it is there.
+    /// Reads a line from memory into all levels. Returns the time when it is available.
     fn fetch(&mut self, line: u64) -> u64 {
         self.totals.line_reads += 1;
         self.totals.read_pj += BITS_PER_LINE as f64 * self.config.read_bit_pj;
@@ -325,7 +325,7 @@ impl Sim {
         self.fills_until = self.fills_until.max(ready);
     }
 
-    /// Waits until a line is here that is on its way.
+    /// Waits for a line if it is in transfer.
     fn wait_for(&mut self, line: u64) {
         if self.now >= self.fills_until {
             return;
@@ -336,7 +336,7 @@ impl Sim {
         }
     }
 
-    /// Waits until there is a free fill.
+    /// Waits until the number of transfers is below its maximum.
     fn free_fill(&mut self) {
         self.drop_fills();
         if self.fills.len() as u64 >= self.config.fills {
@@ -350,7 +350,7 @@ impl Sim {
         self.fills.retain(|fill| fill.ready > self.now);
     }
 
-    /// A line goes into the queue if it is dirty.
+    /// Puts a line into the queue if it is dirty.
     fn write_back(&mut self, line: u64, flushed: bool) {
         let (word, bit) = ((line / 64) as usize, 1 << (line % 64));
         if self.dirty[word] & bit == 0 {
@@ -365,13 +365,13 @@ impl Sim {
             *old = new;
         }
         if words == 0 {
-            return; // stored, and back to what it was: the device compares before it writes
+            return; // all words have their old values: the device compares before it writes
         }
         self.queue(line, words, flushed);
         self.totals.bits_written += bits;
         self.totals.write_pj += bits as f64 * self.config.write_bit_pj;
         if let Some(moved) = self.wear.note(self.now, line) {
-            // The device moves a line by itself. Half of its bits differ from those of the line that was there, about.
+            // The device moves a line internally. About half of its bits differ from those of the overwritten line.
             self.totals.read_pj += BITS_PER_LINE as f64 * self.config.read_bit_pj;
             self.totals.bits_written += BITS_PER_LINE / 2;
             self.totals.write_pj += (BITS_PER_LINE / 2) as f64 * self.config.write_bit_pj;

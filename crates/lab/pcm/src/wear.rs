@@ -1,39 +1,39 @@
-//! Which lines were written how often, and how long the memory lives with that.
+//! The number of writes of each line, and the lifetime of the memory that follows from it.
 
-/// How a line's writes are spread over the cells.
+/// Mapping of lines to cells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Levelling {
-    /// A line stays where it is.
+    /// A line always uses the same cells.
     #[default]
     None,
-    /// Start-gap: one line more than there is use for, the gap, moves down by a line every so many writes; so after as many moves
-    /// as there are lines each of them is one further.
+    /// Start-gap: there is one spare line, the gap. After a number of writes, the line before the gap moves into it. After as many moves as
+    /// there are lines, each line has moved by one position.
     StartGap {
         /// Writes between two moves.
         writes: u64,
     },
 }
 
-/// A write of a line, for those who want to see where and when.
+/// A write of a line, for traces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Write {
-    /// The clock when it went into the queue.
+    /// Cycles when the line went into the queue.
     pub cycles: u64,
-    /// The line's number, as the index knows it.
+    /// Logical number of the line, as the index uses it.
     pub line: u64,
 }
 
-/// Writes of every line since the beginning.
+/// Writes of every line since the start.
 #[derive(Debug)]
 pub struct Wear {
     levelling: Levelling,
     /// Writes by physical line.
     writes: Vec<u32>,
-    /// Lines in use; the gap is one more.
+    /// Number of lines in use, without the gap.
     lines: u64,
-    /// The empty line.
+    /// Position of the gap.
     gap: u64,
-    /// Where line 0 is, when the gap is the last line.
+    /// Position of line 0 when the gap is the last line.
     start: u64,
     until_move: u64,
     moves: u64,
@@ -50,18 +50,18 @@ impl Wear {
         Self { levelling, writes, lines, gap: lines, start: 0, until_move, moves: 0, trace: None }
     }
 
-    /// Forgets all writes; a trace is kept from now on if `traced`.
+    /// Discards all writes. Starts a trace if `traced`.
     pub(crate) fn begin(&mut self, traced: bool) {
         *self = Self { trace: traced.then(Vec::new), ..Self::new(self.lines, self.levelling) };
     }
 
-    /// The cells that hold a line now.
+    /// The present position of a line.
     fn place(&self, line: u64) -> u64 {
         let place = (line + self.start) % self.lines;
         if place >= self.gap { place + 1 } else { place }
     }
 
-    /// Notes a write. If the gap moves, it returns the line that was moved for it: that one is read and written too.
+    /// Counts a write. If the gap moves, returns the line that moved into it: that line is read and written too.
     pub(crate) fn note(&mut self, cycles: u64, line: u64) -> Option<u64> {
         if let Some(trace) = &mut self.trace {
             trace.push(Write { cycles, line });
@@ -72,7 +72,7 @@ impl Wear {
         (self.until_move == 0).then(|| self.move_gap())
     }
 
-    /// The line before the gap goes into it.
+    /// Moves the line before the gap into the gap.
     fn move_gap(&mut self) -> u64 {
         let Levelling::StartGap { writes } = self.levelling else {
             unreachable!("nobody counts down to a move")
@@ -80,7 +80,7 @@ impl Wear {
         self.until_move = writes.max(1);
         self.moves += 1;
         let into = self.gap;
-        // From the first line the gap goes back to the last, and every line has moved on by one.
+        // From the first position the gap moves back to the last. Then every line has moved by one position.
         let from = if self.gap == 0 { self.lines } else { self.gap - 1 };
         let index = if from > self.gap { from - 1 } else { from };
         let moved = (index + self.lines - self.start) % self.lines;
@@ -92,7 +92,7 @@ impl Wear {
         moved
     }
 
-    /// Writes of the cells of each line that can be written, levelling's own among them.
+    /// Writes of each physical line that is writable, including moves.
     pub fn by_line(&self) -> &[u32] {
         match self.levelling {
             Levelling::None => &self.writes[..self.lines as usize],
@@ -100,22 +100,22 @@ impl Wear {
         }
     }
 
-    /// Lines that levelling moved.
+    /// Number of moves of lines.
     pub fn moves(&self) -> u64 {
         self.moves
     }
 
-    /// The most writes of any line's cells.
+    /// Maximum number of writes of a physical line.
     pub fn most(&self) -> u32 {
         self.by_line().iter().copied().max().unwrap_or(0)
     }
 
-    /// All writes.
+    /// Number of all writes.
     pub fn total(&self) -> u64 {
         self.by_line().iter().map(|writes| u64::from(*writes)).sum()
     }
 
-    /// The lines with the most writes, the worst first: number and writes.
+    /// The physical lines with the most writes, in descending order: number and writes.
     pub fn hottest(&self, count: usize) -> Vec<(u64, u32)> {
         let written = self.by_line().iter().enumerate().filter(|(_, writes)| **writes > 0);
         let mut lines: Vec<_> = written.map(|(line, writes)| (line as u64, *writes)).collect();
@@ -124,7 +124,7 @@ impl Wear {
         lines
     }
 
-    /// How many lines were written `2^i` times or more and less than twice that, for each `i`.
+    /// For each `i`, number of lines with at least `2^i` and fewer than `2^(i + 1)` writes.
     pub fn histogram(&self) -> Vec<u64> {
         let mut bins = Vec::new();
         for writes in self.by_line().iter().filter(|writes| **writes > 0) {
@@ -135,15 +135,15 @@ impl Wear {
         bins
     }
 
-    /// Years until the first cell fails if all goes on as in these seconds: with the wear as it is, and with the same writes on
-    /// all lines alike. Infinite if nothing was written.
+    /// Years until the first cell fails at the write rate of these seconds: with the actual wear, and with the same number of writes spread
+    /// evenly over all lines. Infinite if nothing was written.
     pub fn years(&self, endurance: f64, seconds: f64) -> (f64, f64) {
         const SECONDS_PER_YEAR: f64 = 365.25 * 86_400.0;
         let years = |writes: f64| endurance / (writes / seconds) / SECONDS_PER_YEAR;
         (years(f64::from(self.most())), years(self.total() as f64 / self.by_line().len() as f64))
     }
 
-    /// Every write in its order, if a trace was asked for.
+    /// All writes in order. `None` without a trace.
     pub fn trace(&self) -> Option<&[Write]> {
         self.trace.as_deref()
     }
@@ -165,7 +165,7 @@ mod tests {
         assert_eq!(wear.histogram(), [1, 1, 1]);
         assert_eq!((wear.most(), wear.total(), wear.moves()), (4, 7, 0));
         assert_eq!(wear.trace().map(|trace| trace[2]), Some(Write { cycles: 2, line: 3 }));
-        // 4 writes in 2 seconds: 1e8 of them take 5e7 seconds.
+        // 4 writes in 2 seconds: 1e8 writes take 5e7 seconds.
         let (as_it_is, alike) = wear.years(1e8, 2.0);
         assert!((as_it_is - 5e7 / 31_557_600.0).abs() < 1e-9);
         assert!((alike / as_it_is - 4.0 / (7.0 / 8.0)).abs() < 1e-9);
@@ -174,7 +174,7 @@ mod tests {
         assert!(wear.years(1e8, 1.0).0.is_infinite());
     }
 
-    /// The cells keep their lines' contents through every move: each line is found where it was put, and no two together.
+    /// Every move preserves the contents of all lines: each line is at its position, and no two share one.
     #[test]
     fn start_gap_moves_every_line_and_loses_none() {
         for lines in [2, 3, 7] {

@@ -1,5 +1,5 @@
-//! Small sequences whose cycles were worked out by hand, from the table at the head of `sim` and the figures of the wB+-Tree
-//! paper's Table 4.
+//! Small sequences whose cycles were computed by hand, from the table in the head of `sim` and the parameters of the wB+-Tree paper's Table
+//! 4.
 
 use std::sync::Arc;
 
@@ -29,12 +29,12 @@ fn store(memory: &Memory, sim: &mut Sim, word: u64, value: u64) {
 fn a_load_waits_for_the_level_that_has_the_line() {
     let (_, mut sim) = sim(Config::pcm());
     sim.load(0);
-    // A cycle to compare, the translation, a look into L3, the rank.
+    // One cycle to compare, then the translation, the lookup in L3, and the rank.
     assert_eq!(sim.totals().cycles, 1 + 39 + 39 + 230);
     sim.load(0);
     assert_eq!(sim.totals().cycles, 309 + 1 + 4);
-    // Eight more lines of the same set of L1 (64 sets): the first is found in L2. Of another page each: 39 for each but
-    // the first's, which is still at hand.
+    // Eight more lines of the same set of L1 (64 sets): the first line is then found in L2. Each is in another page, so each costs 39
+    // cycles of translation, except that of the first line, which is still in the TLB.
     (1..=8).for_each(|i| sim.load(i * 64));
     let before = sim.totals();
     assert_eq!(before.cycles, 314 + 8 * 309);
@@ -49,7 +49,7 @@ fn a_load_waits_for_the_level_that_has_the_line() {
 fn prefetches_overlap_among_ranks_and_follow_each_other_within_one() {
     let (_, mut sim) = sim(Config::pcm());
     [0, 1, 4].into_iter().for_each(|line| sim.prefetch(line));
-    // Issued at 40, 41 and 42; there at 270, at 271, and, behind the first in its rank, at 500.
+    // Issued at 40, 41 and 42; available at 270, at 271, and at 500: the rank of the third line serves the first line before it.
     assert_eq!(sim.totals().cycles, 42);
     sim.load(0);
     assert_eq!(sim.totals().cycles, 270);
@@ -64,7 +64,7 @@ fn a_fence_waits_for_what_was_flushed_and_the_device_for_each_new_word() {
     let (memory, mut sim) = sim(Config::pcm());
     store(&memory, &mut sim, 0, 0b101);
     store(&memory, &mut sim, 1, u64::MAX);
-    // The stores do not wait for the line; the flush does: asked for at 40, there at 270.
+    // The stores do not wait for the line, but the flush does: requested at 40, available at 270.
     assert_eq!(sim.totals().cycles, 41);
     sim.flush(0);
     assert_eq!(sim.totals().cycles, 270);
@@ -74,7 +74,7 @@ fn a_fence_waits_for_what_was_flushed_and_the_device_for_each_new_word() {
     assert_eq!((totals.line_writes, totals.words_written, totals.bits_written), (1, 2, 66));
     assert!((totals.write_pj - 66.0 * 16.0).abs() < 1e-9);
     assert_eq!(sim.wear().hottest(2), [(0, 1)]);
-    // It left the cache: read again; stored as it was: nothing is new, nothing is written.
+    // The line left the cache, so it is read again. The store has the old value, so nothing is written.
     store(&memory, &mut sim, 0, 0b101);
     sim.flush(0);
     sim.fence();
@@ -91,10 +91,10 @@ fn a_store_buffer_has_space_for_so_many_lines() {
     let (memory, mut sim) = sim(Config { fills: 2, ..Config::pcm() });
     (0..2).for_each(|line| store(&memory, &mut sim, line * 8, 1));
     assert_eq!(sim.totals().cycles, 41);
-    // The third waits for the first, which was asked for at 40; its own line is behind that in no rank.
+    // The third store waits for the first transfer, which was requested at 40. No rank delays its own line.
     store(&memory, &mut sim, 16, 1);
     assert_eq!(sim.totals().cycles, 270);
-    // A fence waits for the lines of all stores, though nothing was flushed: the last was asked for at 270.
+    // A fence waits for the lines of all stores, also without a flush: the last line was requested at 270.
     sim.fence();
     assert_eq!(sim.totals().cycles, 500);
 }
@@ -103,10 +103,10 @@ fn a_store_buffer_has_space_for_so_many_lines() {
 fn a_full_queue_holds_up_flushes() {
     let (memory, mut sim) = sim(Config { queue: 2, ranks: 1, tlb_miss_cycles: 0, ..Config::pcm() });
     (0..3).for_each(|line| store(&memory, &mut sim, line * 8, 1));
-    // Asked for at 1, 2, 3 of one rank: there at 231, 461, 691.
+    // Requested at 1, 2 and 3 from one rank: available at 231, 461 and 691.
     sim.flush(0);
     assert_eq!(sim.totals().cycles, 231);
-    // The second line's read was under way before the write: the rank writes from 691 on, until 1141.
+    // The read of the second line began before the write: the rank writes from 691 to 1141.
     sim.flush(1);
     assert_eq!(sim.totals().cycles, 461);
     sim.flush(2);
@@ -136,7 +136,7 @@ fn flushes_may_keep_lines_and_lines_may_be_written_as_a_whole() {
     (0..8).for_each(|word| store(&memory, &mut sim, word, 1));
     sim.flush(0);
     sim.fence();
-    // Asked for at 40, there at 190, written in 150.
+    // Requested at 40, available at 190, written in 150 cycles.
     assert_eq!(sim.totals().cycles, 340);
     sim.load(0);
     assert_eq!((sim.totals().cycles, sim.totals().line_reads), (345, 1));
@@ -157,7 +157,7 @@ fn levelling_costs_a_write_now_and_then() {
     assert_eq!(sim.wear().total(), 10);
 }
 
-/// The same calls, the same cycles: through the medium, in two runs, whatever else the memory was used for.
+/// The same calls give the same cycles: through the medium, in two runs, independent of other uses of the memory.
 #[test]
 fn what_a_medium_is_charged_depends_on_its_calls_alone() {
     let run = |before: u64| -> Totals {

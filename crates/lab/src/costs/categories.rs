@@ -1,15 +1,15 @@
-//! `bristlecone-lab costs --by-category`: bytes written for entries, for changes of structure and for consistency, by VLAB's indexes A to G
+//! `bristlecone-lab costs --by-category`: bytes that VLAB's indexes A to G write for entries, for changes of structure and for consistency
 //! [VLAB §3.3, figure 6a].
 //!
-//! The workload has the paper's 30 million inserts and 20 million deletes times a scale: of random keys into an empty tree,
-//! then of two thirds of them; nodes are of 4 KB, entries of 16 bytes. Each operation's words go to
+//! The workload has the paper's 30 million inserts and 20 million deletes times a scale: random keys are inserted into an empty tree, then
+//! two thirds of them are deleted. Nodes have 4 KB, entries 16 bytes. Each word that an operation stores belongs to one category:
 //!
-//! * *consistency*: records of the log and its settling; of a copied leaf, and of the pointers switched to it, what goes
-//!   beyond the words that the same change would write in place;
-//! * *structure*: all other words of nodes, if the operation changed the number of nodes (a split or a join);
+//! * *consistency*: log records and log truncations. For a copied leaf and the pointers switched to it: the words beyond those that the
+//!   same change would write in place;
+//! * *structure*: all other words of nodes, if the operation changed the number of nodes (a split or a merge);
 //! * *entry*: all other words of nodes, if it did not.
 //!
-//! The allocator's words and the superblock's stand apart: the paper does not count them.
+//! Words of the allocator and of the superblock are in no category: the paper does not count them.
 
 use std::fmt;
 
@@ -21,10 +21,10 @@ use super::subject::{Plan, Subject};
 use super::survey::Way;
 use crate::Error;
 
-/// The paper's inserts and deletes.
+/// Numbers of inserts and deletes in the paper.
 const INSERTS: f64 = 30e6;
 const DELETES: f64 = 20e6;
-/// The paper's names, and ours.
+/// The paper's names and the names of our engines.
 const INDEXES: [(char, &str); 7] = [
     ('A', "trad-4k-shadow"),
     ('B', "trad-4k"),
@@ -35,62 +35,62 @@ const INDEXES: [(char, &str); 7] = [
     ('G', "vlab"),
 ];
 
-/// Bytes by category: words stored, eight bytes each.
+/// Stored bytes by category, eight per stored word.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Bytes {
-    /// Words of entries and of their nodes' headers.
+    /// Bytes of entries and of the headers of their nodes.
     pub entry: u64,
-    /// Words of nodes that splits and joins write.
+    /// Bytes of nodes in splits and merges.
     pub structure: u64,
-    /// Words that only keep the rest consistent.
+    /// Bytes that only keep the rest consistent.
     pub consistency: u64,
 }
 
 impl Bytes {
-    /// All of them.
+    /// Sum of all categories.
     pub fn total(&self) -> u64 {
         self.entry + self.structure + self.consistency
     }
 }
 
-/// One index.
+/// Results of one index.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Row {
     /// The paper's letter.
     pub index: char,
-    /// Our engine.
+    /// Name of our engine.
     pub tree: &'static str,
     /// Operations that changed the number of nodes.
     pub structure_changes: u64,
-    /// Words that settling the log stored: in consistency.
+    /// Words stored by log truncations. They are included in consistency.
     pub settlings: u64,
-    /// Bytes stored, by category.
+    /// Stored bytes by category.
     pub bytes: Bytes,
-    /// Of all bytes stored, allocation's and superblock's too, those whose value changed.
+    /// Bytes whose value changed, of all stored bytes, including allocator and superblock.
     pub bytes_changed: u64,
-    /// Bytes of the allocator and the superblock, in no category.
+    /// Stored bytes of allocator and superblock, which are in no category.
     pub bytes_apart: u64,
-    /// Total of the categories as a multiple of index F's.
+    /// Sum of the categories divided by the sum of index F.
     pub times_f: f64,
 }
 
-/// All indexes.
+/// Results of all indexes.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Report {
-    /// Inserts.
+    /// Number of inserts.
     pub inserts: u64,
-    /// Deletes.
+    /// Number of deletes.
     pub deletes: u64,
-    /// Seed of everything random.
+    /// Seed of all random choices.
     pub seed: u64,
-    /// One row an index.
+    /// One row per index.
     pub rows: Vec<Row>,
 }
 
-/// Runs the workload at this scale on every index.
+/// Runs the workload on every index, scaled by `scale`.
 ///
 /// # Errors
-/// What a tree says; `Wrong` if one answers wrongly.
+/// Errors of a tree; `Wrong` for a wrong answer.
 pub fn run(scale: f64, seed: u64, progress: &dyn Fn(&str)) -> Result<Report, Error> {
     let [inserts, deletes] = [INSERTS, DELETES].map(|number| ((number * scale) as u64).max(1));
     let mut rows = Vec::new();
@@ -257,7 +257,7 @@ mod tests {
         assert_eq!(report.rows[5].times_f, 1.0);
     }
 
-    /// Generation words that the settling of an index's log stored.
+    /// Words that the log truncations of an index stored.
     fn settlings(report: &Report, index: char) -> u64 {
         report.rows.iter().find(|row| row.index == index).map_or(0, |row| row.settlings)
     }

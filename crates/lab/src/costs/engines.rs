@@ -1,5 +1,5 @@
-//! The engines whose costs are compared: the durable trees of the roster, and the indexes over a list of leaves; what our own prices
-//! make of their parts, and what a paper says of them.
+//! The engines whose costs are compared: the durable trees of the roster and the leaf-list indexes, each with the parts of its expected
+//! cost and the claims of a paper.
 
 use bptree::roster::{self, TREES};
 use index::About;
@@ -11,24 +11,24 @@ use super::lists::{self, LISTS};
 use super::subject::{LeafShape, Plan, Subject};
 use crate::Error;
 
-/// Lines of nodes of 4 KB.
+/// Cache lines of a 4 KB node.
 const PAGE_LINES: u64 = 64;
 
-/// Which paper, and what it counts.
+/// A paper, by the unit it counts in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub enum Source {
-    /// Words; home lines are not flushed by an operation.
+    /// Words. Operations do not flush data lines.
     #[serde(rename = "wB+ table 3")]
     Wbtree2015,
-    /// Bytes; home lines are flushed and fenced by the operation.
+    /// Bytes. Operations flush and fence data lines.
     #[serde(rename = "VLAB table 2")]
     Vlab2018,
 }
 
-/// What a paper says of an engine's operations.
+/// Formulas of a paper for the operations of an engine.
 #[derive(Clone, Copy)]
 pub struct Claims {
-    /// Which paper.
+    /// The paper.
     pub source: Source,
     /// Insert without split.
     pub insert: Claim,
@@ -38,21 +38,21 @@ pub struct Claims {
     pub delete: Claim,
 }
 
-/// An engine.
+/// An engine to measure.
 pub struct Engine {
-    /// What it is.
+    /// Its entry of the registry.
     pub about: &'static About,
-    /// Its parts, as our own prices know them.
+    /// The parts of its expected cost.
     pub parts: Parts,
 }
 
 impl Engine {
-    /// The engines of these names, all if there are none.
+    /// Returns the engines of these names; all engines if `names` is empty.
     ///
     /// # Errors
-    /// `Unknown` with the names there are.
+    /// `Unknown` with the known names.
     pub fn named(names: &[String]) -> Result<Vec<Self>, Error> {
-        // One has the costs of its inline twin; the other's depend on when its dirty lines go home.
+        // `wbtree-keyptr` has the costs of its inline variant. The costs of `buffer-pool` depend on when it writes dirty lines.
         let uncounted = ["wbtree-keyptr", "buffer-pool"];
         let counted = |about: &&About| about.durable && !uncounted.contains(&about.name);
         let known: Vec<&'static About> = TREES.iter().filter(counted).chain(LISTS).collect();
@@ -77,26 +77,26 @@ impl Engine {
         Self { about, parts }
     }
 
-    /// Measured with nodes of 4 KB, as in VLAB.
+    /// True if the engine has 4 KB nodes, as in VLAB.
     fn is_large(&self) -> bool {
         self.about.default_lines > 16
     }
 
-    /// The sizes of its nodes to be measured, of those asked for.
+    /// The node sizes to measure, given the requested ones.
     pub fn node_lines(&self, asked: &[u64]) -> Vec<u64> {
-        // Slot-only nodes hold seven entries, whatever their size: the paper has them in two lines.
+        // Slot-only nodes hold seven entries in any size. The paper uses two lines.
         if self.is_large() || self.about.leaf == "slot-only" {
             return vec![if self.is_large() { PAGE_LINES } else { self.about.default_lines }];
         }
         asked.iter().copied().filter(|lines| self.about.allows(*lines)).collect()
     }
 
-    /// The sizes of its entries to be measured, of those asked for: only trees of large nodes have a choice.
+    /// The entry sizes to measure, given the requested ones. Only trees of large nodes support several.
     pub fn entry_bytes(&self, asked: &[u64]) -> Vec<u64> {
         if self.is_large() { asked.to_vec() } else { vec![16] }
     }
 
-    /// Most entries of a leaf.
+    /// Maximum number of entries of a leaf.
     pub fn leaf_capacity(&self, plan: Plan) -> usize {
         let shape = match lists::has(self.about) {
             true => lists::leaf_shape(self.about, plan),
@@ -105,16 +105,15 @@ impl Engine {
         shape.map_or(0, |shape| shape.capacity)
     }
 
-    /// What a paper says of it with entries of so many bytes: their formulas are for entries of 16, but for those of VLAB, which are
-    /// the same with others.
+    /// Claims of a paper for entries of this size. The formulas are for 16-byte entries, except those of VLAB, which hold for any size.
     pub fn claims(&self, entry_bytes: u64) -> Option<Claims> {
         if entry_bytes == 16 || lists::has(self.about) { claims(self.about.name) } else { None }
     }
 
-    /// Makes an empty one.
+    /// Makes an empty index.
     ///
     /// # Errors
-    /// What making a tree may say.
+    /// Errors of making the index.
     pub fn make(&self, plan: Plan) -> pmem::Result<Box<dyn Subject>> {
         if lists::has(self.about) {
             return lists::make(self.about, plan);
@@ -134,7 +133,7 @@ fn nodes(layout: &str, groups: usize) -> Box<dyn Nodes> {
     }
 }
 
-/// What our own prices make of a list.
+/// The parts of the expected cost of a list.
 fn parts_of_list(about: &About) -> Parts {
     let (leaf, protocol): (Box<dyn Nodes>, &dyn Protocol) = match (about.leaf, about.commit_protocol) {
         ("log", _) => (Box::new(ours::LogLeaf), &ours::Appended),
@@ -189,7 +188,7 @@ fn wbtree(insert: Claim, split: fn(&Met) -> Paper, delete: Claim) -> Option<Clai
     Some(Claims { source: Source::Wbtree2015, insert, split, delete })
 }
 
-/// As [`wbtree`] where the paper's splits have the fences of ours: one for what is new, one for the log.
+/// Like [`wbtree`], for engines whose splits have the paper's two fences: one for new nodes, one for the log.
 fn two_fences(insert: Claim, split: fn(&Met) -> Paper, delete: Claim) -> Option<Claims> {
     let split = claim(split, [Apart, Apart, Equal], ONE_COMMIT);
     Some(Claims { source: Source::Wbtree2015, insert, split, delete })
@@ -200,7 +199,7 @@ fn vlab(insert: Claim, split: fn(&Met) -> Paper, delete: Claim) -> Option<Claims
     Some(Claims { source: Source::Vlab2018, insert, split, delete })
 }
 
-/// VLAB itself, whose bytes are those that change.
+/// Claims for VLAB itself, whose formulas count changed bytes.
 fn vlab_itself(fences: Standing, note: &'static str) -> Option<Claims> {
     let changing = |formula, standings, changed, note| Claim {
         changed: Some(changed),
@@ -215,7 +214,7 @@ fn vlab_itself(fences: Standing, note: &'static str) -> Option<Claims> {
     })
 }
 
-/// What a paper says of the engine of this name.
+/// Claims of a paper for the engine of this name.
 fn claims(name: &str) -> Option<Claims> {
     let all = [Equal; 3];
     let rounded = [RoundedUp, NoLess, Equal];

@@ -1,39 +1,38 @@
-//! The judgement of one operation: what was counted, against our own price and, where it says something exact, against the
-//! paper's formula.
+//! Compares the counts of one operation with the expected cost and, where the paper's formula is exact, with the formula.
 
 use super::engines::{Claims, Source};
 use super::formulas::ours::{Bounds, Price};
 use super::formulas::{Met, Standing};
 use super::measure::{Operation, Tally};
 
-/// One operation as it was counted and priced.
+/// An operation with its counts and its expected cost.
 #[derive(Clone, Copy, Debug)]
 pub struct Observation {
-    /// What was done.
+    /// Kind of the operation.
     pub operation: Operation,
-    /// What the paper's formulas are evaluated at.
+    /// Arguments of the paper's formulas.
     pub met: Met,
-    /// What was counted.
+    /// The counts.
     pub tally: Tally,
-    /// Our own price.
+    /// The expected cost.
     pub price: Price,
-    /// The operation waits for its home lines: they count as flushes.
+    /// True if the operation waits for its data lines. Then they count as flushes.
     pub awaits_homes: bool,
 }
 
 impl Observation {
-    /// Lines that stand against a paper's flushes.
+    /// Number of lines to compare with a paper's flushes.
     pub fn flushes(&self) -> u64 {
         self.tally.flushes + if self.awaits_homes { self.tally.homes } else { 0 }
     }
 
-    /// Our own bounds for them.
+    /// Expected bounds of [`flushes`](Self::flushes).
     pub fn flush_bounds(&self) -> Bounds {
         self.price.flushes + Bounds::exactly(if self.awaits_homes { self.price.homes } else { 0 })
     }
 }
 
-/// What is not as it should be, one sentence each.
+/// Describes each difference in a sentence.
 pub fn problems(seen: &Observation, claims: Option<&Claims>) -> Vec<String> {
     let mut problems = against_ours(seen);
     if let Some(claims) = claims {
@@ -65,7 +64,7 @@ fn against_ours(seen: &Observation) -> Vec<String> {
 fn against_paper(seen: &Observation, claims: &Claims) -> Vec<String> {
     let Some(claim) = seen.operation.claim(claims) else { return Vec::new() };
     let paper = (claim.formula)(&seen.met);
-    // A byte count is a count of words, eight bytes each.
+    // VLAB counts bytes; a word has eight.
     let bytes = if claims.source == Source::Vlab2018 { 8.0 } else { 1.0 };
     let words = paper.written / bytes - f64::from(claim.allocation.words);
     let flushes = paper.flushes - f64::from(claim.allocation.flushes);
@@ -97,7 +96,7 @@ mod tests {
     use super::*;
     use crate::costs::engines::Engine;
 
-    /// An insert into a leaf of 29 entries with 21 in use, as `wbtree` does it: 4 + 3 words, 4 flushes, 3 fences.
+    /// An insert into a leaf of 29 entries with 21 in use, as in `wbtree`: 4 + 3 words, 4 flushes, 3 fences.
     fn right() -> Observation {
         let price = Price { node_words: 7, flushes: Bounds::exactly(4), fences: 3, ..Price::default() };
         let tally = Tally { node_words: 7, flushes: 4, fences: 3, ..Tally::default() };

@@ -1,6 +1,6 @@
-//! The indexes over a list of leaves, on memory that counts: VLAB, by default and step by step as its paper has it, and NV-Tree.
+//! Leaf-list indexes on counted memory: VLAB in its default and in its stepwise variant, as in its paper, and NV-Tree.
 //!
-//! Which leaf is a key's the index is asked; what is in it is read from the medium.
+//! The index is asked for the leaf of a key. The contents of the leaf are read from the medium.
 
 use index::leaf_list::prelude::*;
 use index::shape::Shape;
@@ -12,7 +12,7 @@ use super::subject::{Load, Plan, Subject};
 use super::survey::{Step, Way};
 use crate::keys::Key;
 
-/// VLAB with a fence behind each step of a split, and combines of durable lists.
+/// VLAB with a fence after each step of a split, and with combines of durable lists.
 const VLAB_STEPWISE: About = About {
     name: "vlab-faithful",
     about: "VLAB, its splits and combines step by step as the paper has them",
@@ -20,10 +20,10 @@ const VLAB_STEPWISE: About = About {
     ..vlab::ABOUT
 };
 
-/// All of them.
+/// All leaf-list indexes.
 pub const LISTS: [&About; 3] = [&vlab::ABOUT, &VLAB_STEPWISE, &nvtree::ABOUT];
 
-/// True if the engine is one of these.
+/// True if the engine is in [`LISTS`].
 pub fn has(about: &About) -> bool {
     LISTS.iter().any(|list| list.name == about.name)
 }
@@ -32,7 +32,7 @@ fn is_wide(plan: Plan) -> bool {
     plan.payload_words() > 1
 }
 
-/// The shape of leaves of this plan.
+/// The shape of the leaves of a plan.
 pub fn leaf_shape(about: &About, plan: Plan) -> Option<Shape> {
     let (lines, words) = (plan.node_lines, plan.payload_words());
     if about.name == nvtree::ENGINE {
@@ -41,10 +41,10 @@ pub fn leaf_shape(about: &About, plan: Plan) -> Option<Shape> {
     vlab::bucket::Shape::new::<Words>(lines, words).map(|shape| shape.entries)
 }
 
-/// Makes an empty one.
+/// Makes an empty index.
 ///
 /// # Errors
-/// What making it may say.
+/// Errors of making the index.
 pub fn make(about: &'static About, plan: Plan) -> pmem::Result<Box<dyn Subject>> {
     if is_wide(plan) {
         make_of::<kind::Fixed, Fixed>(about, plan)
@@ -84,16 +84,16 @@ fn buckets_way<S: Schema<Key = u64>, const FAITHFUL: bool>(
     way(index, (quiet, &index.shape().entries), bucket, FAITHFUL, key)
 }
 
-/// Where a header's bitmap, or its signs, are.
+/// Offset of the bitmap, or of the signs, in a leaf header.
 const BITS_AT: u64 = 4 * WORD;
 const BIT_WORDS: usize = 4;
 
-/// What is in a leaf.
+/// The contents of a leaf.
 #[derive(Default)]
 struct Contents {
-    /// Keys with their places.
+    /// Keys with their positions.
     entries: Vec<(u64, u16)>,
-    /// In a log: places taken.
+    /// For a log leaf: number of positions in use.
     logged: Option<usize>,
 }
 
@@ -125,19 +125,19 @@ fn log(medium: &Observed, shape: &Shape, leaf: u64) -> Contents {
     Contents { entries, logged: Some(count) }
 }
 
-/// The leaf that a link's word leads to.
+/// The leaf that the link at offset `at` references.
 fn next_leaf(quiet: &Observed, at: u64) -> u64 {
     unchecked(quiet.word(at)).unwrap_or(0) * WORD
 }
 
-/// Leaves of the list whose head is in the word at `head_at`.
+/// Number of leaves of the list whose head is the word at `head_at`.
 fn count_leaves(quiet: &Observed, head_at: u64) -> u64 {
     std::iter::successors(Some(next_leaf(quiet, head_at)), |leaf| Some(next_leaf(quiet, *leaf)))
         .take_while(|leaf| *leaf != 0)
         .count() as u64
 }
 
-/// The way to a key. `has_second`: there is a second list, which combines bring into the first.
+/// The path to a key. `has_second`: the index has a second list, which combines merge into the first.
 fn way<I: LeafList<Medium = Observed, Schema: Schema<Key = u64>>>(
     index: &I,
     (quiet, shape): (&Observed, &Shape),
@@ -157,5 +157,5 @@ fn way<I: LeafList<Medium = Observed, Schema: Schema<Key = u64>>>(
     Ok(Way { steps: vec![step], hit, last: next_leaf(quiet, leaf) == 0, inner: None, lists })
 }
 
-/// A header is a line.
+/// A header occupies one line.
 const _: () = assert!(BITS_AT + BIT_WORDS as u64 * WORD == LINE);

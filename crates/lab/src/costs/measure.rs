@@ -1,7 +1,8 @@
-//! The measuring: a bulk-loaded tree, operations one by one, each surveyed, priced, carried out, counted and judged.
+//! The measurement: bulk-loads a tree, then runs operations one by one. For each it reads the path, computes the expected cost, runs the
+//! operation, and compares the counts.
 //!
-//! Inserts without split and deletes without merge run on leaves loaded to the fill factor asked for; inserts with splits on
-//! full leaves. Keys are random, so they come at ranks that are uniform over a leaf.
+//! Inserts without split and deletes without merge run on leaves loaded to the requested fill factor. Inserts with splits run on full
+//! leaves. Keys are random, so their ranks in a leaf are uniform.
 
 use pmem::observed::{Category, Counts};
 
@@ -16,22 +17,22 @@ use super::survey::Way;
 use super::tape::Spent;
 use crate::Error;
 
-/// What is done.
+/// A kind of operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Operation {
     /// An insert into a leaf with space.
     Insert,
-    /// An insert that splits.
+    /// An insert with splits.
     InsertWithSplits,
-    /// An insert that splits, and brings a second list into the first.
+    /// An insert with splits and a combine of the second list into the first.
     InsertWithCombine,
-    /// A delete that leaves enough.
+    /// A delete without merge.
     Delete,
 }
 
 impl Operation {
-    /// Its name.
+    /// Name of the operation.
     pub fn name(self) -> &'static str {
         match self {
             Self::Insert => "insert",
@@ -41,7 +42,7 @@ impl Operation {
         }
     }
 
-    /// What a paper says of it, if anything.
+    /// The paper's formula for the operation, if it has one.
     pub fn claim(self, claims: &Claims) -> Option<&Claim> {
         match self {
             Self::Insert => Some(&claims.insert),
@@ -51,7 +52,7 @@ impl Operation {
         }
     }
 
-    /// What an insert is that meets so many full levels.
+    /// The kind of an insert below this many full levels.
     fn of_insert(levels: usize, after: &Way) -> Self {
         match levels {
             0 => Self::Insert,
@@ -61,25 +62,25 @@ impl Operation {
     }
 }
 
-/// What an operation was counted to cost, within the lines that our prices are drawn in.
+/// Counts of one operation that are compared with the expected cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Words stored into nodes.
     pub node_words: u64,
-    /// Words of the log's records.
+    /// Words of log records.
     pub log_words: u64,
-    /// Lines flushed of nodes and records.
+    /// Flushed lines of nodes and log records.
     pub flushes: u64,
-    /// Home lines flushed.
+    /// Flushed data lines.
     pub homes: u64,
     /// Fences.
     pub fences: u64,
-    /// Bytes of nodes and records whose value changed.
+    /// Bytes of nodes and log records whose value changed.
     pub bytes_changed: u64,
 }
 
 impl Tally {
-    /// Takes it from the counts.
+    /// Extracts the tally from the counts.
     pub fn of(counts: &Counts) -> Self {
         let [node, log, home] = [Category::Node, Category::Log, Category::Home].map(|part| counts.part(part));
         Self {
@@ -92,13 +93,13 @@ impl Tally {
         }
     }
 
-    /// Words of all kinds.
+    /// Words of nodes and log records.
     pub fn words(&self) -> u64 {
         self.node_words + self.log_words
     }
 }
 
-/// Keys, in the order in which they are used.
+/// Keys in the order of their use.
 struct Keys {
     loaded: Vec<u64>,
     random: fastrand::Rng,
@@ -113,22 +114,22 @@ impl Keys {
         Self { loaded, random }
     }
 
-    /// One that is not in the tree (or so unlikely that the insert would find it).
+    /// A key that is not in the tree, except with negligible probability.
     fn fresh(&mut self) -> u64 {
         self.random.u64(..)
     }
 
-    /// One that was loaded; taken out.
+    /// Removes a random loaded key from the list and returns it.
     fn take_loaded(&mut self) -> u64 {
         let index = self.random.usize(..self.loaded.len());
         self.loaded.swap_remove(index)
     }
 }
 
-/// Measures an engine with nodes of so many lines and entries of so many bytes.
+/// Measures an engine with nodes of `node_lines` cache lines and entries of `entry_bytes` bytes.
 ///
 /// # Errors
-/// What the tree says; `Wrong` if it answers wrongly.
+/// Errors of the tree; `Wrong` for a wrong answer.
 pub fn measure(
     engine: &Engine,
     lines: u64,
@@ -147,7 +148,7 @@ struct Bench<'a> {
     claims: Option<Claims>,
     plan: Plan,
     seed: u64,
-    /// Most entries of a leaf.
+    /// Maximum number of entries of a leaf.
     capacity: u64,
     keys: u64,
     rows: Rows,
@@ -164,11 +165,11 @@ impl<'a> Bench<'a> {
         Self { engine, claims, plan, seed: options.seed, capacity, keys, rows }
     }
 
-    /// A loaded tree, and its keys.
+    /// Returns a loaded tree and its keys.
     fn loaded(&self, fill: f64) -> Result<(Box<dyn Subject>, Keys), Error> {
         let keys = Keys::new(self.keys, self.seed);
         let leaves = self.keys / ((self.capacity as f64 * fill) as u64).max(1) + 1;
-        // Twice the leaves, inner nodes, copies, and chunks that are opened ahead.
+        // Twice the leaves, plus inner nodes, copies, and chunks that are opened in advance.
         let capacity = leaves * self.plan.node_lines * pmem::LINE * 4 + (16 << 20);
         let mut subject = self.engine.make(Plan { capacity, ..self.plan })?;
         subject.bulk_load(&keys.loaded, fill)?;
@@ -176,7 +177,7 @@ impl<'a> Bench<'a> {
         Ok((subject, keys))
     }
 
-    /// Inserts into leaves loaded to `fill`; rows are made of those that are `wanted`, all are judged.
+    /// Inserts into leaves loaded to `fill`. Checks all inserts; makes rows for the kinds in `wanted`.
     fn inserts(&mut self, fill: f64, wanted: &[Operation]) -> Result<(), Error> {
         let (mut subject, mut keys) = self.loaded(fill)?;
         let operations = match wanted {
@@ -205,7 +206,7 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
-    /// Deletes from leaves loaded to `fill`, as long as they stay full enough not to be joined.
+    /// Deletes from leaves loaded to `fill`, while they are full enough not to be merged.
     fn deletes(&mut self, fill: f64) -> Result<(), Error> {
         let (mut subject, mut keys) = self.loaded(fill)?;
         for _ in 0..(self.keys / 10).max(1) {
@@ -244,7 +245,7 @@ impl<'a> Bench<'a> {
         self.rows.note(&observation, levels, wanted.contains(&operation), &spent.counts, problems);
     }
 
-    /// What the papers' formulas are evaluated at for this operation.
+    /// Arguments of the papers' formulas for an operation.
     fn met(&self, operation: Operation, levels: usize, way: &Way) -> Met {
         let leaf = way.leaf();
         let m = match operation {

@@ -1,15 +1,15 @@
-//! `bristlecone-lab costs`: words, flushes and fences of an operation, measured, beside the papers' formulas.
+//! `bristlecone-lab costs`: measured words, flushes and fences of operations, compared with the papers' formulas.
 //!
-//! * [`engines`]: the durable trees and lists, and what a paper says of each.
-//! * [`formulas`]: the papers' formulas, and our own prices: exact for each operation.
-//! * [`subject`], [`lists`], [`tape`], [`survey`]: a tree, or a list, on memory that counts; what an operation did; what it was about
-//!   to meet.
-//! * [`measure`], [`judge`]: operations one by one, each priced before it is counted, and held against both.
-//! * [`report`], [`mod@print`]: the table, as data and as people read it.
-//! * [`categories`]: bytes by what they are for, as VLAB's figure 6a has them.
+//! * [`engines`]: the durable trees and lists, each with the claims of a paper.
+//! * [`formulas`]: the papers' formulas, and the expected costs, which are exact for each operation.
+//! * [`subject`], [`lists`], [`tape`], [`survey`]: a tree or a list on counted memory; the counts of an operation; the path to its key
+//!   before the operation.
+//! * [`measure`], [`judge`]: run operations one by one, and compare the counts of each with the expected cost and the formula.
+//! * [`report`], [`mod@print`]: the results as data and as text.
+//! * [`categories`]: bytes by purpose, as in VLAB's figure 6a.
 //!
-//! A run is good only if every single operation stored the words and passed the fences of our price, flushed within its
-//! bounds, and stands to the paper's formula as its [`Standing`](formulas::Standing) says.
+//! A run is good only if every operation stores the words and passes the fences of its expected cost, flushes within its bounds, and
+//! relates to the paper's formula as its [`Standing`](formulas::Standing) requires.
 
 pub mod categories;
 pub mod engines;
@@ -27,20 +27,20 @@ use report::{Others, Report};
 
 use crate::Error;
 
-/// What to measure.
+/// Parameters of the measurement.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Trees, by name; all if there are none.
+    /// Names of the trees; all trees if empty.
     pub trees: Vec<String>,
-    /// Lines of a node, for trees that have a choice.
+    /// Cache lines of a node, for trees that support several sizes.
     pub node_lines: Vec<u64>,
-    /// Bytes of an entry, for trees that have a choice.
+    /// Bytes of an entry, for trees that support several sizes.
     pub entry_bytes: Vec<u64>,
-    /// How full leaves are, 0.3 to 0.9.
+    /// Fill factor of leaves, 0.3 to 0.9.
     pub fill: f64,
-    /// Keys in each tree; by default 400 full leaves.
+    /// Number of keys in each tree; `None` for 400 full leaves.
     pub keys: Option<u64>,
-    /// Seed of everything random.
+    /// Seed of all random choices.
     pub seed: u64,
 }
 
@@ -57,10 +57,10 @@ impl Default for Options {
     }
 }
 
-/// Measures, telling `progress` what is going on.
+/// Runs the measurement. Reports each step to `progress`.
 ///
 /// # Errors
-/// `UnknownTree`; what a tree says; `Wrong` if one answers wrongly.
+/// `UnknownTree`; errors of a tree; `Wrong` for a wrong answer.
 pub fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Report, Error> {
     let (mut rows, mut others) = (Vec::new(), Others::default());
     for engine in engines::Engine::named(&options.trees)? {

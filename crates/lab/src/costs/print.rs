@@ -1,4 +1,4 @@
-//! The report as people read it.
+//! The report as text.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -6,7 +6,7 @@ use std::fmt;
 use super::measure::Operation;
 use super::report::{Metric, Report, Row, Spread};
 
-/// Categories that stand apart from what is held against a formula.
+/// Categories that are not compared with formulas.
 const APART: [&str; 3] = ["home", "allocation", "checkpoint"];
 
 impl fmt::Display for Report {
@@ -43,7 +43,7 @@ fn print_head(f: &mut fmt::Formatter<'_>, row: &Row) -> fmt::Result {
     writeln!(f, "  {:<16}{:>7}{:>8}{:>35}{:>31}{:>31}", "", "times", "m", "words", "flushes", "fences")
 }
 
-/// Where papers draw their lines otherwise, each note once.
+/// Prints the notes on differences from the papers' rules of counting, each once.
 fn print_notes(f: &mut fmt::Formatter<'_>, rows: &[Row]) -> fmt::Result {
     let mut notes: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
     for row in rows.iter().filter(|row| !row.note.is_empty()) {

@@ -1,4 +1,4 @@
-//! The report: a row for each engine, node size, operation and number of levels split.
+//! The report: one row per engine, node size, operation and number of split levels.
 
 use std::collections::BTreeMap;
 
@@ -12,21 +12,21 @@ use super::judge::Observation;
 use super::measure::Operation;
 use super::subject::Plan;
 
-/// Sentences kept of a row's problems.
+/// Maximum number of problems kept per row.
 const PROBLEMS_MAX: usize = 3;
 
-/// Mean, least and most.
+/// Mean, minimum and maximum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
 pub struct Spread {
     /// Mean.
     pub mean: f64,
-    /// Least.
+    /// Minimum.
     pub min: u64,
-    /// Most.
+    /// Maximum.
     pub max: u64,
 }
 
-/// Numbers to be spread.
+/// Accumulates numbers for a [`Spread`].
 #[derive(Clone, Copy, Debug, Default)]
 struct Series {
     count: u64,
@@ -52,20 +52,20 @@ impl Series {
     }
 }
 
-/// One of N_w, N_clf and N_mf.
+/// One of the metrics N_w, N_clf and N_mf.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Metric {
-    /// As counted.
+    /// Measured values.
     pub measured: Spread,
-    /// Our own prices' mean: for flushes the least and the most.
+    /// Mean of the expected costs; for flushes the minimum and the maximum.
     pub ours: [f64; 2],
-    /// The paper's value at the mean m, in words.
+    /// The paper's value at the mean m; N_w in words.
     pub paper: Option<f64>,
-    /// Measured mean less the paper's value.
+    /// Measured mean minus the paper's value.
     pub difference: Option<f64>,
 }
 
-/// What belongs to one category.
+/// Counts of one category.
 #[derive(Clone, Copy, Debug, Default, serde::Serialize)]
 pub struct Part {
     /// Words.
@@ -78,54 +78,54 @@ pub struct Part {
     pub fences: Spread,
 }
 
-/// One operation of one engine.
+/// Results of one operation of one engine.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Row {
-    /// Engine.
+    /// Name of the engine.
     pub engine: &'static str,
     /// Leaf layout, inner layout, commit protocol.
     pub made_of: String,
-    /// Lines of a node.
+    /// Cache lines of a node.
     pub node_lines: u64,
     /// Bytes of an entry of a leaf.
     pub entry_bytes: u64,
-    /// Most entries of a leaf.
+    /// Maximum number of entries of a leaf.
     pub entries_max: u64,
-    /// What was done.
+    /// Kind of operation.
     pub operation: Operation,
-    /// Levels of nodes that were split.
+    /// Number of levels that split.
     pub split_levels: usize,
-    /// How often.
+    /// Number of operations.
     pub operations: u64,
-    /// Mean of m: entries of the leaf, or of the node that takes the last separator of a split.
+    /// Mean of m: entries of the leaf, or of the node that receives the last separator of a split.
     pub entries: f64,
     /// N_w in words of 8 bytes.
     pub words: Metric,
-    /// Bytes of nodes and records whose value changed with those words.
+    /// Bytes of nodes and log records whose value these words changed.
     pub bytes_changed: Spread,
-    /// The most of them that the paper's count allows, where it counts those.
+    /// Maximum of changed bytes by the paper, if it counts them.
     pub bytes_changed_most: Option<f64>,
     /// N_clf.
     pub flushes: Metric,
     /// N_mf.
     pub fences: Metric,
-    /// Where the paper's formula is found.
+    /// The paper of the formula.
     pub source: Option<Source>,
-    /// The paper's value at the ranks that were met, in words: what the means have to equal where it is exact.
+    /// Mean of the paper's value at the actual ranks, in words. Where the formula is exact, the measured mean must equal it.
     pub paper_words_met: Option<f64>,
-    /// Where the paper draws its line otherwise.
+    /// Difference between the paper's rules of counting and ours.
     pub note: &'static str,
-    /// The operation waits for its home lines: they are among the flushes.
+    /// True if operations wait for their data lines. Then these are included in the flushes.
     pub awaits_homes: bool,
-    /// By category; one that nothing was for is left out.
+    /// Counts by category, without empty categories.
     pub parts: BTreeMap<&'static str, Part>,
-    /// Operations that did not cost what they should.
+    /// Number of operations that differ from their expected cost.
     pub failures: u64,
-    /// What was wrong, the first few.
+    /// The first few problems.
     pub problems: Vec<String>,
 }
 
-/// Collects rows.
+/// Collects the rows of an engine.
 pub struct Rows {
     about: &'static About,
     plan: Plan,
@@ -135,20 +135,20 @@ pub struct Rows {
     others: Others,
 }
 
-/// Judged operations that belong to no row: splits in a measurement of leaves with space, and inserts without a split in a measurement of
-/// full leaves.
+/// Checked operations that are in no row: splits in a measurement of leaves with space, and inserts without split in a measurement of full
+/// leaves.
 #[derive(Clone, Debug, Default, serde::Serialize)]
 pub struct Others {
-    /// How many.
+    /// Number of these operations.
     pub operations: u64,
-    /// Those that did not cost what they should.
+    /// Number of these operations that differ from their expected cost.
     pub failures: u64,
-    /// What was wrong, the first few.
+    /// The first few problems.
     pub problems: Vec<String>,
 }
 
 impl Others {
-    /// Adds what was seen elsewhere.
+    /// Adds other counts.
     pub fn merge(&mut self, more: Self) {
         self.operations += more.operations;
         self.failures += more.failures;
@@ -156,7 +156,7 @@ impl Others {
     }
 }
 
-/// Keeps the first few sentences.
+/// Appends problems up to the maximum.
 fn keep_some(kept: &mut Vec<String>, more: impl Iterator<Item = String>) {
     let space = PROBLEMS_MAX.saturating_sub(kept.len());
     kept.extend(more.take(space));
@@ -180,12 +180,12 @@ struct Group {
 }
 
 impl Rows {
-    /// None yet.
+    /// Without operations.
     pub fn new(about: &'static About, plan: Plan, capacity: u64, claims: Option<Claims>) -> Self {
         Self { about, plan, capacity, claims, groups: BTreeMap::new(), others: Others::default() }
     }
 
-    /// Adds an operation; one that is not `wanted` only with what is wrong with it.
+    /// Adds an operation. If it is not `wanted`, adds only its problems.
     pub fn note(
         &mut self,
         seen: &Observation,
@@ -212,7 +212,7 @@ impl Rows {
         }
     }
 
-    /// The rows, and what belongs in none.
+    /// Returns the rows and the operations in no row.
     pub fn finish(mut self) -> (Vec<Row>, Others) {
         let groups = std::mem::take(&mut self.groups);
         let row = |((operation, levels), group)| self.row(operation, levels, group);
@@ -283,7 +283,7 @@ impl Group {
         }
     }
 
-    /// By category.
+    /// Counts by category.
     fn parts(&self) -> BTreeMap<&'static str, Part> {
         let some = |(_, series): &(&Category, &[Series; 4])| series.iter().any(|series| series.sum > 0);
         let part = |(category, series): (&Category, &[Series; 4])| {
@@ -294,32 +294,32 @@ impl Group {
     }
 }
 
-/// Everything that was measured.
+/// The results of the measurement.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Report {
     /// Fill factor of leaves for inserts without split and for deletes.
     pub fill: f64,
-    /// Seed of everything random.
+    /// Seed of all random choices.
     pub seed: u64,
     /// The rows.
     pub rows: Vec<Row>,
-    /// Operations in no row.
+    /// Operations that are in no row.
     pub others: Others,
-    /// Operations judged.
+    /// Number of checked operations.
     pub operations: u64,
-    /// Operations that did not cost what they should.
+    /// Number of operations that differ from their expected cost.
     pub failures: u64,
 }
 
 impl Report {
-    /// Of these rows and operations in none.
+    /// Makes a report of rows and other operations.
     pub fn new(fill: f64, seed: u64, rows: Vec<Row>, others: Others) -> Self {
         let operations = rows.iter().map(|row| row.operations).sum::<u64>() + others.operations;
         let failures = rows.iter().map(|row| row.failures).sum::<u64>() + others.failures;
         Self { fill, seed, rows, others, operations, failures }
     }
 
-    /// True if every operation cost what it should.
+    /// True if no operation differs from its expected cost.
     pub fn is_good(&self) -> bool {
         self.failures == 0 && !self.rows.is_empty()
     }

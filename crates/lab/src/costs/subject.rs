@@ -1,4 +1,4 @@
-//! An index on memory that counts.
+//! An index on counted memory.
 
 use std::borrow::Borrow;
 use std::marker::PhantomData;
@@ -16,30 +16,30 @@ use super::survey::{self, Way};
 use super::tape::{Deaf, Spent, Tape};
 use crate::keys::Key;
 
-/// A tree of 64-bit keys whose every store, flush and fence is counted.
+/// A tree of 64-bit keys whose stores, flushes and fences are all counted.
 pub trait Subject {
-    /// Loads ascending keys, leaves filled to `fill`.
+    /// Loads ascending keys, with leaves filled to `fill`.
     fn bulk_load(&mut self, keys: &[u64], fill: f64) -> pmem::Result<()>;
-    /// Stores a key, with a value made from a number; true if it was there.
+    /// Stores a key with a value made from `number`. True if the key existed.
     fn put(&mut self, key: u64, number: u64) -> pmem::Result<bool>;
-    /// Removes a key; true if it was there.
+    /// Removes a key. True if the key existed.
     fn delete(&mut self, key: u64) -> pmem::Result<bool>;
-    /// The way to a key, as the tree is now.
+    /// The path to a key in the present tree.
     fn way(&self, key: u64) -> pmem::Result<Way>;
-    /// What was done since the last time.
+    /// Returns the counts since the last call.
     fn take(&mut self) -> Spent;
 }
 
-/// How ascending keys come into an empty index.
+/// How to load ascending keys into an empty index.
 #[derive(Clone, Copy)]
 pub(super) enum Load {
-    /// As the index loads ascending keys.
+    /// With the index's own load of ascending keys.
     Appended,
-    /// So that leaves of this capacity split where they become as full as they shall be.
+    /// Through splits of leaves of this capacity, so that they get the requested fill.
     Split(usize),
 }
 
-/// The way to a key in an index, read from quiet memory.
+/// Reads the path to a key from memory without counting.
 pub(super) type WayOf<I> = fn(&I, &Observed, u64) -> pmem::Result<Way>;
 
 struct Counted<I, K> {
@@ -91,12 +91,12 @@ where
     }
 }
 
-/// A list has no loading to a fill of its own. Keys that come in descending order split the first leaf again and again, and
-/// what a split has put to the right stays half full; then more come until it is as full as it shall be, or some go.
+/// Loads a list, which has no bulk load with a fill factor. Keys in descending order split the first leaf repeatedly, and each split leaves
+/// a half-full right leaf. Then inserts fill the leaves, or deletes empty them, to the requested fill.
 fn load_by_splits(list: &mut dyn Subject, keys: &[u64], fill: f64, capacity: usize) -> pmem::Result<()> {
     let half = capacity.div_ceil(2);
     let each = ((capacity as f64 * fill) as usize).max(1);
-    // Of random keys the number above one is free, as good as always.
+    // The number after a random key is free, except with negligible probability.
     let spare = |of: &[u64]| -> Vec<u64> {
         let missing = half.saturating_sub(of.len());
         of.iter().cycle().zip(0..missing as u64).map(|(key, i)| key + 1 + i / of.len() as u64).collect()
@@ -113,12 +113,12 @@ fn load_by_splits(list: &mut dyn Subject, keys: &[u64], fill: f64, capacity: usi
     Ok(())
 }
 
-/// A tree to be made.
+/// Parameters of a tree to make.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// Lines of a node.
+    /// Cache lines of a node.
     pub node_lines: u64,
-    /// Bytes of an entry of a leaf: one of [`ENTRY_BYTES`]; more than 16 only in trees of large nodes.
+    /// Bytes of a leaf entry: one of [`ENTRY_BYTES`]. Only trees of large nodes support more than 16.
     pub entry_bytes: u64,
     /// Bytes of memory.
     pub capacity: u64,
@@ -128,12 +128,12 @@ pub struct Plan {
 pub const ENTRY_BYTES: [u64; 4] = [16, 32, 64, 128];
 
 impl Plan {
-    /// Words of a value.
+    /// Number of words of a value.
     pub fn payload_words(self) -> usize {
         (self.entry_bytes / pmem::WORD) as usize - 1
     }
 
-    /// Puts what `create` makes of a medium under the tape.
+    /// Makes an index with `create`, on a medium that records to a tape.
     pub(super) fn count<K, I>(
         self,
         create: impl FnOnce(Observed) -> pmem::Result<I>,
@@ -189,7 +189,7 @@ impl Visitor for Plan {
     }
 }
 
-/// Asks for the shape of leaves of this plan.
+/// Computes the shape of the leaves of a plan.
 #[derive(Clone, Copy, Debug)]
 pub struct LeafShape(pub Plan);
 

@@ -1,63 +1,62 @@
-//! What an operation is about to meet: the nodes on the way to its key, read before it runs.
+//! The path to the key of an operation, read before the operation runs.
 //!
-//! Numbers of entries, ranks and places in nodes are all that the formulas depend on; they are read from the medium, not
-//! asked of the tree.
+//! The formulas depend only on numbers of entries, ranks and positions in nodes. They are read from the medium, not from the tree's code.
 
 use bptree::layout::{Layout, Layouts};
 use bptree::shape::{Link, Node, Shape};
 use pmem::Medium;
 
-/// A node on the way, or the leaf of a list.
+/// A node on the path, or the leaf of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
     /// Offset of the node.
     pub node: u64,
-    /// 0 for the leaf.
+    /// Level of the node; 0 for a leaf.
     pub level: usize,
-    /// Numbers (places) of its entries, in key order.
+    /// Positions of its entries, in key order.
     pub numbers: Vec<u16>,
-    /// Entries with smaller keys; in an inner node, with keys up to this one.
+    /// Number of entries with smaller keys; in an inner node, with keys up to this one.
     pub rank: usize,
-    /// Where things are in the node.
+    /// Layout parameters of the node.
     pub shape: Shape,
-    /// In a leaf that is a log: places taken, by entries that were replaced or taken away too.
+    /// For a log leaf: number of positions in use, including those of replaced and deleted entries.
     pub logged: Option<usize>,
 }
 
 impl Step {
-    /// Entries in use.
+    /// Number of live entries.
     pub fn count(&self) -> usize {
         self.numbers.len()
     }
 
-    /// Places taken.
+    /// Number of positions in use.
     pub fn taken(&self) -> usize {
         self.logged.unwrap_or(self.count())
     }
 
-    /// True if there is no space for one more.
+    /// True if there is no space for another entry.
     pub fn is_full(&self) -> bool {
         self.taken() == self.shape.capacity
     }
 
-    /// The key is behind all of the node's.
+    /// True if the key is greater than all keys of the node.
     pub fn is_behind_all(&self) -> bool {
         self.rank == self.count()
     }
 }
 
-/// The way from the root to a key's leaf.
+/// The path from the root to the leaf of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Way {
-    /// Root first, leaf last.
+    /// The nodes, from root to leaf.
     pub steps: Vec<Step>,
-    /// The key is there.
+    /// True if the key exists.
     pub hit: bool,
-    /// No leaf is right of this one.
+    /// True if the leaf is the last one.
     pub last: bool,
-    /// Where things are in inner nodes; none in lists.
+    /// Layout parameters of inner nodes; `None` for lists.
     pub inner: Option<Shape>,
-    /// Leaves of a list and of its second one, where there is a second.
+    /// Numbers of leaves of a list and of its second list, if it has one.
     pub lists: Option<[u64; 2]>,
 }
 
@@ -67,24 +66,24 @@ impl Way {
         self.steps.last().expect("a way ends at a leaf")
     }
 
-    /// Levels that an insert splits: full nodes one above the other, from the leaf up.
+    /// Number of levels that an insert splits: consecutive full nodes from the leaf up.
     pub fn full_levels(&self) -> usize {
         self.steps.iter().rev().take_while(|step| step.is_full()).count()
     }
 
-    /// Entries of the node that takes an insert's last separator (or, without a split, its entry) without being split; none
-    /// if the root is split.
+    /// Number of entries of the node that receives the last separator of an insert (or, without a split, its entry) and is not split. 0 if
+    /// the root is split.
     pub fn count_above_splits(&self) -> usize {
         self.steps.iter().rev().nth(self.full_levels()).map_or(0, Step::count)
     }
 
-    /// The leaf has a left neighbour.
+    /// True if the leaf has a left neighbour.
     pub fn has_left_neighbour(&self) -> bool {
         self.steps.iter().any(|step| step.level > 0 && step.rank > 0)
     }
 }
 
-/// Finds the way to a key in a tree whose keys are one word. `None` if the tree is damaged.
+/// Finds the path to a key in a tree whose keys are one word. `None` if the tree is damaged.
 pub fn way<M: Medium, L: Layouts>(
     medium: &M,
     leaf: &Shape,

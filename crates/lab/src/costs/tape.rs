@@ -1,4 +1,4 @@
-//! What one operation did to durable memory: counts, and which lines of nodes each of its commits flushed for themselves.
+//! Records the effects of an operation on durable memory: counts, and the node lines that each commit flushed directly.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
@@ -6,15 +6,14 @@ use std::sync::{Mutex, PoisonError};
 use pmem::observed::{Category, Counts};
 use pmem::{Event, Fence, LINE, Observer};
 
-/// What was seen since the last time.
+/// Effects since the last [`Tape::take`].
 #[derive(Clone, Debug, Default)]
 pub struct Spent {
     /// Counts by category.
     pub counts: Counts,
-    /// For each commit, lines of nodes that were flushed as a node's, not as the log's home lines: their words did not go
-    /// through the log.
+    /// For each commit, the flushed lines of nodes that are no data lines of the log. Their words did not go through the log.
     direct: Vec<HashSet<u64>>,
-    /// Commits so far.
+    /// Number of commits.
     commits: usize,
 }
 
@@ -24,7 +23,7 @@ impl Spent {
         self.direct.get(commit).is_some_and(|lines| lines.contains(&(at & !(LINE - 1))))
     }
 
-    /// Commits of the operation.
+    /// Number of commits of the operation.
     pub fn commits(&self) -> usize {
         self.commits
     }
@@ -42,14 +41,14 @@ impl Spent {
     }
 }
 
-/// Collects what operations do.
+/// Records the effects of operations.
 #[derive(Debug, Default)]
 pub struct Tape {
     spent: Mutex<Spent>,
 }
 
 impl Tape {
-    /// Takes what was seen and starts again.
+    /// Returns the recorded effects and starts again.
     pub fn take(&self) -> Spent {
         std::mem::take(&mut self.spent.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -69,7 +68,7 @@ impl Observer for Tape {
     }
 }
 
-/// An observer for looks that nobody is to hear of.
+/// An observer that ignores all events, for reads that must not be counted.
 #[derive(Debug)]
 pub struct Deaf;
 

@@ -1,56 +1,56 @@
-//! What a paper says of a figure, and whether the measured rows say the same.
+//! Claims of a paper about a figure, and their verdict over measured rows.
 //!
-//! A claim is a range of factors. Ours are taken from all rows that the claim speaks of; it holds if every one of them,
-//! rounded as the paper rounds, lies in the paper's range. A factor beyond the range is a claim that does not hold, also where
-//! it is more than the paper promises: the line then says which end was passed. The reason is made of the counts of the two
-//! rows behind the factor that decides. A claim of which nothing was measured is left out.
+//! A claim is a range of factors. The measured factors come from all rows that the claim covers. It holds if each factor, rounded as in the
+//! paper, is in the paper's range. A factor outside the range refutes the claim, also where it is better than the paper promises; the line
+//! then says which end was exceeded. The reason compares the counts of both rows of the deciding factor. A claim without measured rows is
+//! omitted.
 
 use super::{Batch, Row};
 use crate::scratch::Instructions;
 
-/// What a paper says.
+/// A claim of a paper.
 #[derive(Clone, Copy, Debug)]
 pub struct Said {
-    /// In words.
+    /// Text of the claim.
     pub text: &'static str,
-    /// Least factor.
+    /// Minimum factor.
     pub least: Option<f64>,
-    /// Greatest factor.
+    /// Maximum factor.
     pub most: Option<f64>,
-    /// Digits behind the point that the paper gives.
+    /// Decimals that the paper gives.
     pub decimals: usize,
 }
 
-/// A claim, judged.
+/// A judged claim.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct Claim {
-    /// What the paper says.
+    /// Text of the claim.
     pub text: &'static str,
-    /// How changes were made durable.
+    /// The instructions that made changes durable.
     pub instructions: Instructions,
-    /// The paper's least and greatest factor.
+    /// The paper's minimum and maximum factor.
     pub paper: (Option<f64>, Option<f64>),
-    /// Our least and greatest.
+    /// Measured minimum and maximum factor.
     pub ours: (f64, f64),
-    /// Digits behind the point.
+    /// Decimals of the factors.
     pub decimals: usize,
-    /// Ours lie in the paper's range.
+    /// True if the measured factors are in the paper's range.
     pub holds: bool,
-    /// Why, in counts.
+    /// The reason, in counts.
     pub reason: String,
 }
 
-/// How many times slower one row is than another of the same batch and nodes.
+/// Two rows of the same batch and node size. The factor says how many times slower one is than the other.
 #[derive(Clone, Copy, Debug)]
 pub struct Factor<'a> {
-    /// The slower one, as the claim has it.
+    /// The row that is slower by the claim.
     pub slower: &'a Row,
-    /// The faster one.
+    /// The row that is faster by the claim.
     pub faster: &'a Row,
 }
 
 impl Factor<'_> {
-    /// The number. By multiples of the volatile tree: the two may come from different groups.
+    /// The factor. It is computed from multiples of the volatile tree, because the rows may come from different groups.
     pub fn value(&self) -> f64 {
         self.slower.ratio / self.faster.ratio
     }
@@ -73,7 +73,7 @@ fn rounded(value: f64, decimals: usize) -> f64 {
     (value * unit).round() / unit
 }
 
-/// Holds measured factors against what a paper says of them; `None` without factors.
+/// Judges measured factors by a claim. `None` without factors.
 pub fn judge(said: &Said, factors: &[Factor<'_>]) -> Option<Claim> {
     let by_value = |a: &&Factor<'_>, b: &&Factor<'_>| a.value().total_cmp(&b.value());
     let (least, most) = (factors.iter().min_by(by_value)?, factors.iter().max_by(by_value)?);
@@ -84,7 +84,7 @@ pub fn judge(said: &Said, factors: &[Factor<'_>]) -> Option<Claim> {
         (true, true) => ("both ends passed; below at ", least),
         (true, false) => ("below at ", least),
         (false, true) => ("above at ", most),
-        // The end nearest to failing, as far as there is one.
+        // The measured end that is closest to failing: the minimum, if the paper gives one.
         (false, false) if said.least.is_some() => ("least at ", least),
         (false, false) => ("most at ", most),
     };

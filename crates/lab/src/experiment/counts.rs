@@ -1,7 +1,7 @@
-//! What operations do to durable memory: the figures' batches again, on a small tree, counted.
+//! Operations counted: the batches of the figures, repeated on a small tree that counts its accesses to durable memory.
 //!
-//! Lines read: how often another line was read than the one before, with keys compared one after another; an order of
-//! magnitude, for a native medium may compare eight at a time.
+//! Lines read: number of times that a read accesses another line than the read before, with keys compared one by one. This is an order of
+//! magnitude, because a native medium may compare eight keys at a time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +13,7 @@ use super::figure::{Plan, Sample, Subject};
 use crate::measured::Making;
 use crate::{Error, wrong};
 
-/// What one operation does, on average.
+/// Average counts of one operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
 pub struct Costs {
     /// Words stored.
@@ -26,7 +26,7 @@ pub struct Costs {
     pub lines_read: f64,
 }
 
-/// Counts what is done to an observed medium.
+/// Counts the accesses to an observed medium.
 #[derive(Default)]
 pub(super) struct Tally {
     counter: Counter,
@@ -47,11 +47,11 @@ impl Observer for Tally {
 }
 
 impl Tally {
-    /// What so many operations did since the last call, each.
+    /// Counts since the last call, divided by this number of operations.
     pub(super) fn take(&self, operations: u64, durable: bool) -> Costs {
         let (counts, lines) = (self.counter.take(), self.lines.swap(0, Ordering::Relaxed));
         let each = |number: u64| number as f64 / operations as f64;
-        // A volatile tree's medium carries none of them out.
+        // The medium of a volatile tree does not execute flushes and fences.
         let carried_out = |number| if durable { each(number) } else { 0.0 };
         Costs {
             words: each(counts.words),
@@ -65,7 +65,7 @@ impl Tally {
 /// Counts every batch of one tree.
 ///
 /// # Errors
-/// As measuring it.
+/// The same errors as a measurement of the tree.
 pub fn count<K: Sample>(
     subject: &Subject,
     node_lines: u64,

@@ -1,4 +1,4 @@
-//! Simulated figures as pictures.
+//! Pictures of simulated figures.
 
 use plotters::coord::Shift;
 use plotters::prelude::*;
@@ -12,10 +12,10 @@ type Drawn<'a> = Result<(), Box<dyn std::error::Error + 'a>>;
 const PANEL: (u32, u32) = (470, 330);
 
 impl Outcome {
-    /// As an SVG; nothing for what was measured: its tables say with what noise.
+    /// The figure as SVG. `None` for measured experiments, whose tables include the noise.
     ///
     /// # Errors
-    /// In words, if the drawing fails.
+    /// An error text if the drawing fails.
     pub fn svg(&self) -> Option<Result<String, String>> {
         let mut svg = String::new();
         let drawn = match self {
@@ -84,14 +84,14 @@ const BARS: [Bar; 5] = [
     ("fences", |row| row.row.costs.fences),
 ];
 
-/// Several sizes of nodes: cycles of each batch by size. One size: what an operation of each batch costs.
+/// For several node sizes: cycles of each batch by size. For one size: the cost of an operation of each batch.
 fn trees<'a>(report: &simulated::Report, svg: &'a mut String) -> Drawn<'a> {
     let batches: Vec<_> = Batch::ALL
         .into_iter()
         .filter(|batch| report.rows.iter().any(|row| row.row.batch == *batch))
         .collect();
     let by_size = report.node_lines.len() > 1;
-    // By size one more, for the trees' colours.
+    // By size, one more panel for the legend of colours.
     let panels = if by_size { batches.len() + 1 } else { batches.len() * BARS.len() };
     let columns = if by_size { 2 } else { BARS.len().min(3) };
     let rows = panels.div_ceil(columns) as u32;
@@ -113,7 +113,7 @@ fn trees<'a>(report: &simulated::Report, svg: &'a mut String) -> Drawn<'a> {
     Ok(())
 }
 
-/// Trees in the order of the report, each once: its place is its colour.
+/// Names of the trees, each once, in the order of the report. The index determines the colour.
 fn names(report: &simulated::Report) -> Vec<&'static str> {
     let mut names = Vec::new();
     for row in &report.rows {
@@ -135,7 +135,7 @@ fn colours<'a>(area: &Area<'a>, report: &simulated::Report) -> Drawn<'a> {
     Ok(())
 }
 
-/// Cycles by lines of a node, on a logarithmic scale: the slowest trees take many times as long as the fastest.
+/// Cycles by lines of a node, on a logarithmic scale, because the slowest trees take many times as long as the fastest.
 fn sizes<'a>(area: &Area<'a>, report: &simulated::Report, batch: Batch) -> Drawn<'a> {
     let rows: Vec<_> = report.rows.iter().filter(|row| row.row.batch == batch).collect();
     let cycles = || rows.iter().map(|row| row.device.cycles.max(1.0));
@@ -175,7 +175,7 @@ fn bars<'a>(area: &Area<'a>, report: &simulated::Report, batch: Batch, (what, of
         .x_label_area_size(20)
         .y_label_area_size(110)
         .build_cartesian_2d(0.0..most * 1.1, (0..rows.len()).into_segmented())?;
-    // From below; there is a segment more than there are bars.
+    // Bars are numbered from the bottom. There is one segment more than bars.
     let name = |segment: &SegmentValue<usize>| match segment {
         SegmentValue::CenterOf(i) if *i < names.len() => names[names.len() - 1 - i].to_owned(),
         _ => String::new(),

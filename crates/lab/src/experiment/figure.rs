@@ -1,12 +1,12 @@
 //! Searches, inserts and deletes on bulk-loaded trees.
 //!
-//! * 70 % full: every round searches, inserts and deletes what it inserted, each on all trees before the next, so that what
-//!   neighbours do to the machine meets all of them and no tree finds the last batch's lines in the cache.
-//! * 100 % full: splits change a tree, so each is loaded anew in each round: deletes of loaded keys, the same keys put back
-//!   (not measured), inserts of new ones.
-//! * As many trees as fit into half of the free memory are loaded at once; the volatile tree is in every group, and times are
-//!   also given as multiples of it, taken round by round.
-//! * Every batch's answers are checked, and at the end every key and value of every tree.
+//! * 70 % full: each round searches, inserts, and deletes the inserted keys. Each batch runs on all trees before the next batch, so that
+//!   other load on the machine affects all trees, and no tree finds the lines of its last batch in the cache.
+//! * 100 % full: splits change a tree, so each tree is loaded anew in each round. Loaded keys are deleted, the same keys are inserted again
+//!   (not measured), new keys are inserted.
+//! * As many trees as fit into half of the free memory are loaded at the same time. The volatile tree is in every group. Times are also
+//!   given as multiples of its time in the same round.
+//! * The answers of every batch are checked, and at the end all keys and values of every tree.
 
 use std::path::Path;
 use std::time::Instant;
@@ -22,7 +22,7 @@ use crate::measured::{self, Making, of_pointers, of_prefixes, of_words};
 use crate::scratch::{self, Instructions};
 use crate::{Error, median, wrong};
 
-/// Most keys of a tree on which operations are counted.
+/// Maximum number of keys of a tree whose operations are counted.
 const KEYS_COUNTED_MAX: u64 = 100_000;
 
 /// A tree of a figure.
@@ -30,24 +30,24 @@ const KEYS_COUNTED_MAX: u64 = 100_000;
 pub struct Subject {
     /// Name in the figure.
     pub name: &'static str,
-    /// Engine of the roster.
+    /// Name of its engine in the roster.
     pub engine: &'static str,
-    /// How it holds keys.
+    /// Form of its keys.
     pub keys: Form,
-    /// Fewest and most cache lines of the nodes that it is shown with.
+    /// Minimum and maximum cache lines of the nodes that the figure shows.
     pub lines: (u64, u64),
 }
 
 impl Subject {
-    /// The roster's line.
+    /// The roster's entry of its engine.
     pub fn about(&self) -> &'static About {
         crate::engine(self.engine).expect("subjects are trees of the roster")
     }
 }
 
-/// Kinds of keys that a figure's trees may hold.
+/// Kinds of keys for the trees of a figure.
 pub trait Sample: Random {
-    /// Bytes that a key takes in a tree, at most and roughly: to see what fits into memory.
+    /// Approximate maximum bytes of a key in a tree. Used to see what fits into memory.
     const BYTES: u64;
     /// Makes a tree.
     ///
@@ -82,23 +82,23 @@ impl Sample for Text {
     }
 }
 
-/// Keys of an experiment.
+/// The keys of an experiment.
 pub struct Plan<K> {
-    /// Loaded keys, ascending.
+    /// Loaded keys in ascending order.
     pub keys: Vec<K>,
     operations: usize,
     seed: u64,
 }
 
 impl<K: Sample> Plan<K> {
-    /// So many random keys, and batches of so many of them.
+    /// Makes `keys` random keys, for batches of `operations` operations.
     pub fn new(keys: u64, operations: u64, seed: u64) -> Self {
         let mut keys = K::range(seed, 0, keys);
         keys.sort_unstable();
         Self { keys, operations: operations as usize, seed }
     }
 
-    /// The keys of a round.
+    /// Returns the keys of a round.
     pub fn draw(&self, round: usize) -> Draw<K> {
         let mut random = fastrand::Rng::with_seed(self.seed ^ (round as u64 + 1) << 32);
         let mut there = random.choose_multiple(self.keys.iter().copied(), self.operations);
@@ -110,25 +110,25 @@ impl<K: Sample> Plan<K> {
         Draw { there, fresh, fresh_again }
     }
 
-    /// What a tree holds that was loaded full, after a round.
+    /// The contents of a tree that was loaded full, after a round.
     pub fn after_100(&self, draw: &Draw<K>) -> Vec<K> {
         let mut keys = [self.keys.as_slice(), &draw.fresh].concat();
-        keys.sort(); // two runs, one of them sorted
+        keys.sort(); // two runs, one of them is sorted
         keys
     }
 }
 
 /// The keys of a round.
 pub struct Draw<K> {
-    /// Loaded ones, in random order.
+    /// Loaded keys, in random order.
     there: Vec<K>,
-    /// New ones.
+    /// New keys.
     fresh: Vec<K>,
-    /// The new ones in another order.
+    /// The new keys in another order.
     fresh_again: Vec<K>,
 }
 
-/// What a batch does with each of its keys. All of them succeed.
+/// The operation of a batch. It succeeds for every key.
 #[derive(Clone, Copy, Debug)]
 pub enum Operation {
     /// Search.
@@ -139,11 +139,11 @@ pub enum Operation {
     Delete,
 }
 
-/// A batch to run: its name if it is measured.
+/// A batch to run. Its name is `None` if it is not measured.
 type Task<'a, K> = (Option<Batch>, &'a [K], Operation);
 
 impl<K> Draw<K> {
-    /// The batches of a tree 70 % full.
+    /// The batches of a tree that is 70 % full.
     pub fn at_70(&self) -> [Task<'_, K>; 3] {
         [
             (Some(Batch::Search70), &self.there, Operation::Get),
@@ -163,10 +163,10 @@ impl<K> Draw<K> {
 }
 
 impl Operation {
-    /// Runs it; nanoseconds an operation.
+    /// Runs the operation for all keys. Returns nanoseconds per operation.
     ///
     /// # Errors
-    /// `Wrong` if it did not succeed with every key.
+    /// `Wrong` if the operation did not succeed for every key.
     pub fn run<K>(self, tree: &mut dyn measured::Measured<K>, keys: &[K]) -> Result<f64, Error> {
         let start = Instant::now();
         let answer = match self {
@@ -189,7 +189,7 @@ struct Measured {
     ns: f64,
 }
 
-/// A run: what its stages share.
+/// State that the stages of a run share.
 struct Run<'a, K> {
     options: &'a Options,
     plan: Plan<K>,
@@ -229,7 +229,7 @@ pub fn run<K: Sample>(
             }
             for instructions in [Instructions::Paper, Instructions::Best] {
                 let measured = run.group(group, *node_lines, instructions)?;
-                // The volatile tree has a row of its own once.
+                // The first group contributes the row of the volatile tree.
                 let first = usize::from(number > 0);
                 rows.extend(rows_of(&group[..], &costs, &measured, (*node_lines, instructions), first));
             }
@@ -285,7 +285,7 @@ impl<K: Sample> Run<'_, K> {
         all.then_some(()).ok_or_else(|| wrong(tree.name(), format!("load: {loaded} of {} keys", keys.len())))
     }
 
-    /// All batches of a group of trees, in rounds.
+    /// Runs all batches of a group of trees, in rounds.
     fn group(
         &mut self,
         group: &[&Subject],
@@ -303,7 +303,7 @@ impl<K: Sample> Run<'_, K> {
         }
         for round in 0..self.options.rounds {
             let draw = self.plan.draw(round);
-            // Another tree begins in each round: who begins meets a cache that the keys' making has filled.
+            // Another tree begins in each round: making the keys has filled the cache for the first tree.
             let begins = round * trees.len() / self.options.rounds;
             for (batch, keys, operation) in draw.at_70() {
                 for subject in (begins..trees.len()).chain(0..begins) {
@@ -342,7 +342,7 @@ impl<K: Sample> Run<'_, K> {
 }
 
 /// # Errors
-/// `Wrong` if a tree does not hold just these keys with their values.
+/// `Wrong` if a tree does not contain exactly these keys with their values.
 pub fn verify<K>(tree: &mut dyn measured::Measured<K>, keys: &[K]) -> Result<(), Error> {
     match tree.fault(keys)? {
         None => Ok(()),
@@ -350,7 +350,7 @@ pub fn verify<K>(tree: &mut dyn measured::Measured<K>, keys: &[K]) -> Result<(),
     }
 }
 
-/// The subjects that are shown with nodes of so many lines, `group` at once, the volatile tree with each group.
+/// The subjects with nodes of this size, in groups of `group`. The volatile tree is in each group.
 fn groups(subjects: &'static [Subject], node_lines: u64, group: usize) -> Vec<Vec<&'static Subject>> {
     let shown: Vec<_> = subjects[1..]
         .iter()

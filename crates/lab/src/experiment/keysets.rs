@@ -1,8 +1,8 @@
 //! Time and number of comparisons of a lookup in VLAB, by the distribution of the keys. Its search calculates the position of a bucket,
 //! which is easy for evenly distributed keys. The baseline is `wb-4k`, whose search does not depend on the distribution.
 //!
-//! Both indexes hold the same keys of a set at the same time, and are asked for the same ones in turns, so that what else the machine
-//! does meets both. Every answer is checked.
+//! Both indexes hold the same set of keys at the same time and look up the same keys in turns, so that other load on the machine affects
+//! both. Every answer is checked.
 
 use std::collections::BTreeSet;
 use std::fmt::{Display, Formatter};
@@ -26,63 +26,63 @@ const OURS: &str = "vlab";
 const OTHER: &str = "wb-4k";
 /// Maximum ratio of the time of a lookup in VLAB to that in the other index.
 const OVER: f64 = 1.2;
-/// Keys of which comparisons are counted, at most.
+/// Maximum number of keys whose comparisons are counted.
 const COMPARED: usize = 100_000;
 
 /// A set of keys.
 struct Set {
     name: &'static str,
     about: &'static str,
-    /// In the order in which they are stored.
+    /// Keys in insertion order.
     keys: Vec<u64>,
-    /// Some are asked for far more often.
+    /// True if some keys are looked up far more often than others.
     zipfian: bool,
 }
 
-/// What came of a set.
+/// Results of a set.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Row {
-    /// Which.
+    /// Name of the set.
     pub set: &'static str,
-    /// How its keys are spread.
+    /// Description of its distribution.
     pub about: &'static str,
-    /// Keys.
+    /// Number of keys.
     pub keys: u64,
-    /// Nanoseconds of a lookup in VLAB and in `wb-4k`, medians of the rounds.
+    /// Nanoseconds per lookup in VLAB and in `wb-4k`, medians of the rounds.
     pub ns: [f64; 2],
-    /// Times as long as in `wb-4k` in the same round: median, least and most of the rounds.
+    /// Time in VLAB divided by the time in `wb-4k` in the same round: median, minimum and maximum of the rounds.
     pub ratio: [f64; 3],
-    /// Comparisons that VLAB takes to a key's bucket; of `wb-4k` the least that tells its leaves apart.
+    /// Comparisons to find the bucket of a key in VLAB; for `wb-4k`, the minimum that distinguishes its leaves.
     pub comparisons: [f64; 2],
 }
 
-/// What came of the experiment.
+/// Results of the experiment.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Report {
-    /// Which.
+    /// Name of the experiment.
     pub experiment: &'static str,
-    /// What it is.
+    /// Description of the experiment.
     pub about: &'static str,
     /// Lookups per round.
     pub operations: u64,
-    /// Rounds.
+    /// Number of rounds.
     pub rounds: usize,
     /// Directory that backed the indexes.
     pub backing: PathBuf,
-    /// Seed of keys and order.
+    /// Seed of keys and their order.
     pub seed: u64,
-    /// A row a set.
+    /// One row per set.
     pub rows: Vec<Row>,
-    /// Sets that were left out, and why.
+    /// Omitted sets, with reasons.
     pub left_out: Vec<&'static str>,
-    /// What is wanted, judged.
+    /// The requirements, judged.
     pub claims: Vec<Verdict>,
 }
 
-/// Runs it.
+/// Runs the experiment.
 ///
 /// # Errors
-/// What the file system says; `Wrong` if an index answers wrongly; `Words` or `Trace` if a file cannot be read.
+/// Errors of the file system; `Wrong` for a wrong answer; `Words` or `Trace` if a file cannot be read.
 pub fn run(of: &'static Experiment, options: &Options, progress: &Progress<'_>) -> Result<Outcome, Error> {
     let (keys, operations) = options.scaled_apart();
     let mut sets = made_sets(keys, options.seed);
@@ -124,18 +124,18 @@ fn judge(row: &Row) -> Verdict {
 }
 
 fn shuffled(keys: impl IntoIterator<Item = u64>, seed: u64) -> Vec<u64> {
-    // Sorted first: the order is the seed's alone.
+    // Sort first, so that the order depends on the seed alone.
     let each_once: BTreeSet<u64> = keys.into_iter().collect();
     let mut keys: Vec<u64> = each_once.into_iter().collect();
     fastrand::Rng::with_seed(seed).shuffle(&mut keys);
     keys
 }
 
-/// The sets that are made, of about so many keys.
+/// Generated sets of about `count` keys.
 fn made_sets(count: u64, seed: u64) -> Vec<Set> {
     let mut random = fastrand::Rng::with_seed(seed);
     let uniform = u64::range(seed, 0, count);
-    // Four fifths in a thousandth of all numbers.
+    // Four fifths of the keys are in a thousandth of the range.
     let narrow = u64::MAX / 1000;
     let base = random.u64(..u64::MAX - narrow);
     let clustered: Vec<u64> =
@@ -155,8 +155,8 @@ fn made_sets(count: u64, seed: u64) -> Vec<Set> {
     ]
 }
 
-/// Words as numbers in their order: digits of a number system with one digit for each byte that occurs, and the smallest digit for the end;
-/// as many digits as fit into a key. Words with the same digits are one key.
+/// Words as numbers in the same order. The digits of the number system are the bytes that occur, and a smallest digit for the end of a
+/// word. A key has as many digits as fit. Words with the same digits are one key.
 fn words(path: &Path, seed: u64) -> Result<Set, Error> {
     let failed = |why: String| Error::Words { path: path.to_owned(), why };
     let text = std::fs::read(path).map_err(|error| failed(error.to_string()))?;
@@ -173,7 +173,7 @@ fn numbers(words: &[&[u8]]) -> Vec<u64> {
     let base = occurring.len() as u64 + 1;
     let mut digit_of = [0; 256];
     occurring.iter().zip(1..).for_each(|(byte, digit)| digit_of[usize::from(*byte)] = digit);
-    // The most digits that fit.
+    // The maximum number of digits that fit.
     let digits = std::iter::successors(Some(1_u64), |all| all.checked_mul(base)).count() - 1;
     let number = |word: &&[u8]| {
         let letters = word.iter().map(|byte| digit_of[usize::from(*byte)]).chain(std::iter::repeat(0));
@@ -182,7 +182,7 @@ fn numbers(words: &[&[u8]]) -> Vec<u64> {
     words.iter().map(number).collect()
 }
 
-/// An index from the items of a shop to the baskets that they are in: the item's number above the basket's.
+/// An index from the items of a shop to their baskets: the item's number in the upper bits, the basket's number in the lower bits.
 fn retail(path: &Path, seed: u64) -> Result<Set, Error> {
     let keys = workloads::trace(&phases::given_trace(path)?).after;
     Ok(Set {
@@ -210,7 +210,7 @@ fn measure(set: &Set, operations: u64, options: &Options) -> Result<Row, Error> 
     let mut ns = [Vec::new(), Vec::new()];
     for round in 0..options.rounds {
         let asked = queries(set, operations, options.seed + 1 + round as u64);
-        // The other one begins in every second round.
+        // The order alternates between rounds.
         for which in [round % 2, 1 - round % 2] {
             let index = &mut indexes[which];
             let start = Instant::now();
@@ -240,7 +240,7 @@ fn measure(set: &Set, operations: u64, options: &Options) -> Result<Row, Error> 
     })
 }
 
-/// An index with the keys of a set.
+/// Makes an index with the keys of a set.
 fn filled(tree: &'static str, set: &Set, options: &Options) -> Result<Box<dyn Measured>, Error> {
     let bytes = (64 << 20) + set.keys.len() as u64 * 128;
     let medium = medium(&options.backing, tree, bytes, Durability::Power, Instructions::Best)?;

@@ -1,10 +1,10 @@
-//! What stands between a program and memory when it goes through files [CDDS thesis, chapter 3]: a region is updated block by
-//! block, mapped into the program, and by `write` on a file system of memory and on an ordinary one (figures 3.2 and 3.3); then
-//! single lines at random places are made durable, by flushes and by `fsync` (figure 3.4). System calls are counted, not
-//! assumed: writes by the kernel's own account of the process, syncs as in [`crate::syncs`].
+//! The cost of file access compared with memory access [CDDS thesis, chapter 3]. A region is updated block by block: mapped into the
+//! program, by `write` on a memory file system, and by `write` on an ordinary file system (figures 3.2 and 3.3). Then single lines at
+//! random positions are made durable, by flushes and by `fsync` (figure 3.4). System calls are counted, not assumed: writes by the kernel's
+//! statistics of the thread, syncs as in [`crate::syncs`].
 //!
-//! Mapped memory is stored to in words of eight bytes, as trees do; the thesis's smallest blocks, of two bytes, have no place
-//! here. Pages are touched before anything is measured.
+//! Mapped memory is stored to in words of eight bytes, as in trees; the thesis's smallest blocks of two bytes are omitted. All pages are
+//! touched before the measurement.
 
 use std::fmt::{Display, Formatter};
 use std::fs::File;
@@ -23,12 +23,12 @@ use crate::{Error, median};
 /// Bytes of the region at scale 1.
 const REGION: u64 = 256 << 20;
 const REGION_MIN: u64 = 1 << 20;
-/// Bytes of a block.
+/// Block sizes in bytes.
 const BLOCKS: [u64; 7] = [8, 64, 512, 4 << 10, 16 << 10, 64 << 10, 128 << 10];
-/// Blocks that are written to a file in a sample, at most, and lines that are synced.
+/// Maximum number of blocks written to a file in a sample, and of synced lines.
 const WRITES_MAX: u64 = 1 << 18;
 const SYNCS_MAX: u64 = 2000;
-/// Blocks whose system calls are counted, at most.
+/// Maximum number of blocks whose system calls are counted.
 const BLOCKS_COUNTED: u64 = 16;
 
 /// A way to update memory.
@@ -37,9 +37,9 @@ const BLOCKS_COUNTED: u64 = 16;
 pub enum Way {
     /// Stores into mapped memory.
     Mapped,
-    /// The same, every block flushed, with a fence.
+    /// Stores into mapped memory, with a flush and a fence after every block.
     Flushed,
-    /// `write` to a file of memory.
+    /// `write` to a file in memory.
     MemoryFile,
     /// `write` to an ordinary file.
     File,
@@ -64,54 +64,54 @@ impl Way {
 /// One cell of figures 3.2 and 3.3.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Cell {
-    /// How.
+    /// The way to update.
     pub way: Way,
     /// Bytes of a block.
     pub block: u64,
-    /// Millions of bytes a second.
+    /// Millions of bytes per second.
     pub mb_s: f64,
-    /// System calls that write, for each block.
+    /// Writing system calls per block.
     pub writes: f64,
-    /// System calls that sync, for each block.
+    /// Syncing system calls per block.
     pub syncs: f64,
 }
 
-/// One bar of figure 3.4: a line at a random place, durable.
+/// One bar of figure 3.4: a line at a random position is made durable.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Bar {
-    /// How.
+    /// The way to make it durable.
     pub way: &'static str,
-    /// Nanoseconds.
+    /// Nanoseconds per line.
     pub ns: f64,
 }
 
-/// What came of it.
+/// Results of the experiment.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Report {
-    /// Which.
+    /// Name of the experiment.
     pub experiment: &'static str,
-    /// What it is.
+    /// Description of the experiment.
     pub about: &'static str,
     /// Bytes of the region.
     pub region: u64,
-    /// Rounds.
+    /// Number of rounds.
     pub rounds: usize,
-    /// Directory of memory.
+    /// Directory on a memory file system.
     pub backing: PathBuf,
     /// Directory of the ordinary file.
     pub disk: PathBuf,
-    /// Figures 3.2 and 3.3.
+    /// Results of figures 3.2 and 3.3.
     pub cells: Vec<Cell>,
-    /// Figure 3.4.
+    /// Results of figure 3.4.
     pub bars: Vec<Bar>,
-    /// What the thesis says.
+    /// The claims of the thesis.
     pub claims: Vec<Verdict>,
 }
 
-/// Runs it.
+/// Runs the experiment.
 ///
 /// # Errors
-/// `Pmem` or `File` if a directory cannot be used, `Uncounted` if the kernel does not let calls be counted.
+/// `Pmem` or `File` if a directory cannot be used, `Uncounted` if the kernel does not allow counting calls.
 pub fn chapter_3(
     experiment: &'static Experiment,
     options: &Options,
@@ -147,7 +147,7 @@ pub fn chapter_3(
     }))
 }
 
-/// Blocks of a sample.
+/// Number of blocks of a sample.
 fn blocks(way: Way, block: u64, region: u64) -> u64 {
     let most = match way {
         Way::Mapped | Way::Flushed => u64::MAX,
@@ -157,7 +157,7 @@ fn blocks(way: Way, block: u64, region: u64) -> u64 {
     (region / block).min(most)
 }
 
-/// What is updated.
+/// The memory or file that is updated.
 enum Place {
     Mapped(Native, bool),
     File { file: File, path: PathBuf, is_synced: bool },
@@ -168,7 +168,7 @@ impl Place {
         let file = |folder: &PathBuf, is_synced| -> Result<Self, Error> {
             let place =
                 Self::File { file: scratch::file(folder, "layers")?, path: folder.clone(), is_synced };
-            // Every page is there before anything is measured.
+            // Touch every page before the measurement.
             place.write(0, &vec![0; region as usize])?;
             Ok(place)
         };
@@ -202,7 +202,7 @@ impl Place {
         Ok(())
     }
 
-    /// Millions of bytes a second.
+    /// Updates blocks. Returns millions of bytes per second.
     fn update(&self, block: u64, count: u64) -> Result<f64, Error> {
         let bytes = vec![7; block as usize];
         let start = Instant::now();
@@ -218,7 +218,7 @@ fn mapped(options: &Options, region: u64, instructions: Instructions) -> Result<
     Ok(medium)
 }
 
-/// System calls of a block: those that write, those that sync.
+/// Writing and syncing system calls per block.
 fn calls(place: &Place, block: u64, count: u64) -> Result<[f64; 2], Error> {
     let uncounted = |source| Error::Uncounted { store: "a file", source };
     let work = |counter: &Counter| -> Result<[f64; 2], Error> {
@@ -232,14 +232,14 @@ fn calls(place: &Place, block: u64, count: u64) -> Result<[f64; 2], Error> {
     syncs::counted(work).map_err(uncounted)?
 }
 
-/// Calls of this thread that wrote, as the kernel counts them.
+/// Number of writing calls of this thread, by the kernel's statistics.
 fn writes_so_far() -> std::io::Result<u64> {
     let about = std::fs::read_to_string("/proc/thread-self/io")?;
     let count = about.lines().find_map(|line| line.strip_prefix("syscw: ")?.trim().parse().ok());
     count.ok_or_else(|| std::io::Error::other("the kernel does not count writes"))
 }
 
-/// A line at a random place, durable.
+/// Measures the time to make a line at a random position durable.
 fn bars(options: &Options, region: u64) -> Result<Vec<Bar>, Error> {
     let mut bars = Vec::new();
     let lines = region / LINE;

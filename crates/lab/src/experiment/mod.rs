@@ -1,18 +1,18 @@
-//! `bristlecone-lab run`: the papers' figures measured again, and what the papers say of them judged.
+//! `bristlecone-lab run`: repeats figures of the papers, and judges the papers' claims.
 //!
-//! * [`figure`]: searches, inserts and deletes on bulk-loaded trees, as times beside the volatile tree of the same round.
-//! * [`counts`]: words, flushes, fences and lines read by the same operations: what explains the times.
-//! * [`simulated`]: the same batches on simulated memory: cycles, energy and wear. [`writes`]: single writes there.
-//! * [`layers`]: what files and system calls cost beside mapped memory.
-//! * `draw`: simulated figures as pictures.
-//! * [`claims`]: a claim's verdict, a function of measured rows alone.
-//! * [`phases`]: operations, mixes of them and a trace on six indexes of the VLAB paper: times and counts.
+//! * [`figure`]: searches, inserts and deletes on bulk-loaded trees, as times and as multiples of the volatile tree in the same round.
+//! * [`counts`]: words, flushes, fences and lines read by the same operations. They explain the times.
+//! * [`simulated`]: the same batches on simulated memory: cycles, energy and wear. [`writes`]: single writes on simulated memory.
+//! * [`layers`]: the cost of files and system calls compared with mapped memory.
+//! * `draw`: pictures of simulated figures.
+//! * [`claims`]: the verdict of a claim, a function of the measured rows alone.
+//! * [`phases`]: operations, mixes of operations and a trace on six indexes of the VLAB paper: times and counts.
 //! * [`keysets`]: lookups in VLAB by the distribution of keys. [`stalls`]: the cost of its combines for an insert.
-//! * [`wb_tree`]: the trees and claims of the wB+-Tree paper's figures 11 to 14.
-//! * [`report`]: rows and claims for people.
+//! * [`wb_tree`]: trees and claims of the wB+-Tree paper's figures 11 to 14.
+//! * [`report`]: rows and claims as text.
 //!
-//! An experiment is an entry of [`EXPERIMENTS`]. What other hardware would contradict is printed as it was measured; a claim
-//! that does not hold is a result. A wrong answer of a tree is an error: its times would mean nothing.
+//! An experiment is an entry of [`EXPERIMENTS`]. Results that contradict the paper, because of other hardware, are printed as measured: a
+//! claim that does not hold is a result. A wrong answer of a tree is an error: its times would be meaningless.
 
 pub mod claims;
 pub mod counts;
@@ -38,31 +38,31 @@ use crate::scratch::Instructions;
 /// An experiment.
 #[derive(Debug)]
 pub struct Experiment {
-    /// Name, as users give it.
+    /// Name on the command line.
     pub name: &'static str,
-    /// One line for people.
+    /// Description in one line.
     pub about: &'static str,
-    /// Keys in each tree, and operations of a batch, where nobody says otherwise.
+    /// Default numbers of keys in each tree and of operations in a batch.
     pub sizes: (u64, u64),
     /// Runs it.
     pub run: fn(&'static Experiment, &Options, &Progress<'_>) -> Result<Outcome, Error>,
 }
 
-/// What came of an experiment.
+/// Results of an experiment.
 #[derive(Clone, Debug, serde::Serialize)]
 #[serde(untagged)]
 pub enum Outcome {
-    /// Times.
+    /// Times of batches.
     Measured(Report),
-    /// Cycles of trees.
+    /// Cycles of batches.
     Simulated(simulated::Report),
-    /// Cycles of writes.
+    /// Cycles of single writes.
     Writes(writes::Report),
-    /// Files and memory.
+    /// Rates of files and mapped memory.
     Layers(layers::Report),
     /// Times and counts of phases.
     Phases(phases::Report),
-    /// Lookups by key set.
+    /// Times of lookups by key set.
     Keys(keysets::Report),
     /// Latencies of inserts.
     Stalls(stalls::Report),
@@ -86,9 +86,9 @@ impl std::fmt::Display for Outcome {
 const MEASURED: (u64, u64) = (10_000_000, 500_000);
 /// A tenth of the paper's keys, and a twentieth of its operations.
 const PHASES: (u64, u64) = (5_000_000, 2_500_000);
-/// Entries of a million buckets half to quite full, and inserts in which several combines begin and end.
+/// Entries of a million buckets that are half to almost full, and enough inserts for several complete combines.
 const STALLS: (u64, u64) = (21_500_000, 4_000_000);
-/// The paper's.
+/// The sizes of the paper.
 const SIMULATED: (u64, u64) = (20_000_000, 100_000);
 
 /// All experiments.
@@ -197,97 +197,96 @@ pub const EXPERIMENTS: &[Experiment] = &[
     },
 ];
 
-/// The experiment of this name.
+/// Returns the experiment of this name.
 ///
 /// # Errors
-/// In words, with the names there are.
+/// An error text with the known names.
 pub fn find(name: &str) -> Result<&'static Experiment, String> {
     let names: Vec<_> = EXPERIMENTS.iter().map(|experiment| experiment.name).collect();
     let found = EXPERIMENTS.iter().find(|experiment| experiment.name == name);
     found.ok_or_else(|| format!("no experiment `{name}`; there are {}", names.join(", ")))
 }
 
-/// What to measure.
+/// Parameters of an experiment.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Keys in each tree.
+    /// Number of keys in each tree.
     pub keys: u64,
-    /// Operations of a batch; of bulk-loaded trees at most a twentieth of the keys, so that a batch leaves the tree about as full as
-    /// it was.
+    /// Operations of a batch. For bulk-loaded trees at most a twentieth of the keys, so that a batch hardly changes the fill of a tree.
     pub operations: u64,
-    /// Rounds; medians are reported.
+    /// Number of rounds; medians are reported.
     pub rounds: usize,
     /// Cache lines of a node.
     pub node_lines: Vec<u64>,
     /// Directory whose file system backs the trees.
     pub backing: PathBuf,
-    /// A real trace, a basket of items a line; one with the same statistics is made if there is none.
+    /// File with a trace, a basket of items per line. `None` for a generated trace with the statistics of the paper's trace.
     pub trace: Option<PathBuf>,
-    /// A list of words, a word a line.
+    /// File with a list of words, one per line.
     pub words: Option<PathBuf>,
-    /// Directory of an ordinary file system, for what writes files.
+    /// Directory on an ordinary file system, for experiments that write files.
     pub disk: PathBuf,
-    /// Keys and operations are multiplied by this.
+    /// Factor for the numbers of keys and operations.
     pub scale: f64,
-    /// Seed of keys and order.
+    /// Seed of keys and their order.
     pub seed: u64,
-    /// The hierarchy of simulated experiments.
+    /// The memory hierarchy of simulated experiments.
     pub memory: pcm::Config,
 }
 
 impl Options {
-    /// With the scale applied: keys, and operations of a batch.
+    /// Scaled numbers of keys and of operations per batch.
     pub fn scaled(&self) -> (u64, u64) {
         let (keys, operations) = self.scaled_apart();
         (keys, operations.min(keys / 20))
     }
 
-    /// The same, with as many operations as were asked for, where no batch has to leave a tree as full as it was.
+    /// The same without the limit on operations, for experiments whose batches may change the fill of a tree.
     pub fn scaled_apart(&self) -> (u64, u64) {
         let scale = |number: u64| (number as f64 * self.scale) as u64;
         (scale(self.keys).max(100), scale(self.operations).max(1))
     }
 }
 
-/// How far a run is.
+/// Progress of a run.
 #[derive(Clone, Debug)]
 pub struct Step {
-    /// Steps done.
+    /// Number of finished steps.
     pub done: u64,
-    /// Steps in all.
+    /// Number of all steps.
     pub total: u64,
-    /// What is going on.
+    /// Description of the present step.
     pub what: String,
 }
 
-/// Who is told how far a run is.
+/// Callback that receives the progress of a run.
 pub type Progress<'a> = dyn Fn(Step) + 'a;
 
-/// Operations that are measured together, on trees loaded to a fill.
+/// Operations that are measured together, on trees with a given fill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Batch {
-    /// Searches for keys that are there, leaves 70 % full.
+    /// Searches for existing keys, leaves 70 % full.
     Search70,
     /// Inserts of new keys, leaves 70 % full.
     Insert70,
-    /// Deletes of what was inserted, leaves 70 % full.
+    /// Deletes of the inserted keys, leaves 70 % full.
     Delete70,
-    /// Inserts of new keys, leaves full: nodes are split.
+    /// Inserts of new keys, leaves full: nodes split.
     Insert100,
     /// Deletes of loaded keys, leaves full.
     Delete100,
 }
 
 impl Batch {
-    /// In the order of tables.
+    /// All batches in the order of tables.
     pub const ALL: [Self; 5] =
         [Self::Search70, Self::Insert70, Self::Delete70, Self::Insert100, Self::Delete100];
 
-    /// Those that change trees.
+    /// The batches that change trees.
     pub const UPDATES: [Self; 4] = [Self::Insert70, Self::Delete70, Self::Insert100, Self::Delete100];
 
-    /// For people.
+    /// Name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Search70 => "search 70%",
@@ -299,73 +298,73 @@ impl Batch {
     }
 }
 
-/// How a tree holds its keys.
+/// The form of the keys in a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Form {
-    /// The entry's key word is the key.
+    /// The key word of the entry is the key.
     Integer,
     /// The entry points to the string.
     Pointer,
-    /// The entry holds the string's first 8 bytes, and points to it.
+    /// The entry holds the first 8 bytes of the string and points to it.
     Prefix,
 }
 
-/// One batch of one tree.
+/// Results of one batch on one tree.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Row {
-    /// Tree.
+    /// Name of the tree.
     pub tree: &'static str,
     /// Layout of its leaves.
     pub leaf: &'static str,
     /// The commit protocol.
     pub commit_protocol: &'static str,
-    /// How it holds keys.
+    /// Form of its keys.
     pub keys: Form,
     /// Cache lines of a node.
     pub node_lines: u64,
-    /// How a change was made durable.
+    /// The instructions that made changes durable.
     pub instructions: Instructions,
-    /// Operations.
+    /// The batch.
     pub batch: Batch,
-    /// Nanoseconds an operation, median of the rounds.
+    /// Nanoseconds per operation, median of the rounds.
     pub ns: f64,
-    /// As a multiple of the volatile tree in the same round, median of the rounds.
+    /// Time as a multiple of the volatile tree's in the same round, median of the rounds.
     pub ratio: f64,
-    /// What an operation does.
+    /// Counts of an operation.
     #[serde(flatten)]
     pub costs: Costs,
 }
 
-/// What came of an experiment.
+/// Results of a measured experiment.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Report {
-    /// Which.
+    /// Name of the experiment.
     pub experiment: &'static str,
-    /// What it is.
+    /// Description of the experiment.
     pub about: &'static str,
-    /// Keys in each tree.
+    /// Number of keys in each tree.
     pub keys: u64,
     /// Operations of a batch.
     pub operations: u64,
-    /// Rounds.
+    /// Number of rounds.
     pub rounds: usize,
     /// Cache lines of a node.
     pub node_lines: Vec<u64>,
     /// Directory that backed the trees.
     pub backing: PathBuf,
-    /// Seed of keys and order.
+    /// Seed of keys and their order.
     pub seed: u64,
-    /// Keys in the trees on which operations were counted.
+    /// Number of keys in the trees whose operations were counted.
     pub keys_counted: u64,
     /// Number of groups of durable trees, each measured together with the volatile one. A group is limited by the memory.
     pub groups: usize,
     /// The best flush instruction of this processor.
     pub best_flush: String,
-    /// Keys of a node are compared eight at a time.
+    /// True if keys of a node are compared eight at a time.
     pub vectors: bool,
-    /// Every batch of every tree.
+    /// One row per batch and tree.
     pub rows: Vec<Row>,
-    /// What the paper says, judged.
+    /// The judged claims of the paper.
     pub claims: Vec<Claim>,
 }

@@ -1,4 +1,4 @@
-//! An experiment's rows and claims for people: times and multiples, then the counts, then the verdicts.
+//! Rows and claims of an experiment as text: times and multiples, then counts, then verdicts.
 
 use std::fmt::{Display, Formatter, Result};
 
@@ -32,7 +32,7 @@ impl Report {
         }
     }
 
-    /// A table of these rows, a line each tree, a column each batch.
+    /// Writes a table with a line per tree and a column per batch.
     fn table(
         &self,
         f: &mut Formatter<'_>,

@@ -1,9 +1,8 @@
-//! The batches of [`figure`] on simulated memory: cycles, energy and wear in place of times
-//! [wB+ §5.2, figures 11 and 12].
+//! The batches of [`figure`] on simulated memory: cycles, energy and wear instead of times [wB+ §5.2, figures 11 and 12].
 //!
-//! Each tree has a hierarchy of its own. Loading is not charged; a batch begins with empty caches and a device that holds the
-//! tree. The volatile tree's flushes and fences are not carried out. Nothing here is measured: the same keys and figures give
-//! the same cycles on every machine, so one round is enough.
+//! Each tree has its own hierarchy. Loading is not charged. A batch begins with empty caches and a device that holds the tree. Flushes and
+//! fences of the volatile tree are not executed. The results are deterministic: the same keys and parameters give the same cycles on every
+//! machine. So one round is enough.
 
 use std::fmt::{Display, Formatter};
 use std::sync::Arc;
@@ -20,22 +19,22 @@ use crate::measured::{Making, Measured};
 use crate::scratch::Instructions;
 use crate::{Error, wrong};
 
-/// What one operation does to the device, on average.
+/// Average effects of one operation on the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
 pub struct Device {
     /// Cycles.
     pub cycles: f64,
-    /// Lines read from it, prefetched ones too. (Also among the row's counts.)
+    /// Lines read from the device, including prefetched ones. (They are also included in the row's counts.)
     pub line_reads: f64,
-    /// Lines written to it.
+    /// Lines written to the device.
     pub line_writes: f64,
-    /// Words of them that were new.
+    /// Written words that changed.
     pub words_new: f64,
-    /// Bits of them that were new: the wear.
+    /// Written bits that changed: the wear.
     pub bits_new: f64,
-    /// Energy, picojoules.
+    /// Energy in picojoules.
     pub pj: f64,
-    /// Cycles of waiting in fences.
+    /// Cycles that fences wait.
     pub fence_cycles: f64,
 }
 
@@ -54,54 +53,54 @@ impl Device {
     }
 }
 
-/// One batch of one tree. Its nanoseconds are the clock's.
+/// Results of one batch on one tree. The nanoseconds are those of the simulated clock.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Charged {
-    /// As a measured one.
+    /// The same fields as of a measured batch.
     #[serde(flatten)]
     pub row: Row,
-    /// What the device saw.
+    /// Effects on the device.
     #[serde(flatten)]
     pub device: Device,
 }
 
-/// What came of it.
+/// Results of a simulated experiment.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Report {
-    /// Which.
+    /// Name of the experiment.
     pub experiment: &'static str,
-    /// What it is.
+    /// Description of the experiment.
     pub about: &'static str,
-    /// Keys in each tree.
+    /// Number of keys in each tree.
     pub keys: u64,
     /// Operations of a batch.
     pub operations: u64,
     /// Cache lines of a node.
     pub node_lines: Vec<u64>,
-    /// Seed of keys and order.
+    /// Seed of keys and their order.
     pub seed: u64,
-    /// The hierarchy's figures.
+    /// Parameters of the hierarchy.
     pub memory: Vec<(&'static str, f64)>,
-    /// Every batch of every tree.
+    /// One row per batch and tree.
     pub rows: Vec<Charged>,
-    /// What the paper says, judged.
+    /// The judged claims of the paper.
     pub claims: Vec<Claim>,
 }
 
-/// Which batches of which trees are charged, and what is said of them.
+/// The batches, trees and claims of a figure.
 #[derive(Clone, Copy, Debug)]
 pub struct Figure {
-    /// The first is the volatile tree.
+    /// The trees. The first is the volatile one.
     pub subjects: &'static [Subject],
-    /// In the order of tables.
+    /// The batches, in the order of tables.
     pub batches: &'static [Batch],
-    /// Cache lines of a node; `None` for those of the options.
+    /// Cache lines of a node; `None` for the sizes in the options.
     pub node_lines: Option<&'static [u64]>,
     /// The paper's claims.
     pub claims: fn(&[Charged], &Config) -> Vec<Claim>,
 }
 
-/// Bytes of simulated memory for a tree: its leaves at 70 %, with all that a batch adds, and as much air again.
+/// Bytes of simulated memory for a tree: leaves that are 70 % full, the inserts of a batch, and a reserve of the same size.
 fn capacity(keys: u64) -> u64 {
     (64 << 20) + keys * 96
 }
@@ -109,7 +108,7 @@ fn capacity(keys: u64) -> u64 {
 /// Runs a figure.
 ///
 /// # Errors
-/// `Pmem` if a tree outgrows the simulated memory; `Wrong` if a tree gives a wrong answer.
+/// `Pmem` if a tree outgrows the simulated memory; `Wrong` if a tree returns a wrong answer.
 pub fn run(
     experiment: &'static Experiment,
     figure: &Figure,
@@ -142,7 +141,7 @@ pub fn run(
                 done += 1;
                 rows.extend(charge(subject, lines, &plan, &options.memory, *fill, batches)?);
             }
-            // As in tables, which go by it.
+            // In the order of tables.
             rows[of_tree..].sort_by_key(|row| row.row.batch);
         }
         let volatile: Vec<_> = rows[first..].iter().take_while(|row| !is_durable(row)).cloned().collect();
@@ -174,7 +173,7 @@ fn batches_of(figure: &Figure, fill: f64) -> Vec<Batch> {
     figure.batches.iter().copied().filter(|batch| at_70.contains(batch) == (fill < 1.0)).collect()
 }
 
-/// Charges those batches of one tree that are asked for; the others are carried out as well.
+/// Charges the batches of a figure on one tree. The other batches run too.
 fn charge(
     subject: &Subject,
     node_lines: u64,

@@ -1,9 +1,9 @@
-//! What a combine costs the inserts that meet it: how long each insert takes, as percentiles, while VLAB's directory takes in its braids
-//! and while it does not, beside `wb-4k`.
+//! The cost of a combine for concurrent inserts: percentiles of the time of an insert, while VLAB merges its braids into its directory and
+//! while it does not, compared with `wb-4k`.
 //!
-//! The bound that the design states ([`vlab::combine`]) is a number of steps, whatever the number of buckets: a new directory is made
-//! aside, at most `combine_step` steps with each operation, one store puts it in the old one's place, and of what it replaced an
-//! operation gives back one part. The steps are counted ([`vlab::Work`]), and shown with the times.
+//! The design's bound ([`vlab::combine`]) is a number of steps, independent of the number of buckets. A new directory is built separately,
+//! with at most `combine_step` steps per operation. One store replaces the old directory, and each operation frees at most one part of it.
+//! The steps are counted ([`vlab::Work`]) and reported with the times.
 
 use std::borrow::Borrow as _;
 use std::fmt::{Display, Formatter};
@@ -26,26 +26,26 @@ use crate::scratch::{Instructions, medium};
 use crate::{Error, wrong};
 
 const OTHER: &str = "wb-4k";
-/// The paper's.
+/// The size in the paper.
 const ENTRY_BYTES: u64 = 128;
 const PAYLOAD_WORDS: usize = (ENTRY_BYTES / WORD) as usize - 1;
-/// Longest time that is told apart.
+/// Maximum time in nanoseconds that is recorded.
 const LONGEST_NS: u64 = 1 << 36;
-/// Digits of a time that are kept.
+/// Significant digits of a recorded time.
 const DIGITS: u8 = 3;
 
-/// How long inserts took, in nanoseconds.
+/// Times of inserts, in nanoseconds.
 #[derive(Clone, Copy, Debug, serde::Serialize)]
 pub struct Times {
-    /// Which.
+    /// Description of the inserts.
     pub inserts: &'static str,
-    /// How many.
+    /// Number of inserts.
     pub count: u64,
-    /// Half of them took at most so long.
+    /// Median.
     pub p50_ns: u64,
-    /// 99.99 of a hundred did.
+    /// Percentile 99.99.
     pub p9999_ns: u64,
-    /// The longest.
+    /// Maximum.
     pub max_ns: u64,
 }
 
@@ -57,39 +57,39 @@ impl Times {
     }
 }
 
-/// What came of the experiment.
+/// Results of the experiment.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Report {
-    /// Which.
+    /// Name of the experiment.
     pub experiment: &'static str,
-    /// What it is.
+    /// Description of the experiment.
     pub about: &'static str,
-    /// Keys before the inserts that are timed.
+    /// Number of keys before the timed inserts.
     pub keys: u64,
-    /// Buckets before them, and behind.
+    /// Number of buckets before and after the timed inserts.
     pub buckets: [u64; 2],
-    /// Combines that came to their end.
+    /// Number of finished combines.
     pub combines: u64,
-    /// Comparisons until a key's bucket is found in the end, on average.
+    /// Average number of comparisons to find the bucket of a key, at the end.
     pub comparisons: f64,
-    /// Steps of a combine that an insert takes at most: the bound.
+    /// Maximum number of combine steps per insert by design.
     pub step: u64,
-    /// Most steps that one insert took.
+    /// Maximum number of combine steps in one insert, as counted.
     pub most_steps: u64,
-    /// Most parts of what was replaced that one insert gave back; the bound is one.
+    /// Maximum number of parts of the replaced directory that one insert freed. The design's bound is 1.
     pub most_parts: u64,
     /// Directory that backed the indexes.
     pub backing: PathBuf,
     /// Seed of the keys.
     pub seed: u64,
-    /// VLAB's inserts that met a combine, its others, and the other index's.
+    /// Times of VLAB's inserts during a combine, of its other inserts, and of the other index's inserts.
     pub times: Vec<Times>,
 }
 
-/// Runs it.
+/// Runs the experiment.
 ///
 /// # Errors
-/// What the file system says; `Wrong` if an index answers wrongly.
+/// Errors of the file system; `Wrong` for a wrong answer.
 pub fn run(of: &'static Experiment, options: &Options, progress: &Progress<'_>) -> Result<Outcome, Error> {
     let (keys, operations) = options.scaled_apart();
     let say = |done, what: &str| progress(Step { done, total: 4, what: what.to_owned() });
@@ -132,7 +132,7 @@ fn note(histogram: &mut Histogram<u64>, took: Duration) {
     histogram.saturating_record(took.as_nanos() as u64);
 }
 
-/// Bytes that an index of so many keys may take.
+/// Maximum bytes of an index with this many keys.
 fn space(keys: usize) -> u64 {
     (64 << 20) + keys as u64 * ENTRY_BYTES * 4
 }
@@ -151,7 +151,7 @@ struct Taken {
     most: Most,
 }
 
-/// Most that one insert did.
+/// Maximum work of one insert.
 #[derive(Clone, Copy, Default)]
 struct Most {
     steps: u64,
@@ -192,7 +192,7 @@ impl Ours {
         (paths.directory + paths.in_braids) as u64
     }
 
-    /// Times each; in which a combine was met is asked between them.
+    /// Times each insert. Between inserts it asks whether a combine is running.
     fn insert_each(&self, keys: &[u64]) -> Result<Taken, Error> {
         let mut taken = Taken {
             met: histogram(),
@@ -222,7 +222,7 @@ impl Ours {
         Ok(taken)
     }
 
-    /// Looks at every key; says how many comparisons its bucket takes on average.
+    /// Verifies every key. Returns the average number of comparisons to find a bucket.
     fn verify(&self, loaded: &[u64], fresh: &[u64]) -> Result<f64, Error> {
         let (mut found, mut comparisons) = (Vec::new(), 0);
         for key in loaded.iter().chain(fresh) {
@@ -235,7 +235,7 @@ impl Ours {
     }
 }
 
-/// The other index's inserts, of the same keys.
+/// Inserts the same keys into the other index.
 fn other(
     loaded: &[u64],
     fresh: &[u64],
@@ -332,7 +332,7 @@ mod tests {
         assert_eq!((met.count + others.count, other.count), (5_000, 5_000));
         assert_eq!((report.step, report.most_steps, report.most_parts), (64, 64, 1));
         assert!((1.0..11.0).contains(&report.comparisons), "{report}");
-        // A combine takes over 64 entries with each insert.
+        // A combine processes at most 64 entries per insert.
         assert!(
             report.combines > 0 && met.count >= report.combines * (report.buckets[0] / report.step),
             "{report}"

@@ -1,8 +1,8 @@
-//! The wB+-Tree paper's trees: simulated, figures 11 and 12 with the claims of its section 5.2, and measured, figures 13 and 14
-//! with those of sections 5.3 and 5.4.
+//! The trees of the wB+-Tree paper: simulated, figures 11 and 12 with the claims of section 5.2; measured, figures 13 and 14 with the
+//! claims of sections 5.3 and 5.4.
 //!
-//! The paper loads 50 million keys, more than its caches many times over, and does half a million operations a batch. Of its
-//! string trees those with a counter in unsorted leaves are left out, as there; inline prefixes are ours.
+//! The paper loads 50 million keys, many times the size of its caches, and runs half a million operations per batch. As in the paper,
+//! string trees with a counter in unsorted leaves are omitted. Inline prefixes are our addition.
 
 use bptree::commit_protocol::CommitProtocol;
 use bptree::layout::Layout;
@@ -17,7 +17,7 @@ use crate::Error;
 use crate::keys::Text;
 
 const ANY: (u64, u64) = (2, 16);
-/// Sizes at which slot-only nodes stand for both other wB+-Trees.
+/// Sizes at which slot-only nodes replace both other kinds of wB+-Trees.
 const SMALL: (u64, u64) = (2, 2);
 const LARGE: (u64, u64) = (3, 16);
 
@@ -95,7 +95,7 @@ pub fn figure_11(
     )
 }
 
-/// Figure 12: figure 11's inserts into leaves that are 70 % full, in nodes of 8 lines.
+/// Figure 12: the inserts of figure 11 into leaves that are 70 % full, in nodes of 8 lines.
 ///
 /// # Errors
 /// As [`simulated::run`].
@@ -157,7 +157,7 @@ fn is_volatile(row: &Row) -> bool {
     row.commit_protocol == Volatile::NAME
 }
 
-/// Rows of these batches and this kind.
+/// Returns the rows of these batches and this kind.
 fn choose<'a>(rows: &'a [Row], batches: &'a [Batch], kind: impl Fn(&Row) -> bool + 'a) -> Vec<&'a Row> {
     rows.iter().filter(|row| batches.contains(&row.batch) && kind(row)).collect()
 }
@@ -166,7 +166,7 @@ fn same_experiment(a: &Row, b: &Row) -> bool {
     (a.batch, a.node_lines) == (b.batch, b.node_lines)
 }
 
-/// Each slower row over each faster one of the same experiment.
+/// Pairs each slower row with each faster row of the same experiment.
 fn pairs<'a>(slower: &[&'a Row], faster: &[&'a Row]) -> Vec<Factor<'a>> {
     slower
         .iter()
@@ -175,24 +175,24 @@ fn pairs<'a>(slower: &[&'a Row], faster: &[&'a Row]) -> Vec<Factor<'a>> {
         .collect()
 }
 
-/// The row of each experiment that no other beats.
+/// Returns the fastest row of each experiment.
 fn best<'a>(rows: &[&'a Row]) -> Vec<&'a Row> {
     let beaten = |row: &Row| rows.iter().any(|other| same_experiment(other, row) && other.ratio < row.ratio);
     rows.iter().filter(|row| !beaten(row)).copied().collect()
 }
 
-/// The row of each experiment that beats no other.
+/// Returns the slowest row of each experiment.
 fn slowest<'a>(rows: &[&'a Row]) -> Vec<&'a Row> {
     let beats = |row: &Row| rows.iter().any(|other| same_experiment(other, row) && other.ratio > row.ratio);
     rows.iter().filter(|row| !beats(row)).copied().collect()
 }
 
-/// What is said of one kind of tree: how many times slower than the volatile tree it is.
+/// A claim about the slowdown of one kind of tree compared with the volatile tree.
 fn slower(rows: &[Row], batches: &[Batch], kind: impl Fn(&Row) -> bool, said: &Said) -> Option<Claim> {
     judge(said, &pairs(&choose(rows, batches, kind), &choose(rows, batches, is_volatile)))
 }
 
-/// What section 5.2 says of searches, and of which 5.3 says: similar.
+/// Claims of section 5.2 about searches. Section 5.3 calls its results similar.
 fn claims_of_searches(rows: &[Row]) -> [Option<Claim>; 2] {
     let claim = |kind: fn(&Row) -> bool, said: &Said| slower(rows, &[Batch::Search70], kind, said);
     [
@@ -207,8 +207,8 @@ fn claims_of_searches(rows: &[Row]) -> [Option<Claim>; 2] {
     ]
 }
 
-/// What both sections say of wB+-Trees beside the older persistent trees: `slowest` of these over any wB+-Tree, and the
-/// best of these over the best of those.
+/// Claims of both sections about wB+-Trees compared with older persistent trees: the slowest older tree over any wB+-Tree, and the best
+/// older tree over the best wB+-Tree.
 fn claims_of_wb(rows: &[Row], slowest_older: &Said, best_older: &Said) -> [Option<Claim>; 2] {
     let (older, wb) = (choose(rows, &Batch::UPDATES, is_older), choose(rows, &Batch::UPDATES, is_wb));
     [
@@ -262,9 +262,8 @@ pub fn claims_11(rows: &[Row]) -> Vec<Claim> {
     claims_of_searches(rows).into_iter().chain(of_kinds).chain(of_wb).flatten().collect()
 }
 
-/// What section 5.3 says of figure 12's bars, the durable trees': those of times have the shape of those of the bits written,
-/// where memory takes its time for each new word, and of those of the flushes where it does not. Shapes are compared by
-/// correlation.
+/// Claims of section 5.3 about the durable trees of figure 12. The series of times has the shape of the bits written if memory takes
+/// time for each new word, and of the flushes otherwise. Shapes are compared by correlation.
 pub fn claims_12(rows: &[Charged], memory: &Config) -> Vec<Claim> {
     let durable: Vec<_> = rows.iter().filter(|charged| !is_volatile(&charged.row)).collect();
     let of = |bar: fn(&Charged) -> f64| -> Vec<f64> { durable.iter().map(|charged| bar(charged)).collect() };
@@ -293,7 +292,7 @@ pub fn claims_12(rows: &[Charged], memory: &Config) -> Vec<Claim> {
     }]
 }
 
-/// Pearson's, of two series of equal length; `None` if one does not vary.
+/// Pearson's correlation of two series of equal length. `None` if a series is constant.
 fn correlation(a: &[f64], b: &[f64]) -> Option<f64> {
     let mean = |of: &[f64]| of.iter().sum::<f64>() / of.len() as f64;
     let (mean_a, mean_b) = (mean(a), mean(b));
@@ -304,7 +303,7 @@ fn correlation(a: &[f64], b: &[f64]) -> Option<f64> {
     (of_a > 0.0 && of_b > 0.0).then(|| both / (of_a * of_b).sqrt())
 }
 
-/// The claims of section 5.3; the buffer pool's is section 3.1's.
+/// The claims of section 5.3. The claim about the buffer pool is from section 3.1.
 pub fn claims_13(rows: &[Row]) -> Vec<Claim> {
     let of_kinds = [
         slower(
@@ -359,7 +358,7 @@ pub fn claims_13(rows: &[Row]) -> Vec<Claim> {
     claims_of_searches(rows).into_iter().chain(of_kinds).chain(of_wb).flatten().collect()
 }
 
-/// The claims of section 5.4, and one of ours.
+/// The claims of section 5.4, and one of our own.
 pub fn claims_14(rows: &[Row]) -> Vec<Claim> {
     let updates = |kind: fn(&Row) -> bool| choose(rows, &Batch::UPDATES, kind);
     let all = |kind: fn(&Row) -> bool| choose(rows, &Batch::ALL, kind);
@@ -374,7 +373,7 @@ pub fn claims_14(rows: &[Row]) -> Vec<Claim> {
             ),
             &pairs(&updates(is_older), &updates(slots)),
         ),
-        // The paper gives no number; a tenth is what we call significant.
+        // The paper gives no number. We call a tenth significant.
         judge(
             &said(
                 "all operations: bitmap leaves have significantly poorer performance than wbtree",
@@ -411,7 +410,7 @@ mod tests {
     use super::*;
     use crate::scratch::Instructions;
 
-    /// A row of each batch for each subject, as slow as `ratio` says.
+    /// Rows of each batch for each subject, with the time ratios that `ratio` returns.
     fn rows(subjects: &'static [Subject], lines: u64, ratio: impl Fn(&Subject, Batch) -> f64) -> Vec<Row> {
         let shown = subjects.iter().filter(|subject| (subject.lines.0..=subject.lines.1).contains(&lines));
         let row = |subject: &'static Subject, batch| Row {
@@ -429,7 +428,7 @@ mod tests {
         shown.flat_map(|subject| Batch::ALL.map(|batch| row(subject, batch))).collect()
     }
 
-    /// Multiples of the volatile tree as the paper would have them.
+    /// Multiples of the volatile tree's time as the paper claims them.
     fn as_in_the_paper(subject: &Subject, batch: Batch) -> f64 {
         let about = subject.about();
         match (batch, about.commit_protocol) {
@@ -461,7 +460,7 @@ mod tests {
 
     #[test]
     fn each_claim_of_figure_13_falls_with_the_rows_that_it_speaks_of() {
-        // The tree and batch that become so many times slower, and the claims that then do not hold.
+        // A tree and batch that become slower by this factor, and the claims that then fail.
         let cases: [(&str, Batch, f64, &[usize]); 6] = [
             ("wbtree", Batch::Search70, 1.1, &[0]),
             ("ubmp-log", Batch::Search70, 1.1, &[1]),
@@ -504,7 +503,7 @@ mod tests {
         }
     }
 
-    /// As the simulations of section 5.2 have it.
+    /// Multiples as in the simulations of section 5.2.
     fn as_simulated(subject: &Subject, batch: Batch) -> f64 {
         let about = subject.about();
         match (batch, about.commit_protocol) {

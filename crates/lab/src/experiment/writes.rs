@@ -1,7 +1,7 @@
-//! Sequential and random writes, flushed and fenced or not, on simulated memory [wB+ §2.4, figure 4].
+//! Sequential and random writes, with and without flushes and fences, on simulated memory [wB+ §2.4, figure 4].
 //!
-//! Ten times as many lines as the last level of the cache holds; a word is written in each. Sequential writes take line after
-//! line; random ones follow a list through all lines, so that each has to be read before the next is known.
+//! A word is written in each of ten times as many lines as the last cache level holds. Sequential writes take line after line. Random
+//! writes follow a list through all lines, so each line must be read to find the next.
 
 use std::fmt::{Display, Formatter};
 use std::sync::Arc;
@@ -15,24 +15,24 @@ use super::{Experiment, Options, Outcome, Progress, Step};
 use crate::Error;
 use crate::scratch::Instructions;
 
-/// Flushed lines between two fences, at most.
+/// Maximum number of flushed lines between two fences.
 pub(super) const FENCE_EVERY_MAX: u64 = 16;
-/// Lines, as a multiple of those of the last level.
+/// Number of lines as a multiple of the lines of the last cache level.
 const TIMES_CACHE: u64 = 10;
 const TIMES_CACHE_MIN: f64 = 2.0;
 const TIMES_CACHE_MAX: f64 = 100.0;
-/// A change of less than this is called none.
+/// A smaller relative change counts as none.
 const NEGLIGIBLE: f64 = 0.1;
 
-/// What happens to each line that was written.
+/// The treatment of each written line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum After {
-    /// Nothing.
+    /// No flush.
     Nothing,
-    /// It is flushed.
+    /// A flush.
     Flush,
-    /// It is flushed, and behind so many of them is a fence.
+    /// A flush, and a fence after this many lines.
     FenceEvery(u64),
 }
 
@@ -52,37 +52,37 @@ impl Display for After {
     }
 }
 
-/// Cycles a line.
+/// Cycles per line.
 #[derive(Clone, Copy, Debug, serde::Serialize)]
 pub struct Point {
-    /// What happened to it.
+    /// The treatment of the lines.
     pub after: After,
-    /// Line after line.
+    /// Cycles of sequential writes.
     pub sequential: f64,
-    /// Along a list.
+    /// Cycles of random writes along a list.
     pub random: f64,
 }
 
-/// What came of it.
+/// Results of the experiment.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Report {
-    /// Which.
+    /// Name of the experiment.
     pub experiment: &'static str,
-    /// What it is.
+    /// Description of the experiment.
     pub about: &'static str,
-    /// Lines written.
+    /// Number of written lines.
     pub lines: u64,
     /// Seed of the list.
     pub seed: u64,
-    /// The hierarchy's figures.
+    /// Parameters of the hierarchy.
     pub memory: Vec<(&'static str, f64)>,
-    /// Cycles a line.
+    /// Results per treatment.
     pub points: Vec<Point>,
-    /// What the paper says, judged.
+    /// The judged claims of the paper.
     pub claims: Vec<Claim>,
 }
 
-/// Figure 4. `scale` changes the number of lines, from twice to a hundred times what the last level holds.
+/// Figure 4. `scale` changes the number of lines, from 2 to 100 times the lines of the last cache level.
 ///
 /// # Errors
 /// None.
@@ -92,7 +92,7 @@ pub fn figure_4(
     progress: &Progress<'_>,
 ) -> Result<Outcome, Error> {
     let config = &options.memory;
-    // Fewer would stay in the cache for good.
+    // Fewer lines would stay in the cache.
     let times = (TIMES_CACHE as f64 * options.scale).clamp(TIMES_CACHE_MIN, TIMES_CACHE_MAX);
     let lines = ((config.l3.bytes / LINE) as f64 * times) as u64;
     let mut order: Vec<u64> = (0..lines).collect();
@@ -118,7 +118,7 @@ pub fn figure_4(
     }))
 }
 
-/// Cycles a line of writing all lines in this order.
+/// Cycles per line of writing all lines in this order.
 fn cycles(config: &Config, lines: u64, order: impl Iterator<Item = u64>, linked: bool, after: After) -> f64 {
     let memory = Memory::new(lines * LINE, lines * LINE);
     let mut sim = Sim::new(Arc::clone(&memory), *config);
@@ -145,7 +145,7 @@ fn sum(of: &[f64]) -> f64 {
     of.iter().sum()
 }
 
-/// What section 2.4 says of the figure's shape; it gives no numbers.
+/// Claims of section 2.4 about the shape of the figure. The paper gives no numbers.
 fn claims(points: &[Point]) -> Vec<Claim> {
     let [written, flushed] = [After::Nothing, After::Flush].map(|after| {
         let found = points.iter().find(|point| point.after == after);
@@ -158,12 +158,12 @@ fn claims(points: &[Point]) -> Vec<Claim> {
     let fences = [by_fence(|point| point.sequential), by_fence(|point| point.random)];
     let rises = |of: fn(&Point) -> f64| fenced.windows(2).map(move |two| of(two[1]) / of(two[0]));
     let mut rises: Vec<f64> = rises(|point| point.sequential).chain(rises(|point| point.random)).collect();
-    // A line that is flat does not fall.
+    // A constant series must not count as falling.
     if fenced.iter().all(|point| (point.sequential, point.random) == (fenced[0].sequential, fenced[0].random))
     {
         rises.push(f64::NAN);
     }
-    // Not a number if one of them is none.
+    // NaN if any value is NaN.
     let least = |of: &[f64]| {
         of.iter().copied().min_by(f64::total_cmp).map_or(f64::NAN, |least| least + 0.0 * sum(of))
     };

@@ -1,30 +1,30 @@
-//! Several trees beside each other, and what CDDS's thesis says of such pairs (figures 6.1 to 6.3 and 6.5).
+//! Compares several trees, with the claims of CDDS's thesis about pairs of trees (figures 6.1 to 6.3 and 6.5).
 
 use std::fmt::{Display, Formatter};
 
 use super::{Heat, Part};
 use crate::verdict::Verdict;
 
-/// A tree in the table.
+/// Results of a tree.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Row {
-    /// The tree.
+    /// Name of the engine.
     pub engine: &'static str,
     /// Cache lines of a node.
     pub node_lines: u64,
-    /// The clock at the end.
+    /// Simulated cycles at the end.
     pub cycles: u64,
-    /// Nodes that there are at the end.
+    /// Number of nodes at the end.
     pub nodes: u64,
-    /// Words stored into these.
+    /// Words stored into these nodes.
     pub node_stores: u64,
-    /// Words stored into the node with the most.
+    /// Words stored into the node with the most stores.
     pub node_most: u64,
     /// Words stored into the log.
     pub log_stores: u64,
     /// Words stored anywhere.
     pub stores: u64,
-    /// Lines that the device wrote.
+    /// Lines written by the device.
     pub writes: u64,
 }
 
@@ -43,25 +43,25 @@ impl Row {
         }
     }
 
-    /// How much hotter the hottest node is than the mean of all.
+    /// Stores of the hottest node divided by the mean of all nodes.
     fn heat(&self) -> f64 {
         self.node_most as f64 * self.nodes as f64 / self.node_stores.max(1) as f64
     }
 }
 
-/// The table, and the thesis's sentences of which both trees are in it.
+/// Results of all trees, and the claims of the thesis about pairs of these trees.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Beside {
-    /// Keys in each.
+    /// Number of keys in each tree.
     pub keys: u64,
-    /// The trees.
+    /// One row per tree.
     pub rows: Vec<Row>,
-    /// The sentences.
+    /// The judged claims.
     pub claims: Vec<Verdict>,
 }
 
 impl Beside {
-    /// Of several runs with the same keys.
+    /// Compares several runs with the same keys.
     pub fn new(heats: &[Heat]) -> Self {
         let rows: Vec<Row> = heats.iter().map(Row::of).collect();
         let row = |name: &str| rows.iter().find(|row| row.engine == name);

@@ -1,17 +1,17 @@
-//! The picture: a heat map of the nodes above, the time below, of several trees side by side.
+//! The picture: a heat map of the nodes at the top, the time at the bottom, for several trees side by side.
 
 use plotters::prelude::*;
 
 use super::Heat;
 
-/// Nodes, or groups of neighbouring ones, that are drawn at most.
+/// Maximum number of cells. A cell is a node or a group of adjacent nodes.
 const CELLS: usize = 4000;
 const SIZE: (u32, u32) = (960, 640);
 
-/// The trees side by side, as an SVG: colours and the time's axes have one scale for all.
+/// Draws the trees side by side as SVG. Colours and time axes have the same scale for all trees.
 ///
 /// # Errors
-/// In words, if the drawing fails.
+/// An error text if the drawing fails.
 pub fn svg(heats: &[Heat]) -> Result<String, String> {
     let mut svg = String::new();
     draw(heats, &mut svg).map_err(|error| error.to_string())?;
@@ -43,13 +43,13 @@ fn draw(heats: &[Heat], svg: &mut String) -> Result<(), Box<dyn std::error::Erro
     Ok(())
 }
 
-/// What all that is drawn has in common.
+/// The common scale of all trees.
 struct Scale {
-    /// Words of the darkest cell.
+    /// Stored words of the darkest cell.
     most: f64,
-    /// The longest run.
+    /// Cycles of the longest run.
     cycles: u64,
-    /// The highest bar.
+    /// Height of the highest bar.
     top: u64,
 }
 
@@ -106,7 +106,7 @@ impl Heat {
     }
 }
 
-/// From white through yellow to dark red.
+/// A colour from white through yellow to dark red.
 fn colour(heat: f64) -> RGBColor {
     let mix = |from: f64, to: f64, part: f64| (from + (to - from) * part) as u8;
     let heat = heat.clamp(0.0, 1.0);

@@ -1,4 +1,4 @@
-//! What came of it, for people and scripts.
+//! The results as text and as data.
 
 use std::collections::BTreeMap;
 use std::fmt::{Display, Formatter};
@@ -7,7 +7,7 @@ use pcm::{Levelling, Sim, Write};
 
 use super::{BINS, HOTTEST, Options, Order, Places};
 
-/// What a line of memory is for.
+/// The part of the region that a line belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Part {
@@ -15,52 +15,52 @@ pub enum Part {
     Leaf,
     /// An inner node.
     Inner,
-    /// Byte strings.
+    /// Records of byte strings.
     Record,
-    /// The log, and the word that settles it.
+    /// The log, and the word that truncates it.
     Log,
-    /// Bitmaps, intents.
+    /// Bitmaps and intents of the allocator.
     Allocator,
-    /// What names the root: a line, or a block with the current version.
+    /// The reference to the root: a line, or a block with the current version.
     Root,
-    /// What the region is.
+    /// The superblock, which describes the region.
     Superblock,
 }
 
-/// A node.
+/// Results of a node.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Node {
-    /// Its first byte.
+    /// Offset of its first byte.
     pub at: u64,
     /// A leaf or an inner node.
     pub part: Part,
-    /// The clock at its first store.
+    /// Cycles at its first store.
     pub made_cycles: u64,
     /// Words stored into it.
     pub stores: u64,
-    /// Lines of it that the device wrote.
+    /// Lines of the node that the device wrote.
     pub writes: u64,
 }
 
-/// A part of the time.
+/// Results of a time interval.
 #[derive(Clone, Copy, Debug, Default, serde::Serialize)]
 pub struct Bin {
     /// Words stored into nodes.
     pub stores: u64,
-    /// Lines that the device wrote, of nodes and all else.
+    /// Lines that the device wrote, of nodes and other parts.
     pub writes: u64,
-    /// Nodes stored to for the first time.
+    /// Nodes with their first store in this interval.
     pub nodes_made: u64,
 }
 
-/// A line and its writes.
+/// A line and the number of its writes.
 #[derive(Clone, Copy, Debug, serde::Serialize)]
 pub struct Hot {
-    /// Its number. With wear levelling, that of its cells.
+    /// Number of the line. With wear levelling, number of its cells.
     pub line: u64,
-    /// What it is for; nothing where levelling moves lines.
+    /// The part it belongs to; `None` if wear levelling moves lines.
     pub part: Option<Part>,
-    /// How often the device wrote it.
+    /// Number of writes by the device.
     pub writes: u32,
 }
 
@@ -73,42 +73,42 @@ pub struct Tally {
     pub writes: u64,
 }
 
-/// Where and when a tree wrote.
+/// Results of a run: where and when a tree wrote.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Heat {
-    /// The tree.
+    /// Name of the engine.
     pub engine: &'static str,
-    /// Keys inserted.
+    /// Number of inserted keys.
     pub keys: u64,
-    /// Their order.
+    /// Order of the keys.
     pub order: Order,
     /// Cache lines of a node.
     pub node_lines: u64,
     /// Seed of the keys.
     pub seed: u64,
-    /// The hierarchy's figures.
+    /// Parameters of the hierarchy.
     pub memory: Vec<(&'static str, f64)>,
-    /// The clock at the end.
+    /// Simulated cycles at the end.
     pub cycles: u64,
     /// Cycles of a bin.
     pub bin_cycles: u64,
-    /// Every node that there is at the end, in the order of their first stores.
+    /// All nodes at the end, in the order of their first stores.
     pub nodes: Vec<Node>,
-    /// The time.
+    /// Results by time interval.
     pub bins: Vec<Bin>,
-    /// Stores and writes by what they were for.
+    /// Stores and writes by part.
     pub parts: BTreeMap<Part, Tally>,
     /// The lines with the most writes.
     pub hottest: Vec<Hot>,
-    /// Lines written once, two or three times, four to seven times, and so on.
+    /// Number of lines with one write, two or three, four to seven, and so on.
     pub histogram: Vec<u64>,
-    /// Lines that levelling moved.
+    /// Number of lines that wear levelling moved.
     pub moves: u64,
-    /// Inserts a second, which the years are of: as many as were asked for, or as the clock says.
+    /// Inserts per second that the lifetime assumes: the requested rate or the rate of the simulated clock.
     pub rate: f64,
-    /// Years until the first cell fails, if it goes on like this. Nothing if it never does.
+    /// Years until the first cell fails at this rate. `None` if no cell fails.
     pub years: Option<f64>,
-    /// The same, if all lines of the memory were written alike.
+    /// The same if all lines were written equally often.
     pub years_alike: Option<f64>,
 }
 
@@ -166,7 +166,7 @@ impl Heat {
         }
     }
 
-    /// Sums of neighbours: at most `cells` of them, and how many nodes each stands for.
+    /// Number of nodes per cell, and the sums of at most `cells` groups of adjacent nodes.
     pub(super) fn cells(&self, cells: usize) -> (usize, Vec<f64>) {
         let each = self.nodes.len().div_ceil(cells).max(1);
         let mean =
@@ -175,13 +175,13 @@ impl Heat {
     }
 }
 
-/// Nodes of a line of the terminal, and lines of nodes at most.
+/// Nodes per line of text, and maximum number of lines.
 const COLUMNS: usize = 80;
 const ROWS: usize = 20;
 const SHADES: [char; 5] = ['·', '░', '▒', '▓', '█'];
 const LEVELS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// Years in words.
+/// Formats a number of years as text.
 fn span(years: f64) -> String {
     let days = years * 365.25;
     match days {

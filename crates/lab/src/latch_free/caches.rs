@@ -1,9 +1,9 @@
-//! Counts the loads of lookups by the level of cache that serves them [Bw-tree figure 7].
+//! Counts the loads of lookups by the cache level that serves them [Bw-tree figure 7].
 //!
-//! The other maps are other people's code, which tells nobody what it reads, so the program runs once more below Valgrind, whose Callgrind
-//! simulates a first and a last level of cache. It does so twice, with the second and with the third level of [`Config`] as the last one:
-//! what misses the smaller and not the larger is the third level's. Its last level sees the misses of the first alone, as in a
-//! hierarchy whose levels hold what those above them hold.
+//! The other maps are foreign code whose reads cannot be counted from inside. So the program runs again under Valgrind, whose tool
+//! Callgrind simulates a first and a last cache level. It runs twice, with the second and with the third level of [`Config`] as the last
+//! level. A load that misses the smaller one but hits the larger one is served by the third level. The last level sees only the misses of
+//! the first, as in an inclusive hierarchy.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -17,25 +17,25 @@ use super::{OURS, Ours, SKIP_LIST, STD};
 use crate::stores::place::Place;
 use crate::{Error, wrong};
 
-/// Loads of a map's lookups, by the level that served them.
+/// Loads of lookups in a map, by the level that served them.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Loads {
-    /// Which map.
+    /// Name of the map.
     pub map: &'static str,
-    /// Lookups of random keys.
+    /// Number of lookups of random keys.
     pub lookups: u64,
     /// Loads per lookup from the first, second and third level, and from memory, without instruction fetches.
     pub each: [f64; 4],
 }
 
 impl Loads {
-    /// The part of the loads that the first two levels answered.
+    /// Fraction of the loads that the first two levels served.
     pub(super) fn near(&self) -> f64 {
         (self.each[0] + self.each[1]) / self.each.iter().sum::<f64>()
     }
 }
 
-/// The function whose loads are counted: Callgrind knows it by its name, so it is never inlined.
+/// The function whose loads are counted. Callgrind identifies it by name, so it must not be inlined.
 #[inline(never)]
 fn counted_lookups(handle: &mut dyn Handle<u64, u64>, stream: &Stream<WordKeys>) -> usize {
     let (mut value, mut found) = (0, 0);
@@ -46,10 +46,10 @@ fn counted_lookups(handle: &mut dyn Handle<u64, u64>, stream: &Stream<WordKeys>)
     found
 }
 
-/// Fills a map and looks every key up, in another order: what runs below Valgrind.
+/// Fills a map and looks all keys up in another order. This function runs under Valgrind.
 ///
 /// # Errors
-/// `UnknownStore` if the map is none of this build, `Wrong` if keys are missing.
+/// `UnknownStore` if this build does not have the map, `Wrong` if keys are missing.
 pub fn lookups(name: &str, keys: u64, seed: u64) -> Result<(), Error> {
     let map: Box<dyn Map<u64, u64>> = if name == OURS {
         Box::new(Ours(Tree::<bwtree::Words>::default()))
@@ -71,7 +71,7 @@ pub fn lookups(name: &str, keys: u64, seed: u64) -> Result<(), Error> {
     }
 }
 
-/// The maps of this build that are compared here.
+/// Names of the compared maps in this build.
 fn known() -> Vec<&'static str> {
     let built = competitors::maps::of_words().into_iter().map(|kind| kind.name);
     std::iter::once(OURS).chain(built.filter(|name| [SKIP_LIST, STD].contains(name))).collect()
@@ -80,7 +80,7 @@ fn known() -> Vec<&'static str> {
 /// Counts the loads of each map.
 ///
 /// # Errors
-/// `Valgrind` if it is not there or does not do what it is to do.
+/// `Valgrind` if it is missing or fails.
 pub(super) fn count(
     keys: u64,
     seed: u64,
@@ -90,7 +90,7 @@ pub(super) fn count(
     let (caches, folder) = (Config::pcm(), place.folder("callgrind")?);
     let counted = |map| {
         progress(&format!("lookups of {keys} keys below Valgrind: {map}"));
-        // Two processors are everybody's, and each simulation has one.
+        // Two simulations run at the same time, each on one processor.
         let (second, third) = std::thread::scope(|scope| {
             let simulate = |last| simulate(map, keys, seed, &caches, last, &folder);
             let third = scope.spawn(move || simulate(caches.l3));
@@ -108,7 +108,7 @@ pub(super) fn count(
     known().into_iter().map(counted).collect()
 }
 
-/// What Callgrind counted.
+/// Counts of Callgrind.
 #[derive(Debug, PartialEq, Eq)]
 struct Counted {
     all: u64,
@@ -149,7 +149,7 @@ fn simulate(
     read(&report).ok_or_else(|| failed("Callgrind's report names no loads of lookups".into()))
 }
 
-/// The sums in Callgrind's report, which leaves zeros at the end of a line out; `None` if there are none.
+/// Parses the sums in Callgrind's report, which omits zeros at the end of a line. `None` if there are no sums.
 fn read(report: &str) -> Option<Counted> {
     let words =
         |title| report.lines().find_map(|line: &str| line.strip_prefix(title)).map(str::split_whitespace);

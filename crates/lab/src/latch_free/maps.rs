@@ -1,19 +1,19 @@
-//! The maps that are measured, behind [`competitors::maps`]: our Bw-tree, and Berkeley DB's B-tree, which needs a directory.
+//! The measured maps that implement [`competitors::maps`]: our Bw-tree, and the B-tree of Berkeley DB, which needs a directory.
 
 use std::borrow::Cow;
 
 use bwtree::{Pairs, Tree};
 use competitors::maps::{Handle, Item, Map};
 
-/// What our tree keeps keys and values as.
+/// A key or value that our tree can store.
 pub(super) trait Own: Item {
-    /// The pairs whose keys these are.
+    /// The pairs with keys of this type.
     type Pairs: Pairs<Key = Self, Value = Self>;
     /// Copies a value into a buffer.
     fn copy(&self, to: &mut Self::Owned);
-    /// As bytes that compare as the items do.
+    /// Bytes with the same order as the items.
     fn bytes(&self) -> Cow<'_, [u8]>;
-    /// From such bytes.
+    /// Sets an item from such bytes.
     fn set(to: &mut Self::Owned, bytes: &[u8]);
 }
 
@@ -63,7 +63,7 @@ impl<K: Own + ?Sized> Handle<K, K> for &Ours<K::Pairs> {
     }
 }
 
-/// Berkeley DB. What it refuses ends the run: a benchmark that goes on without an operation measures nothing.
+/// Berkeley DB. An error panics, because a benchmark with failed operations measures nothing.
 pub(super) struct Stored(pub(super) Box<dyn competitors::Competitor>);
 
 struct StoredHandle<'a> {

@@ -1,11 +1,11 @@
-//! The tables of `bench bwtree`, and the claims that they are held against.
+//! The tables of `bench bwtree`, and the claims that they are compared with.
 
 use std::fmt::{Display, Formatter, Result};
 
 use super::{BERKELEY, Loads, OURS, Report, Row, SKIP_LIST, STD, Scaling};
 use crate::verdict::Verdict;
 
-/// Times Berkeley DB's rate, and the skip list's, that the paper measured on four cores with eight hardware threads.
+/// Factors over the rates of Berkeley DB and of the skip list that the paper measured, on four cores with eight hardware threads.
 const PAPER: [(&str, &str, &str, f64); 5] = [
     ("Xbox", "all", BERKELEY, 18.7),
     ("synthetic", "all", BERKELEY, 5.8),
@@ -14,7 +14,7 @@ const PAPER: [(&str, &str, &str, f64); 5] = [
     ("uniform", "lookups", SKIP_LIST, 4.4),
 ];
 
-/// What our tree is to reach: of whose rate, in which parts (all if none is named), by how much.
+/// Targets of our tree: name of the competitor, part of the workload (`None` for all), minimum factor.
 const WANTED: [(&str, Option<&str>, f64); 5] = [
     (BERKELEY, None, 1.0),
     (SKIP_LIST, None, 1.0),

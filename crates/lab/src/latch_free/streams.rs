@@ -1,41 +1,41 @@
-//! What the threads of `bench bwtree` do: keys in the order of their use, flat, so that reading them costs every map the same little.
+//! The operations of `bench bwtree`: keys in the order of their use, in flat arrays, so that reading them costs every map the same.
 //!
-//! The traces of [Bw-tree §VI-A] are not public. What is known of them is kept: sizes, numbers, reads for each write, how many chunks are
-//! distinct. What is not is the simplest: keys are as likely as each other, and half of them are there before the first operation.
+//! The traces of [Bw-tree §VI-A] are not public. The known properties are kept: sizes, numbers of operations, reads per write, number of
+//! distinct chunks. The unknown ones are chosen simply: all keys are equally likely, and half of them exist before the first operation.
 
 use crate::keys::Random as _;
 
-/// Bytes at the end of a key that its value begins with: an answer shows which key it belongs to.
+/// Number of bytes at the end of a key that its value begins with. So an answer shows its key.
 const MARK: usize = size_of::<u64>();
 
-/// What is done with a key.
+/// An operation on a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum What {
-    /// It is looked up.
+    /// Look the key up.
     Get,
-    /// It is stored, whether it is there or not.
+    /// Store the key, whether it exists or not.
     Put,
-    /// It is looked up, and stored if it is not there.
+    /// Look the key up, and store it if it does not exist.
     Meet,
 }
 
-/// Keys one after the other.
+/// A sequence of keys.
 pub(super) trait Keys: Default + Send + Sync {
-    /// A key.
+    /// Type of a key.
     type Key: competitors::maps::Item + ?Sized;
-    /// A value.
+    /// Type of a value.
     type Value: competitors::maps::Item + ?Sized;
-    /// How many.
+    /// Number of keys.
     fn len(&self) -> usize;
-    /// One of them.
+    /// Returns the key at index `i`.
     fn get(&self, i: usize) -> &Self::Key;
-    /// One more: the key of this number.
+    /// Appends the key with this number.
     fn push(&mut self, seed: u64, number: u64, sizes: Sizes);
-    /// A value of that size, for any key.
+    /// Returns a value of this size, for any key.
     fn value(sizes: Sizes) -> <Self::Value as ToOwned>::Owned;
-    /// Makes it the value of a key.
+    /// Changes the value to that of a key.
     fn fill(value: &mut <Self::Value as ToOwned>::Owned, key: &Self::Key);
-    /// True if it is the value of a key.
+    /// True if the value belongs to the key.
     fn is_of(value: &<Self::Value as ToOwned>::Owned, key: &Self::Key, sizes: Sizes) -> bool;
 }
 
@@ -76,7 +76,7 @@ pub(super) struct StringKeys {
     key_bytes: usize,
 }
 
-/// What a key ends with.
+/// The end of a key, which identifies it.
 fn mark(key: &[u8]) -> &[u8] {
     &key[key.len() - MARK..]
 }
@@ -91,7 +91,7 @@ impl Keys for StringKeys {
     fn get(&self, i: usize) -> &[u8] {
         &self.bytes[i * self.key_bytes..(i + 1) * self.key_bytes]
     }
-    /// Any bytes, as those of a hash: no two keys end alike.
+    /// Random bytes, as of a hash. No two keys have the same end.
     fn push(&mut self, seed: u64, number: u64, Sizes(key_bytes, _): Sizes) {
         self.key_bytes = key_bytes;
         let word = u64::numbered(seed, number);
@@ -110,12 +110,12 @@ impl Keys for StringKeys {
     }
 }
 
-/// What is done, and with which keys.
+/// A sequence of operations and their keys.
 #[derive(Default)]
 pub(super) struct Stream<K> {
     pub(super) keys: K,
     pub(super) what: Vec<What>,
-    /// Every key that is looked up is there.
+    /// True if every looked-up key exists.
     pub(super) finds_all: bool,
 }
 
@@ -126,7 +126,7 @@ impl<K: Keys> Stream<K> {
     }
 }
 
-/// A workload: what is there before, and what is measured, a part after the other.
+/// A workload: the initial keys, and the measured parts in order.
 pub(super) struct Workload<K> {
     pub(super) name: &'static str,
     pub(super) sizes: Sizes,
@@ -134,7 +134,7 @@ pub(super) struct Workload<K> {
     pub(super) parts: Vec<(&'static str, Stream<K>)>,
 }
 
-/// Gets and puts of keys of which half are there before.
+/// Gets and puts of keys, half of which exist initially.
 fn mixed<K: Keys>(
     name: &'static str,
     sizes: Sizes,
@@ -153,18 +153,19 @@ fn mixed<K: Keys>(
     Workload { name, sizes, before, parts: vec![("all", stream)] }
 }
 
-/// The paper's first: 27 M gets and sets of 94 and 1,200 bytes, 7.5 gets for each set; as many keys as sets.
+/// The paper's first workload: 27 M gets and sets with keys of 94 and values of 1,200 bytes, 7.5 gets per set; as many keys as sets.
 pub(super) fn xbox(scale: f64, seed: u64) -> Workload<StringKeys> {
     let operations = (27e6 * scale) as u64;
     mixed("Xbox", Sizes(94, 1200), ((operations as f64 / 8.5) as u64).max(2), operations, 7.5, seed)
 }
 
-/// Its third: 42 M gets and puts of words, 5 gets for each put, 1 M keys there before.
+/// The paper's third workload: 42 M gets and puts of words, 5 gets per put, 1 M initial keys.
 pub(super) fn synthetic(scale: f64, seed: u64) -> Workload<WordKeys> {
     mixed("synthetic", Sizes(8, 8), ((2e6 * scale) as u64).max(2), ((42e6 * scale) as u64).max(1), 5.0, seed)
 }
 
-/// Its second: 27 M chunks, 12 M of them distinct, each looked up and stored if it is new, 20 and 44 bytes. (2.2 reads for each write.)
+/// The paper's second workload: 27 M chunks, 12 M of them distinct. Each is looked up, and stored if it is new; 20 and 44 bytes. (2.2 reads
+/// per write.)
 pub(super) fn deduplication(scale: f64, seed: u64) -> Workload<StringKeys> {
     let mut random = fastrand::Rng::with_seed(seed);
     let (mut stream, mut known, sizes) = (Stream::default(), 0, Sizes(20, 44));
@@ -177,7 +178,7 @@ pub(super) fn deduplication(scale: f64, seed: u64) -> Workload<StringKeys> {
     Workload { name: "deduplication", sizes, before: Stream::default(), parts: vec![("all", stream)] }
 }
 
-/// Words in a random order: inserted, looked up, updated.
+/// Words in a random order that are inserted, looked up and updated.
 pub(super) fn uniform(keys: u64, seed: u64) -> Workload<WordKeys> {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut numbers: Vec<u64> = (0..keys).collect();

@@ -1,4 +1,4 @@
-//! `bench`: times of operations beside the memory's own floor, and beside other stores.
+//! `bench`: times of operations, compared with the memory's baseline and with other stores.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -20,14 +20,14 @@ pub struct Arguments {
 
 #[derive(clap::Subcommand)]
 enum What {
-    /// Search, insert, update, delete and scan: our trees beside std's BTreeMap and the memory's floor.
+    /// Time searches, inserts, updates, deletes and scans of trees, with std's BTreeMap and the memory's baseline
     #[command(after_help = "Example:\n  bristlecone-lab bench trees --keys 10000000 --json")]
     Trees(Trees),
-    /// Time to open a store that was not closed, at growing numbers of keys: the default engine, and `cdds` in both ways.
+    /// Time the opening of a store that was not closed, by number of keys, for the default engine and both variants of `cdds`
     #[command(after_help = "Example:\n  bristlecone-lab bench reopen --keys 1000000,10000000")]
     Reopen(Reopen),
-    /// Puts, batches, gets and scans of a store, beside LMDB, RocksDB, redb, fjall and Berkeley DB in the same run with the same durability, and
-    /// the syncs of each write, counted.
+    /// Time puts, batches, gets and scans of Bristlecone, LMDB, RocksDB, redb, fjall and Berkeley DB at the same durability, and count the
+    /// syncs of each write
     #[command(after_help = "\
 The other stores are in builds with `--features competitors`; RocksDB and Berkeley DB are the system's (Debian:
 librocksdb-dev, libdb5.3-dev).
@@ -39,7 +39,7 @@ Examples:
   cargo run --release -p bristlecone-lab --features competitors -- bench store
   bristlecone-lab bench store --backing . --durability power --keys 100000 --only lmdb,rocksdb")]
     Store(Store),
-    /// The CDDS B-Tree beside Berkeley DB, and beside a tree without versions, as its thesis measures them (section 5.3).
+    /// Compare the CDDS B-Tree with Berkeley DB and with a tree without versions, as in its thesis (section 5.3)
     #[command(after_help = "\
 Berkeley DB is in builds with `--features competitors`; it is the system's (Debian: libdb5.3-dev).
 A claim that does not hold is a result, not an error.
@@ -48,8 +48,8 @@ Examples:
   cargo run --release -p bristlecone-lab --features competitors -- bench cdds
   bristlecone-lab bench cdds --pairs 100000 --keys 1000000 --json")]
     Cdds(Cdds),
-    /// The Bw-tree beside Berkeley DB, a skip list and other ordered maps in memory, on its paper's workloads (section VI) and on uniform
-    /// keys.
+    /// Compare the Bw-tree with Berkeley DB, a skip list and other ordered maps in memory, on its paper's workloads (section VI) and on
+    /// uniform keys
     #[command(after_help = "\
 The others are in builds with `--features competitors`; Berkeley DB is the system's (Debian: libdb5.3-dev).
 Every answer is checked. A claim that does not hold is a result, not an error.
@@ -59,10 +59,10 @@ Examples:
   bristlecone-lab bench bwtree --scale 0.01 --keys 1000000 --chains 2,4,8,16,32 --json
   bristlecone-lab bench bwtree --scale 0.01 --caches 1000000")]
     Bwtree(Bwtree),
-    /// What `bench bwtree --caches` runs below Valgrind.
+    /// Do the lookups that `bench bwtree --caches` runs under Valgrind
     #[command(hide = true)]
     BwtreeLookups(BwtreeLookups),
-    /// Lookups by one reader and by several, alone and beside one writer at full speed, and how they compare.
+    /// Time lookups by one and by several readers, with and without a concurrent writer
     #[command(after_help = "\
 Every answer is checked while it is measured. Targets: 2 readers 1.8 times one; beside a writer at full speed 1.5 times one.
 
@@ -72,13 +72,13 @@ Examples:
     Readers(Readers),
 }
 
-/// What most benchmarks are told.
+/// Options of most benchmarks.
 #[derive(clap::Args)]
 struct Common {
-    /// Directory for the files, whose file system is measured: of memory, if the papers are to be followed.
+    /// Directory for the files. Its file system is measured; the papers' experiments need one in memory.
     #[arg(long, default_value = "/dev/shm")]
     backing: PathBuf,
-    /// Seed of keys and order.
+    /// Seed of keys and their order.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Print JSON.
@@ -88,13 +88,13 @@ struct Common {
 
 #[derive(clap::Args)]
 struct Cdds {
-    /// Pairs of 25 and 2,048 bytes.
+    /// Number of pairs with 25-byte keys and 2,048-byte values.
     #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
     pairs: u64,
-    /// Numbers of 64-bit keys at which the price of versions is measured, separated by commas.
+    /// Numbers of 64-bit keys at which the cost of versions is measured, separated by commas.
     #[arg(long, value_delimiter = ',', default_values_t = [1_000_000, 10_000_000], value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
     keys: Vec<u64>,
-    /// Rounds; medians are reported.
+    /// Number of rounds; medians are reported.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=1000))]
     rounds: u64,
     #[command(flatten)]
@@ -103,22 +103,22 @@ struct Cdds {
 
 #[derive(clap::Args)]
 struct Bwtree {
-    /// Of the paper's 27 and 42 million operations.
+    /// Fraction of the paper's 27 and 42 million operations to run.
     #[arg(long, default_value_t = 0.1, value_parser = scale)]
     scale: f64,
-    /// Keys of the uniform workload.
+    /// Number of keys of the uniform workload.
     #[arg(long, default_value_t = 10_000_000, value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
     keys: u64,
-    /// Numbers of threads, separated by commas.
+    /// Thread counts, separated by commas.
     #[arg(long, value_delimiter = ',', default_values_t = [1, 2], value_parser = clap::value_parser!(u64).range(1..=256))]
     threads: Vec<u64>,
-    /// Rounds; medians are reported.
+    /// Number of rounds; medians are reported.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=1000))]
     rounds: u64,
-    /// Lengths of delta chains to compare, too, separated by commas.
+    /// Maximum lengths of delta chains to compare in addition, separated by commas.
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=10_000))]
     chains: Vec<u32>,
-    /// Count the loads of lookups of so many keys by level of cache, too: simulated, needs Valgrind, takes minutes for a million.
+    /// Count the loads of lookups in this many keys, by cache level. Simulated: needs Valgrind and takes minutes for a million keys.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
     caches: Option<u64>,
     #[command(flatten)]
@@ -133,7 +133,7 @@ struct BwtreeLookups {
     seed: u64,
 }
 
-/// A part of the paper's numbers, or some times them.
+/// Parses `--scale`, a factor of the paper's number of operations.
 fn scale(text: &str) -> std::result::Result<f64, String> {
     let scale: f64 = text.parse().map_err(|_| format!("`{text}` is no number"))?;
     if (1e-5..=10.0).contains(&scale) {
@@ -146,34 +146,33 @@ fn scale(text: &str) -> std::result::Result<f64, String> {
 /// `--durability` of `bench store` and `bench readers`.
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum Durability {
-    /// Survives the death of the process.
+    /// Writes survive the death of the process.
     Process,
-    /// Survives the machine's losing power.
+    /// Writes survive a loss of power.
     Power,
 }
 
 #[derive(clap::Args)]
 struct Store {
-    /// Keys that each store is loaded with.
+    /// Number of keys loaded into each store.
     #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
     keys: u64,
-    /// Single puts of a column; 0 for a twentieth of the keys, at most 100,000, and for 500 at power durability.
+    /// Single puts per column; 0 for a twentieth of the keys, at most 100,000, or for 500 at power durability.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=1 << 32))]
     operations: u64,
-    /// Rounds; medians are reported.
+    /// Number of rounds; medians are reported.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
     rounds: u64,
-    /// Numbers of threads, separated by commas: each column is measured with each of them.
+    /// Thread counts, separated by commas. Each column is measured with each count.
     #[arg(long, value_delimiter = ',', default_values_t = [1, 8], value_parser = clap::value_parser!(u64).range(1..=256))]
     writers: Vec<u64>,
-    /// Puts of a batch, which is one atomic commit.
+    /// Number of puts in a batch. A batch is one atomic commit.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     batch: u64,
-    /// What an acknowledged write survives.
+    /// Failure that acknowledged writes survive.
     #[arg(long, value_enum, default_value_t = Durability::Process)]
     durability: Durability,
-    /// The stores to measure beside Bristlecone, separated by commas, of lmdb, rocksdb, redb, fjall and berkeley; all that were built if
-    /// left out.
+    /// Competitors to measure, separated by commas: lmdb, rocksdb, redb, fjall, berkeley [default: all in this build].
     #[arg(long, value_delimiter = ',', value_name = "STORES")]
     only: Option<Vec<String>>,
     #[command(flatten)]
@@ -182,28 +181,28 @@ struct Store {
 
 #[derive(clap::Args)]
 struct Readers {
-    /// Keys in the store.
+    /// Number of keys in the store.
     #[arg(long, default_value_t = 10_000_000, value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
     keys: u64,
-    /// Engine.
+    /// Engine of the store.
     #[arg(long, default_value = "wbtree", value_parser = engine)]
     engine: Engine,
-    /// Numbers of readers, separated by commas; one is measured in any case.
+    /// Numbers of readers, separated by commas. One reader is always measured.
     #[arg(long, value_delimiter = ',', default_values_t = [1, 2], value_parser = clap::value_parser!(u64).range(1..=256))]
     readers: Vec<u64>,
-    /// Rounds; medians are reported.
+    /// Number of rounds; medians are reported.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
     rounds: u64,
-    /// Milliseconds that each case is measured in a round.
+    /// Duration of each case in a round, in milliseconds.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=600_000))]
     milliseconds: u64,
-    /// What an acknowledged write survives.
+    /// Failure that acknowledged writes survive.
     #[arg(long, value_enum, default_value_t = Durability::Process)]
     durability: Durability,
-    /// The writer does not wait until its writes are durable.
+    /// Let the writer not wait until its writes are durable.
     #[arg(long)]
     unsynced: bool,
-    /// Readers scan so many keys from a random one on; 0: they look one up.
+    /// Number of keys that a reader scans from a random key; 0 for lookups of one key.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=1 << 20))]
     scan: u64,
     #[command(flatten)]
@@ -212,10 +211,10 @@ struct Readers {
 
 #[derive(clap::Args)]
 struct Reopen {
-    /// Numbers of keys, separated by commas.
+    /// Numbers of keys in the store, separated by commas.
     #[arg(long, value_delimiter = ',', default_values_t = [100_000, 1_000_000], value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
     keys: Vec<u64>,
-    /// Times that each store is opened; medians are reported.
+    /// Number of times that each store is opened; medians are reported.
     #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u64).range(1..=1000))]
     rounds: u64,
     /// Directory for the files.
@@ -228,24 +227,24 @@ struct Reopen {
 
 #[derive(clap::Args)]
 struct Trees {
-    /// Keys in each tree.
+    /// Number of keys in each tree.
     #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
     keys: u64,
     /// Operations of a batch; 0 for a tenth of the keys, at most a million.
     #[arg(long, default_value_t = 0)]
     operations: u64,
-    /// Rounds; medians are reported.
+    /// Number of rounds; medians are reported.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
     rounds: u64,
-    /// Engines, separated by commas; durable ones are measured at process and at power durability.
+    /// Engines, separated by commas. Durable engines are measured at process and at power durability.
     #[arg(long, value_delimiter = ',', default_value = "btree,wbtree", value_parser = engine)]
     engines: Vec<Engine>,
-    /// Cache lines of a node; several sizes, separated by commas, are compared in one run. An engine without nodes of a size
-    /// is left out there.
+    /// Cache lines of a node. Several sizes, separated by commas, are compared in one run. An engine that does not support a size is
+    /// omitted there.
     #[arg(long, value_delimiter = ',', default_values_t = [16], value_parser = clap::value_parser!(u64).range(2..=64))]
     node_lines: Vec<u64>,
-    /// Bytes of a value. More than 8, a multiple of it up to 120, stand inside the entries of the trees of 4 KiB nodes: name such
-    /// engines, and 64 lines a node.
+    /// Bytes of a value. Larger values than 8, multiples of 8 up to 120, are stored inside the entries of trees with 4 KiB nodes: choose
+    /// such engines with --engines, and 64 lines per node.
     #[arg(long, default_value_t = 8)]
     value_bytes: u64,
     /// Flush with clflush and fence with mfence, as the papers did.

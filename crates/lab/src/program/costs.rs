@@ -1,4 +1,4 @@
-//! `costs`: what an operation writes, flushes and fences, beside the papers' formulas.
+//! `costs`: words, flushes and fences of operations, compared with the papers' formulas.
 
 use std::process::ExitCode;
 
@@ -12,31 +12,31 @@ use crate::failure::{Failure, Result, with_spinner};
 /// Arguments of `costs`.
 #[derive(clap::Args)]
 pub struct Costs {
-    /// Which durable trees, separated by commas [default: all].
+    /// Durable trees to measure, separated by commas [default: all].
     #[arg(long, value_delimiter = ',')]
     trees: Vec<String>,
-    /// Cache lines of a node, separated by commas; trees of one size have that one.
+    /// Cache lines of a node, separated by commas. Trees with a single node size use that size.
     #[arg(long, value_delimiter = ',', default_values_t = [2, 4, 8], value_parser = clap::value_parser!(u64).range(2..=16))]
     node_lines: Vec<u64>,
     /// Bytes of an entry in trees of 4 KB nodes, separated by commas: 16, 32, 64, 128.
     #[arg(long, value_delimiter = ',', default_values_t = costs::subject::ENTRY_BYTES, value_parser = entry_bytes)]
     entry_bytes: Vec<u64>,
-    /// How full leaves are for inserts without split and for deletes, 0.3 to 0.9. For splits they are full.
+    /// Fill level of leaves for inserts without split and for deletes, 0.3 to 0.9. Before a split they are full.
     #[arg(long, default_value_t = 0.7, value_parser = fill)]
     fill: f64,
-    /// Keys in each tree [default: those of 400 full leaves].
+    /// Number of keys in each tree [default: as many as 400 full leaves hold].
     #[arg(long, value_parser = clap::value_parser!(u64).range(100..=100_000_000))]
     keys: Option<u64>,
-    /// Exit with code 4 if an operation did not cost what it should.
+    /// Exit with code 4 if an operation differs from its expected cost.
     #[arg(long)]
     check: bool,
-    /// Bytes written for entries, structure and consistency instead, by VLAB's indexes A to G.
+    /// Report instead the bytes written for entries, structure and consistency, by VLAB's indexes A to G.
     #[arg(long, conflicts_with_all = ["trees", "node_lines", "entry_bytes", "fill", "keys", "check"])]
     by_category: bool,
-    /// With --by-category: how much of the paper's 30 million inserts and 20 million deletes to do.
+    /// With --by-category: fraction of the paper's 30 million inserts and 20 million deletes to run.
     #[arg(long, default_value_t = 0.001, requires = "by_category", value_parser = scale)]
     scale: f64,
-    /// Seed of everything random.
+    /// Seed of all random choices.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Print JSON.
@@ -65,7 +65,7 @@ pub fn run(arguments: &Costs) -> Result<ExitCode> {
     Ok(if good { ExitCode::SUCCESS } else { terminal::DAMAGED.into() })
 }
 
-/// A tree that there is not is wrong usage.
+/// Maps an unknown tree to wrong usage.
 fn usage(failure: Failure) -> Failure {
     match failure {
         Failure::Lab(error @ Error::UnknownTree { .. }) => Failure::Usage(error.to_string()),

@@ -1,4 +1,4 @@
-//! The commands that prove or judge; `bench` measures.
+//! The commands other than `bench`: crash exploration, cost model, experiments of the papers, simulated memory.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -16,8 +16,8 @@ use crate::failure::{Failure, Result, with_spinner};
 /// The commands.
 #[derive(clap::Subcommand)]
 pub enum Command {
-    /// Enumerate what a crash can leave behind, recover every image, and judge it; then leave out every flush and fence in
-    /// turn and demand that something breaks.
+    /// Enumerate the memory images that a crash can leave, recover each and verify it; then remove every flush and fence in turn, which a
+    /// check must detect
     #[command(after_help = "\
 Crash points are explored up to a number of images, beyond it sampled; the report counts those.
 Exit code 4 on a violation, a mutant that is neither killed nor argued, a canary that lives, or fewer states than the floor.
@@ -25,8 +25,8 @@ Exit code 4 on a violation, a mutant that is neither killed nor argued, a canary
 Example:
   bristlecone-lab crash --tree wbtree --json")]
     Crash(Crash),
-    /// Count the words, flushes and fences of inserts, splits and deletes, and hold each operation against its price and
-    /// against the papers' formulas.
+    /// Count the words, flushes and fences of inserts, splits and deletes, and compare them with the expected costs and the papers'
+    /// formulas
     #[command(after_help = "\
 With --check, exit code 4 if a single operation stores other words, passes other fences or flushes other lines than its
 protocol says, or stands to a paper's formula otherwise than it should.
@@ -36,7 +36,7 @@ Examples:
   bristlecone-lab costs --check
   bristlecone-lab costs --by-category --scale 0.001")]
     Costs(Costs),
-    /// Measure or simulate a figure of a paper again, and judge what the paper says of it.
+    /// Repeat experiments of the papers, measured or simulated, and judge the papers' claims
     #[command(after_help = "\
 Without a name the experiments are listed. A claim that does not hold is a result, not an error.
 Simulated experiments take --memory and --set, and no --rounds or --backing: the same seed gives the same cycles anywhere.
@@ -47,7 +47,7 @@ Examples:
   bristlecone-lab run wb-fig4 wb-fig11 wb-fig12 --scale 0.05
   bristlecone-lab run wb-fig11 --memory sttram --set ranks=8")]
     Run(Run),
-    /// Insert keys into a tree on simulated memory, and show where and when it writes, what wears out, and after how long.
+    /// Insert keys into a tree on simulated memory, and show where and when it writes, which lines wear out, and after what time
     #[command(after_help = "\
 Stores are words that the index stores; writes are lines that the device writes, behind the caches.
 
@@ -56,10 +56,10 @@ Examples:
   bristlecone-lab heat --tree cdds,btree --node-lines 16,8 --keys 100000 --svg heat.svg
   bristlecone-lab heat --tree wbtree --start-gap 100 --set endurance=1e6")]
     Heat(Heat),
-    /// Lines written back a second, by the size of what is flushed.
+    /// Measure the lines written back per second, by the size of the flushed range
     #[command(after_help = "Example:\n  bristlecone-lab flush --rounds 5")]
     Flush(Flush),
-    /// List every engine and its parts.
+    /// List all engines and their parts
     #[command(after_help = "Example:\n  bristlecone-lab registry --json")]
     Registry(Registry),
 }
@@ -70,54 +70,55 @@ pub struct Run {
     /// Names of the experiments.
     #[arg(value_parser = experiment::find)]
     names: Vec<&'static Experiment>,
-    /// Keys in each tree [default: 10 million; simulated: 20 million].
+    /// Number of keys in each tree [default: 10 million; simulated: 20 million].
     #[arg(long, value_parser = clap::value_parser!(u64).range(100..=1 << 32))]
     keys: Option<u64>,
-    /// Operations of a batch; at most a twentieth of the keys are done [default: 500,000; simulated: 100,000].
+    /// Operations of a batch; at most a twentieth of the keys [default: 500,000; simulated: 100,000].
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
     operations: Option<u64>,
-    /// Rounds; medians are reported.
+    /// Number of rounds; medians are reported.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=1000))]
     rounds: u64,
-    /// Cache lines of a node, several sizes separated by commas.
+    /// Cache lines of a node. Several sizes are separated by commas.
     #[arg(long, value_delimiter = ',', default_values_t = [2, 4, 8], value_parser = clap::value_parser!(u64).range(2..=16))]
     node_lines: Vec<u64>,
     /// Directory whose file system backs the trees.
     #[arg(long, default_value = "/dev/shm")]
     backing: PathBuf,
-    /// Directory of an ordinary file system, for what writes files.
+    /// Directory on an ordinary file system, for experiments that write files.
     #[arg(long, default_value = ".")]
     disk: PathBuf,
-    /// A real trace for vlab-fig19, vlab-fig20, vlab-table8 and (only if it is given) vlab-keys: text, a basket a line, numbers of items between blanks. [default: one that
-    /// is made with the statistics of the paper's trace of a shop]
+    /// Trace for vlab-fig19, vlab-fig20, vlab-table8 and, only if given, vlab-keys. A text file with a basket per line, item numbers
+    /// separated by blanks [default: generated with the statistics of the paper's shop trace].
     #[arg(long)]
     trace: Option<PathBuf>,
-    /// A list of words for vlab-keys: text, a word a line. Without one its row is left out.
+    /// Word list for vlab-keys: a text file with a word per line. Without it, the row for words is omitted.
     #[arg(long)]
     words: Option<PathBuf>,
-    /// Multiply keys and operations.
+    /// Factor for the numbers of keys and operations.
     #[arg(long, default_value_t = 1.0, value_parser = scale)]
     scale: f64,
-    /// Seed of keys and order.
+    /// Seed of keys and their order.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     #[command(flatten)]
     memory: Memory,
-    /// Draw what is simulated into this directory, each figure as a file of its name, which must not be there.
+    /// Draw each simulated figure into a new file in this directory, named after the experiment.
     #[arg(long, value_name = "DIR")]
     svg: Option<PathBuf>,
-    /// Print JSON, a line for each experiment.
+    /// Print JSON, one line per experiment.
     #[arg(long)]
     json: bool,
 }
 
-/// The simulated hierarchy.
+/// The simulated memory hierarchy.
 #[derive(clap::Args)]
 struct Memory {
     /// Simulated memory: pcm (the paper's Table 4), sttram or nvdimm.
     #[arg(long, default_value = "pcm", value_parser = |name: &str| pcm::Config::preset(name))]
     memory: pcm::Config,
-    /// Change a figure of it, as read-cycles=300; several are separated by commas. A name that there is not lists them.
+    /// Change parameters of the simulated memory, such as read-cycles=300; separate several with commas. An unknown name lists all
+    /// parameters.
     #[arg(long, value_name = "FIGURE=NUMBER", value_delimiter = ',')]
     set: Vec<String>,
 }
@@ -134,30 +135,30 @@ impl Memory {
 #[derive(clap::Args)]
 /// Arguments of `heat`.
 pub struct Heat {
-    /// Which tree of 64-bit keys; of several, separated by commas, a table and a picture stand side by side.
+    /// Trees of 64-bit keys, separated by commas. Several trees share one table and one picture.
     #[arg(long, required = true, value_delimiter = ',', value_parser = lab::engine)]
     tree: Vec<lab::Engine>,
-    /// Keys to insert.
+    /// Number of keys to insert.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=2_000_000))]
     keys: u64,
-    /// Insert each key above the one before, not spread over all.
+    /// Insert keys in ascending order instead of random order.
     #[arg(long)]
     ascending: bool,
-    /// Cache lines of a node: of all trees, or of each, separated by commas.
+    /// Cache lines of a node: one number for all trees, or one for each tree, separated by commas.
     #[arg(long, value_delimiter = ',', default_values_t = [8], value_parser = clap::value_parser!(u64).range(2..=64))]
     node_lines: Vec<u64>,
     #[command(flatten)]
     memory: Memory,
-    /// Level wear by start-gap: a line moves on after so many writes.
+    /// Level wear with start-gap, moving a line after this many writes.
     #[arg(long, value_name = "WRITES", value_parser = clap::value_parser!(u64).range(1..))]
     start_gap: Option<u64>,
-    /// Inserts a second, for what wears out when; as many as the memory allows if left out.
+    /// Inserts per second, for the estimated lifetime [default: as many as the memory allows].
     #[arg(long, value_name = "INSERTS", value_parser = clap::value_parser!(u64).range(1..))]
     rate: Option<u64>,
     /// Seed of the keys.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Draw it into this file, which must not be there.
+    /// Draw the result into this new file.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
     /// Print JSON.
@@ -168,7 +169,7 @@ pub struct Heat {
 #[derive(clap::Args)]
 /// Arguments of `flush`.
 pub struct Flush {
-    /// Rounds; medians are reported.
+    /// Number of rounds; medians are reported.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=1000))]
     rounds: u64,
     /// Directory whose file system backs the region.
@@ -196,22 +197,23 @@ fn scale(text: &str) -> std::result::Result<f64, String> {
 #[derive(clap::Args)]
 /// Arguments of `crash`.
 pub struct Crash {
-    /// Which durable engine.
+    /// Durable engine to explore.
     #[arg(long, required_unless_present = "list")]
     tree: Option<Engine>,
-    /// Print the names of the engines that can be explored, a line each, and explore nothing.
+    /// Print the names of all engines that can be explored, one per line, and exit.
     #[arg(long)]
     list: bool,
-    /// Operations of each random run. Nothing else depends on it. Beyond 1,000 few images are tried at each crash point.
+    /// Operations of each random run. Other parts of the exploration do not depend on it. Beyond 1,000, few images are tried at each crash
+    /// point.
     #[arg(long, default_value_t = crash_tree::Options::OPS)]
     ops: usize,
-    /// Seed of everything random.
+    /// Seed of all random choices.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Explore only nodes of this many cache lines (the floor does not apply then). The mutation run is always the same.
+    /// Explore only nodes with this many cache lines; the minimum number of states does not apply then. The mutation run is unaffected.
     #[arg(long, value_parser = clap::value_parser!(u64).range(2..=64))]
     node_lines: Option<u64>,
-    /// Most threads; what is found does not depend on it [default: all processors].
+    /// Maximum number of threads; the results do not depend on it [default: all processors].
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
     /// Print JSON.
@@ -333,7 +335,7 @@ fn picture(folder: &Path, experiment: &Experiment) -> PathBuf {
     folder.join(experiment.name).with_extension("svg")
 }
 
-/// Refuses a picture's file before anything is run for it: it must not be there, but its folder.
+/// Refuses the file of a picture before a long run: the file must not exist, its directory must.
 fn check_picture(path: &Path) -> Result<()> {
     let source = match (
         path.exists(),

@@ -1,4 +1,4 @@
-//! Why a command ended early, and how that is reported.
+//! The errors of commands, their messages and exit codes.
 
 use std::io;
 use std::process::ExitCode;
@@ -8,25 +8,25 @@ use terminal::{USAGE, WriteError, progress_bar};
 /// Result of a command.
 pub type Result<T> = std::result::Result<T, Failure>;
 
-/// Why a command ended early.
+/// The error of a command.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    /// An experiment ended early.
+    /// An experiment failed.
     #[error(transparent)]
     Lab(#[from] lab::Error),
-    /// The system refused something.
+    /// A system call failed.
     #[error("{0}: {1}")]
     Io(String, #[source] io::Error),
     /// The output cannot be written.
     #[error(transparent)]
     Output(#[from] WriteError),
-    /// Arguments that do not go together.
+    /// Arguments that cannot be combined.
     #[error("{0}")]
     Usage(String),
 }
 
 impl Failure {
-    /// Reports the failure on standard error and gives the exit code. A reader that has closed the output is no failure.
+    /// Prints the error to standard error and returns the exit code. A closed pipe at the output is a success.
     pub fn report(&self) -> ExitCode {
         match self {
             Failure::Output(error) if error.is_closed_pipe() => return ExitCode::SUCCESS,
@@ -36,7 +36,7 @@ impl Failure {
     }
 }
 
-/// Runs an experiment beside a spinner that says which step runs.
+/// Runs an experiment with a spinner that shows the current step.
 pub fn with_spinner<T>(run: impl FnOnce(&dyn Fn(&str)) -> std::result::Result<T, lab::Error>) -> Result<T> {
     let spinner = progress_bar(0, "{spinner} {msg}");
     let report = run(&|what| spinner.set_message(what.to_owned()));

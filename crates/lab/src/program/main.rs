@@ -1,6 +1,6 @@
 //! The `bristlecone-lab` program: benchmarks, crash exploration, cost model, simulated memory, the papers' experiments.
 //!
-//! Exit codes: 0 all right; 1 an error; 2 wrong usage; 4 a check found something wrong.
+//! Exit codes: 0 success; 1 an error; 2 wrong usage; 4 a failed check.
 #![forbid(unsafe_code)]
 
 mod bench;
@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-/// Benchmarks and experiments on Bristlecone's engines.
+/// Run benchmarks and experiments on Bristlecone's engines
 #[derive(Parser)]
 #[command(
     name = "bristlecone-lab",
@@ -33,7 +33,7 @@ struct Program {
 
 #[derive(clap::Subcommand)]
 enum Command {
-    /// Measure operations beside the memory's baseline and beside other stores.
+    /// Measure operations, and compare them with the memory's baseline and with other stores
     Bench(bench::Arguments),
     #[command(flatten)]
     Experiments(Box<experiments::Command>),

@@ -1,20 +1,20 @@
-//! What `bench readers` prints: a row for each case, and how they compare.
+//! The report of `bench readers`: one row per case, and ratios between cases.
 
 use std::path::PathBuf;
 
 use super::{Case, Done, Options};
 use crate::median;
 
-/// Target of two readers, relative to the lookups of one reader.
+/// Target for two readers without a writer: factor over the lookups of one reader.
 const TARGET_ALONE: f64 = 1.8;
-/// And beside a writer at full speed, of one reader's beside a writer.
+/// Target for two readers with a writer at full speed: factor over the lookups of one reader with a writer.
 const TARGET_BESIDE_WRITER: f64 = 1.5;
 
-/// What a case did in a round.
+/// Result of a case in a round.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sample {
     gets_per_second: f64,
-    /// Of one reader, on average.
+    /// Lookups per second of processor time, mean of the readers.
     gets_per_cpu_second: f64,
     writes_per_second: Option<f64>,
 }
@@ -32,71 +32,71 @@ impl Sample {
     }
 }
 
-/// A case.
+/// Medians of a case.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Row {
-    /// Threads that look up.
+    /// Number of readers.
     pub readers: usize,
-    /// One more thread writes without a pause.
+    /// True if a writer runs continuously.
     pub beside_writer: bool,
-    /// There are more threads than cores: they take turns.
+    /// True if there are more threads than cores, so that threads share cores.
     pub threads_exceed_cores: bool,
     /// Lookups per second of all readers; median of the rounds.
     pub gets_per_second: f64,
     /// Lookups per second of processor time; median of the rounds.
     pub gets_per_cpu_second: f64,
-    /// Writes a second; median of the rounds.
+    /// Writes per second; median of the rounds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub writes_per_second: Option<f64>,
 }
 
-/// How a case compares with another one: medians of what the rounds had.
+/// Comparison of two cases: medians of the ratios of the rounds.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Ratio {
-    /// Which cases.
+    /// Names of the cases.
     pub name: String,
     /// Ratio of lookups per second.
     pub ratio: f64,
-    /// The ratio with a core for every reader: (lookups per second of processor time) × readers, divided.
+    /// Estimated ratio with a core for every reader: (lookups per second of processor time) × readers, divided.
     pub ratio_by_cpu_time: f64,
-    /// What is to be reached, where something is.
+    /// Minimum, if there is a target.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<f64>,
-    /// True if `ratio` reaches it.
+    /// True if `ratio` reaches the target.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub holds: Option<bool>,
-    /// Of one of the two cases there are more threads than cores.
+    /// True if one of the two cases has more threads than cores.
     pub threads_exceed_cores: bool,
 }
 
-/// All of it.
+/// The results of the benchmark.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Report {
     /// Engine.
     pub engine: String,
-    /// Keys in the store.
+    /// Number of keys in the store.
     pub keys: u64,
-    /// Rounds.
+    /// Number of rounds.
     pub rounds: usize,
-    /// Milliseconds of a case in a round.
+    /// Duration of each case in a round, in milliseconds.
     pub milliseconds: u64,
-    /// What acknowledged writes survive.
+    /// Failure that acknowledged writes survive.
     pub durability: String,
     /// True if the writer does not wait for durability.
     pub unsynced: bool,
-    /// Number of keys of a scan, which counts as one lookup. 0: readers look up single keys.
+    /// Number of keys of a scan, which counts as one lookup; 0 for lookups of single keys.
     pub scan: usize,
-    /// What the store lies on.
+    /// The medium of the store.
     pub medium: String,
     /// Directory of the files.
     pub backing: PathBuf,
-    /// Cores that this process may use.
+    /// Number of cores that this process may use.
     pub cores: usize,
-    /// Load average of the last minute before and after, where the system tells.
+    /// Load average of the last minute before and after the run, if the system provides it.
     pub load_average: [Option<f64>; 2],
-    /// One row a case.
+    /// One row per case.
     pub rows: Vec<Row>,
-    /// How they compare.
+    /// Comparisons of cases.
     pub ratios: Vec<Ratio>,
 }
 
@@ -141,7 +141,7 @@ fn row(case: Case, samples: &[Sample], cores: usize) -> Row {
     }
 }
 
-/// More readers by one, with a writer and without; one beside a writer by one alone.
+/// Ratios of several readers to one, with and without a writer; and of one reader with a writer to one without.
 fn ratios(cases: &[Case], samples: &[Vec<Sample>], cores: usize) -> Vec<Ratio> {
     let of = |case: Case| cases.iter().position(|other| *other == case).map(|at| (case, &samples[at][..]));
     let one = |beside_writer| of(Case { readers: 1, beside_writer });
@@ -260,7 +260,7 @@ mod tests {
 
     #[test]
     fn ratios_are_taken_within_a_round_and_held_against_the_targets() {
-        // The machine is half as fast in the second round, and in the last something else ran.
+        // The machine is half as fast in the second round, and other load runs in the last one.
         let cases = [ONE, BESIDE, TWO, TWO_BESIDE];
         let samples = [
             samples([100.0, 50.0, 100.0], 100.0),

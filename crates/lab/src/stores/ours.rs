@@ -6,10 +6,10 @@ use std::path::Path;
 use bristlecone::{Durability, Store};
 use competitors::{Competitor, Kind, Options, Promise, Result, Session, refused};
 
-/// The name of the store that the others are compared with.
+/// The name of Bristlecone in reports.
 pub const NAME: &str = "bristlecone";
 
-/// Bristlecone.
+/// Bristlecone as a kind of competitor.
 pub const KIND: Kind = Kind { name: NAME, setting, open };
 
 fn setting(promise: Promise) -> &'static str {
@@ -31,10 +31,10 @@ fn open(path: &Path, options: &Options) -> Result<Box<dyn Competitor>> {
     open_as(path, bristlecone::Options { durability: Some(durability), ..bristlecone::Options::default() })
 }
 
-/// Opens a store with options of its own.
+/// Opens a store with the given options.
 ///
 /// # Errors
-/// What the store may say.
+/// Errors of opening the store.
 pub fn open_as(path: &Path, options: bristlecone::Options) -> Result<Box<dyn Competitor>> {
     Ok(Box::new(Ours(Store::open(path, options).map_err(refused(NAME, "open its file"))?)))
 }

@@ -1,7 +1,7 @@
-//! Where the stores of `bench store` live: a folder of the backing that is gone at the end, also after an error.
+//! The directory of the stores of `bench store`, inside the backing. It is removed at the end, also after an error.
 //!
-//! A process that is killed cannot clean up. Each run therefore holds a lock on a file of its folder, and removes folders of
-//! others whose lock nobody holds.
+//! A process that is killed cannot clean up. So each run locks a file in its directory, and removes the directories of other runs whose
+//! lock is free.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt as _;
@@ -12,7 +12,7 @@ use crate::Error;
 const PREFIX: &str = "bristlecone-bench-store-";
 const LOCK_NAME: &str = "lock";
 
-/// A folder that is removed when it is dropped.
+/// A directory that is removed when this value is dropped.
 #[derive(Debug)]
 pub struct Place {
     path: PathBuf,
@@ -20,10 +20,10 @@ pub struct Place {
 }
 
 impl Place {
-    /// Makes the folder.
+    /// Makes the directory.
     ///
     /// # Errors
-    /// `NoDirectory` if the backing is none, `File` if it cannot be written to.
+    /// `NoDirectory` if the backing is no directory, `File` if it is not writable.
     pub fn take(backing: &Path) -> Result<Self, Error> {
         if !backing.is_dir() {
             return Err(Error::NoDirectory(backing.to_owned()));
@@ -40,10 +40,10 @@ impl Place {
         Ok(Self { path, _lock: lock })
     }
 
-    /// Makes a folder for a store.
+    /// Makes a directory for a store.
     ///
     /// # Errors
-    /// `File` if it cannot be made.
+    /// `File` if the directory cannot be made.
     pub fn folder(&self, name: &str) -> Result<PathBuf, Error> {
         let path = self.path.join(name);
         fs::create_dir(&path).map_err(file(&path))?;
@@ -53,7 +53,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // Whoever reads the benchmark's output has no use for this error; the next run tries again.
+        // The error is ignored; the next run tries again.
         let _ = fs::remove_dir_all(&self.path);
     }
 }
@@ -63,19 +63,19 @@ fn file(path: &Path) -> impl FnOnce(std::io::Error) -> Error {
     move |source| Error::File { path, source }
 }
 
-/// Removes what runs left that were killed. What cannot be removed is left alone.
+/// Removes the directories of killed runs. Directories that cannot be removed stay.
 fn sweep(backing: &Path) {
     let Ok(entries) = fs::read_dir(backing) else { return };
     for path in entries.flatten().map(|entry| entry.path()) {
         let is_run = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(PREFIX));
-        // Without a lock it may be one that is being made.
+        // A directory without a lock file may belong to a run that is starting.
         if is_run && File::open(path.join(LOCK_NAME)).is_ok_and(|lock| lock.try_lock().is_ok()) {
             let _ = fs::remove_dir_all(&path);
         }
     }
 }
 
-/// Bytes that the files of a folder take on the file system.
+/// Bytes that the files of a directory occupy on the file system.
 pub fn bytes_below(folder: &Path) -> u64 {
     let Ok(entries) = fs::read_dir(folder) else { return 0 };
     let of = |entry: fs::DirEntry| match entry.metadata() {
@@ -86,10 +86,10 @@ pub fn bytes_below(folder: &Path) -> u64 {
     entries.flatten().map(of).sum()
 }
 
-/// Bytes that are free on the file system of a folder.
+/// Free bytes on the file system of a directory.
 ///
 /// # Errors
-/// `File` if the system does not say.
+/// `File` if the system call fails.
 pub fn bytes_free(folder: &Path) -> Result<u64, Error> {
     let about = rustix::fs::statvfs(folder).map_err(|errno| file(folder)(errno.into()))?;
     Ok(about.f_bavail * about.f_frsize)
@@ -106,7 +106,7 @@ mod tests {
         let first = Place::take(backing.path()).unwrap();
         fs::write(first.folder("a").unwrap().join("b"), vec![1; 10_000]).unwrap();
         assert!(bytes_below(backing.path()) >= 10_000);
-        // A run that was killed: its folder is there, its lock is not held.
+        // A killed run: its directory exists, its lock is free.
         let left = backing.path().join(format!("{PREFIX}0-0"));
         fs::create_dir(&left).unwrap();
         fs::write(left.join(LOCK_NAME), "").unwrap();

@@ -6,102 +6,102 @@ use std::path::PathBuf;
 use super::{RANGE_PAIRS, ours};
 use crate::syncs::Syncs;
 
-/// A column of the measurement; a line of the table.
+/// A column of the measurement. It is a line of the table.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Column {
-    /// In words.
+    /// Description of the column.
     pub label: String,
     /// put, batch, get, scan or range.
     pub verb: &'static str,
-    /// Threads that do it.
+    /// Number of threads.
     pub threads: usize,
 }
 
-/// What a store did in a column.
+/// The result of a store in a column.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Cell {
-    /// Pairs a second, ranges a second for ranges: median of the rounds.
+    /// Pairs per second, or ranges per second for ranges; median of the rounds.
     pub per_second: f64,
-    /// Of the slowest round.
+    /// The same value of the slowest round.
     pub slowest: f64,
-    /// Of the fastest.
+    /// The same value of the fastest round.
     pub fastest: f64,
-    /// The median by Bristlecone's.
+    /// The median divided by Bristlecone's median.
     pub ratio: f64,
 }
 
-/// Syncs of a column that writes.
+/// Syncs of a column that writes, in numbers.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct SyncCell {
-    /// Commits, each acknowledged.
+    /// Number of acknowledged commits.
     pub commits: u64,
-    /// Calls, by kind.
+    /// Number of calls by kind.
     pub syncs: Syncs,
-    /// All calls by commits.
+    /// Number of all calls divided by the number of commits.
     pub per_commit: f64,
 }
 
-/// Syncs of a column that writes, and which one.
+/// Syncs of a column that writes, with the name of the column.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct SyncRow {
     /// The column.
     pub label: String,
-    /// What was counted.
+    /// The counts.
     #[serde(flatten)]
     pub cell: SyncCell,
 }
 
-/// A store.
+/// Results of a store.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Row {
     /// Name.
     pub name: &'static str,
-    /// How it keeps the promise.
+    /// Settings that give the store its durability.
     pub setting: &'static str,
-    /// A cell for each column.
+    /// One cell per column.
     pub cells: Vec<Cell>,
     /// Bytes of its files at the end.
     pub file_bytes: u64,
-    /// Syncs counted, a row for each column that writes.
+    /// Counted syncs, one row per column that writes.
     pub syncs: Option<Vec<SyncRow>>,
-    /// Why they could not be counted.
+    /// The reason why syncs could not be counted.
     pub syncs_missing: Option<String>,
 }
 
-/// All of it.
+/// The results of the benchmark.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Report {
-    /// Keys that each store was loaded with.
+    /// Number of keys loaded into each store.
     pub keys: u64,
     /// Bytes of a value.
     pub value_bytes: usize,
-    /// Single puts of a column.
+    /// Single puts per column.
     pub operations: u64,
-    /// Puts of a column of batches.
+    /// Puts per column of batches.
     pub batched: u64,
-    /// Puts of a batch.
+    /// Puts per batch.
     pub batch: usize,
-    /// Lookups of a column.
+    /// Lookups per column.
     pub reads: u64,
-    /// Ranges of a column.
+    /// Ranges per column.
     pub ranges: u64,
-    /// Rounds.
+    /// Number of rounds.
     pub rounds: usize,
     /// Directory of the files.
     pub backing: PathBuf,
-    /// What an acknowledged write survived.
+    /// Failure that acknowledged writes survive.
     pub durability: String,
-    /// Seed of keys and order.
+    /// Seed of keys and their order.
     pub seed: u64,
-    /// Pairs in every store at the end, all compared.
+    /// Number of pairs in every store at the end. All were compared.
     pub pairs_at_end: u64,
-    /// Keys of the stores whose syncs were counted.
+    /// Number of keys of the stores whose syncs were counted.
     pub counted_keys: u64,
     /// The columns.
     pub columns: Vec<Column>,
     /// The stores, Bristlecone first.
     pub rows: Vec<Row>,
-    /// The other stores are not in this build.
+    /// True if this build has no competitors.
     pub others_missing: bool,
 }
 
@@ -209,7 +209,7 @@ impl Report {
                 let met = line.cell.syncs.named().into_iter().filter(|(_, count)| *count > 0);
                 for (kind, count) in met {
                     let before = if kinds.is_empty() { "" } else { "; " };
-                    // Writing to a text does not fail.
+                    // Writing to a string cannot fail.
                     let _ = write!(
                         kinds,
                         "{before}{count} {kind} in {} commits ({})",
@@ -226,7 +226,7 @@ impl Report {
     }
 }
 
-/// A number with its thousands set apart; with decimals if it is small.
+/// Formats a number with a separator for thousands; with decimals if it is small.
 fn thousands(number: f64) -> String {
     if number < 100.0 && number.fract() != 0.0 {
         return format!("{number:.1}");

@@ -1,7 +1,7 @@
-//! What the threads of a column do to a store, and whether its answers are right.
+//! The work of a column's threads, and the checks of the store's answers.
 //!
-//! A value is made of its key, so every answer can be judged without a second copy of the data. Judging is part of the measured
-//! time, a few nanoseconds a pair, the same for every store.
+//! A value is computed from its key, so answers are checked without a second copy of the data. The check is part of the measured time. It
+//! takes a few nanoseconds per pair, the same for every store.
 
 use std::sync::Barrier;
 use std::time::Instant;
@@ -13,10 +13,10 @@ use crate::{Error, wrong};
 
 /// Bytes of a value.
 pub const VALUE_BYTES: usize = 100;
-/// Pairs of a short range.
+/// Number of pairs of a short range.
 pub const RANGE_PAIRS: u64 = 100;
 
-/// The value that belongs to a key. It begins with the key's first 8 bytes.
+/// The value of a key. It begins with the key's first 8 bytes.
 pub fn value_of(key: &Text) -> [u8; VALUE_BYTES] {
     let word = first_word(key);
     let mut value = [0; VALUE_BYTES];
@@ -31,29 +31,29 @@ fn first_word(bytes: &[u8]) -> u64 {
     bytes.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
 }
 
-/// What every store holds at a moment.
+/// The expected contents of every store.
 #[derive(Debug)]
 pub struct Held {
-    /// The keys, in the order in which they were stored.
+    /// The keys, in insertion order.
     pub keys: Vec<Text>,
     seed: u64,
     greatest: Text,
-    /// Of the keys' first words: a store that holds as many keys, in order, with this sum, holds the right ones.
+    /// Sum of the first words of all keys. A scan with the same number of keys in order and the same sum has found the right keys.
     sum: u64,
 }
 
 impl Held {
-    /// Nothing yet.
+    /// Empty contents.
     pub fn new(seed: u64) -> Self {
         Self { keys: Vec::new(), seed, greatest: [0; 20], sum: 0 }
     }
 
-    /// So many keys that are not held, always the same ones.
+    /// Returns this many keys that are not in the stores. The result is deterministic.
     pub fn fresh(&self, count: u64) -> Vec<Text> {
         Text::range(self.seed, self.keys.len() as u64, count)
     }
 
-    /// Every store holds these too now.
+    /// Adds keys that every store now contains.
     pub fn add(&mut self, keys: Vec<Text>) {
         for key in &keys {
             self.greatest = self.greatest.max(*key);
@@ -62,29 +62,29 @@ impl Held {
         self.keys.extend(keys);
     }
 
-    /// So many keys of those that are held.
+    /// Returns this many random keys that are in the stores.
     pub fn some(&self, random: &mut fastrand::Rng, count: u64) -> Vec<Text> {
         (0..count).map(|_| self.keys[random.usize(..self.keys.len())]).collect()
     }
 }
 
-/// What is done to a store.
+/// Work to do on a store.
 #[derive(Clone, Copy, Debug)]
 pub enum Work<'a> {
-    /// New keys, each a commit of its own.
+    /// Insert new keys, each in its own commit.
     Put(&'a [Text]),
-    /// New keys, so many a commit.
+    /// Insert new keys, this many per commit.
     Batch(&'a [Text], usize),
-    /// Lookups of these keys.
+    /// Look these keys up.
     Get(&'a [Text]),
-    /// Each thread meets every pair, in order.
+    /// Each thread scans all pairs in order.
     Scan(&'a Held),
-    /// From each of these keys on, a short range.
+    /// Scan a short range from each of these keys.
     Range(&'a [Text], &'a Held),
 }
 
 impl<'a> Work<'a> {
-    /// A thread's part.
+    /// The part of one thread.
     fn part(self, thread: usize, threads: usize) -> Self {
         let of = |keys: &'a [Text], unit: usize| {
             let each = (keys.len() / unit).div_ceil(threads) * unit;
@@ -99,7 +99,7 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// How much is done, by so many threads: pairs, or ranges.
+    /// Total number of pairs, or ranges, for this many threads.
     fn amount(self, threads: usize) -> usize {
         match self {
             Work::Put(keys) | Work::Batch(keys, _) | Work::Get(keys) | Work::Range(keys, _) => keys.len(),
@@ -107,7 +107,7 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// Commits, if it writes.
+    /// Number of commits; 0 for reads.
     pub fn commits(self) -> usize {
         match self {
             Work::Put(keys) => keys.len(),
@@ -145,12 +145,12 @@ fn batch(session: &mut dyn Session, keys: &[Text]) -> Result<(), Error> {
     Ok(session.batch(&pairs)?)
 }
 
-/// What a scan met, kept as cheaply as it can be judged.
+/// Summary of the pairs that a scan returned, cheap to update.
 struct Met {
     first: Option<u64>,
     last: [u8; 20],
     sum: u64,
-    /// A pair was out of order, or its value did not begin as its key.
+    /// Number of pairs that were out of order or had a wrong value.
     faults: u64,
 }
 
@@ -197,15 +197,16 @@ fn range(session: &mut dyn Session, who: &str, from: &Text, held: &Held) -> Resu
     Err(wrong(who, format!("a range from {} returned {count} pairs, {faults} of them wrong", text(from))))
 }
 
-/// Does the work with so many threads. Pairs, or ranges, a second: from the first thread's first call to the last one's last.
+/// Does the work with this many threads. Returns pairs, or ranges, per second, from the first thread's first call to the last thread's last
+/// call.
 ///
 /// # Errors
-/// What the store says; `Wrong` for a wrong answer.
+/// Errors of the store; `Wrong` for a wrong answer.
 pub fn measure(store: &dyn Competitor, who: &str, work: Work<'_>, threads: usize) -> Result<f64, Error> {
     let barrier = Barrier::new(threads);
     let one = |thread: usize| {
         let session = store.session();
-        // Every thread comes here, those too that are going to fail: the others wait for it.
+        // All threads reach the barrier, also those that fail later: the others wait for them.
         barrier.wait();
         let start = Instant::now();
         work.part(thread, threads).run(session?.as_mut(), who)?;
@@ -223,10 +224,10 @@ pub fn measure(store: &dyn Competitor, who: &str, work: Work<'_>, threads: usize
     Ok(work.amount(threads) as f64 / elapsed.max(1e-9))
 }
 
-/// Looks at every pair that a store holds, every byte of it.
+/// Compares all bytes of all pairs of a store with the expected contents.
 ///
 /// # Errors
-/// What the store says; `Wrong` if it does not hold just what it should.
+/// Errors of the store; `Wrong` if the contents differ.
 pub fn verify(store: &dyn Competitor, who: &str, held: &Held) -> Result<(), Error> {
     let mut session = store.session()?;
     let mut other = 0;

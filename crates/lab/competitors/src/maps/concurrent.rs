@@ -1,4 +1,4 @@
-//! concurrent-map: a lock-free B+-tree, with the crate's own fan-out. A value is cloned on its way out.
+//! concurrent-map: a lock-free B+-tree, with the crate's default fan-out. A get clones the value.
 
 use std::borrow::Borrow;
 use std::sync::{Mutex, PoisonError};
@@ -9,7 +9,7 @@ use super::{Handle, Item, Kind, Map};
 
 type Own<K, V> = ConcurrentMap<<K as ToOwned>::Owned, <V as ToOwned>::Owned>;
 
-/// Handles belong to a thread each: they are cloned from this one.
+/// Each thread has its own handle. Handles are cloned from this one.
 struct Shared<K: Item + ?Sized, V: Item + ?Sized>(Mutex<Own<K, V>>)
 where
     K::Owned: Minimum;

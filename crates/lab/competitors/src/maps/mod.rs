@@ -1,7 +1,7 @@
-//! Ordered maps in memory that threads share: nothing survives the process.
+//! Ordered maps in memory that threads share. Nothing survives the process.
 //!
-//! [`Map`] is a map, [`Handle`] a thread's way to it. Keys and values are 64-bit words or byte strings; every map copies what it is given
-//! and copies out what it is asked for, so that all do the same work. std's is here in any case, the others with the feature `maps`.
+//! [`Map`] is a map, [`Handle`] its interface for one thread. Keys and values are 64-bit words or byte strings. Every map copies its
+//! arguments and its results, so that all maps do the same work. The map of std is always built, the others with the feature `maps`.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -14,7 +14,7 @@ mod scc;
 #[cfg(feature = "maps")]
 mod skiplist;
 
-/// What can be a key or a value.
+/// A type of keys or values.
 pub trait Item:
     ToOwned<Owned: Ord + Clone + Debug + Default + Send + Sync + 'static> + Ord + Sync + 'static
 {
@@ -22,17 +22,17 @@ pub trait Item:
 impl Item for u64 {}
 impl Item for [u8] {}
 
-/// A map in use.
+/// A map.
 pub trait Map<K: Item + ?Sized, V: Item + ?Sized>: Send + Sync {
-    /// What one thread needs.
+    /// Returns a handle for one thread.
     fn handle(&self) -> Box<dyn Handle<K, V> + '_>;
 }
 
-/// A thread's way to a map.
+/// The interface of a map for one thread.
 pub trait Handle<K: Item + ?Sized, V: Item + ?Sized> {
     /// Stores a value.
     fn put(&mut self, key: &K, value: &V);
-    /// Copies a value into a buffer, which it replaces; false if there is none.
+    /// Copies a value into a buffer, replacing its contents. False if the key does not exist.
     fn get(&mut self, key: &K, value: &mut V::Owned) -> bool;
 }
 
@@ -40,13 +40,13 @@ pub trait Handle<K: Item + ?Sized, V: Item + ?Sized> {
 pub struct Kind<K: Item + ?Sized, V: Item + ?Sized> {
     /// Name in tables.
     pub name: &'static str,
-    /// What it is, in words.
+    /// Description of the map.
     pub what: &'static str,
-    /// Makes an empty one.
+    /// Makes an empty map.
     pub make: fn() -> Box<dyn Map<K, V>>,
 }
 
-/// std's map behind a lock for readers and writers.
+/// The map of std behind a reader-writer lock.
 type Locked<K, V> = RwLock<BTreeMap<<K as ToOwned>::Owned, <V as ToOwned>::Owned>>;
 
 impl<K: Item + ?Sized, V: Item + ?Sized> Map<K, V> for Locked<K, V> {
@@ -71,7 +71,7 @@ impl<K: Item + ?Sized, V: Item + ?Sized> Handle<K, V> for &Locked<K, V> {
     }
 }
 
-/// A kind of std's map.
+/// The map of std as a kind.
 fn locked<K: Item + ?Sized, V: Item + ?Sized>() -> Kind<K, V> {
     Kind {
         name: "BTreeMap",
@@ -80,7 +80,7 @@ fn locked<K: Item + ?Sized, V: Item + ?Sized>() -> Kind<K, V> {
     }
 }
 
-/// The maps from words to words that were built, std's first.
+/// The maps from words to words in this build, std's first.
 pub fn of_words() -> Vec<Kind<u64, u64>> {
     vec![
         locked(),
@@ -93,7 +93,7 @@ pub fn of_words() -> Vec<Kind<u64, u64>> {
     ]
 }
 
-/// The maps from byte strings to byte strings that were built, std's first.
+/// The maps from byte strings to byte strings in this build, std's first.
 pub fn of_bytes() -> Vec<Kind<[u8], [u8]>> {
     vec![
         locked(),

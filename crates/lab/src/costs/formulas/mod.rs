@@ -1,46 +1,46 @@
-//! What an operation costs by the papers' formulas, and by our own protocols.
+//! The cost of an operation by the papers' formulas and by our own protocols.
 //!
 //! * [`wbtree2015`]: Table 3 of the wB+-Tree paper, in words.
 //! * [`vlab2018`]: Table 2 of the VLAB paper, in bytes.
-//! * [`ours`]: what our engines do, exactly.
+//! * [`ours`]: the expected costs of our engines, exact.
 //!
-//! A paper's formula is an average over the ranks at which keys come, and a sum over entries of equal size. [`Met`] carries
-//! what it is evaluated at; how close a measured operation has to come to it is its [`Standing`].
+//! A paper's formula is an average over the ranks of keys, and a sum over entries of equal size. [`Met`] holds its arguments. A
+//! [`Standing`] says how close a measured operation must be to it.
 
 pub mod ours;
 pub mod vlab2018;
 pub mod wbtree2015;
 
-/// What a formula is evaluated at.
+/// The arguments of a formula.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Met {
-    /// Most entries of a node (the papers' n, n' or N).
+    /// Maximum entries of a node (the papers' n, n' or N).
     pub n: f64,
-    /// Entries of the node that takes the new entry, or the last separator, or that loses one (m or M).
+    /// Entries of the node that receives the new entry or the last separator, or that loses an entry (m or M).
     pub m: f64,
-    /// Levels of nodes that were split (l or L).
+    /// Number of levels that split (l or L).
     pub l: f64,
-    /// Entries that this operation moves in its leaf; without it the papers' average, in a sorted node half of them.
+    /// Entries that this operation moves in its leaf. `None` for the papers' average: half of the entries of a sorted node.
     pub moved: Option<f64>,
-    /// Pointers that are switched to a copied leaf; without it the paper's two.
+    /// Pointers that are switched to a copied leaf. `None` for the paper's two.
     pub pointers: Option<f64>,
     /// Bytes of an entry.
     pub entry_bytes: f64,
 }
 
 impl Met {
-    /// Entries that an insert into a sorted node moves: half of m on average [wB+ §3.1].
+    /// Entries that an insert into a sorted node moves: on average half of m [wB+ §3.1].
     pub fn moved_by_insert(&self) -> f64 {
         self.moved.unwrap_or(self.m / 2.0)
     }
 
-    /// Entries that a delete from a sorted node moves: half of those that stay on average [wB+ §3.1].
+    /// Entries that a delete from a sorted node moves: on average half of the remaining ones [wB+ §3.1].
     pub fn moved_by_delete(&self) -> f64 {
         self.moved.unwrap_or((self.m - 1.0) / 2.0)
     }
 }
 
-/// What a paper counts for an allocation within an operation, where allocation has a column of its own here.
+/// The part of a paper's formula that belongs to allocation, which is a separate category here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Allocation {
     /// Words.
@@ -50,14 +50,14 @@ pub struct Allocation {
 }
 
 impl Allocation {
-    /// Nothing.
+    /// No allocation.
     pub const NONE: Self = Self { words: 0, flushes: 0 };
 }
 
-/// A paper's N_w, N_clf and N_mf.
+/// The values N_w, N_clf and N_mf of a paper.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Paper {
-    /// Words, or bytes where the paper counts those.
+    /// Words, or bytes if the paper counts bytes.
     pub written: f64,
     /// Lines flushed.
     pub flushes: f64,
@@ -65,22 +65,22 @@ pub struct Paper {
     pub fences: f64,
 }
 
-/// How a measured operation has to stand to a paper's value.
+/// The required relation of a measured operation to a paper's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Standing {
-    /// The same, at the number of entries moved by this very operation.
+    /// Equal, at the number of entries that this operation moves.
     Equal,
-    /// The next whole number: the paper counts a slot array in eighths of a word, we write whole ones.
+    /// Rounded up to a whole number: the paper counts a slot array in eighths of a word, we write whole words.
     RoundedUp,
-    /// No less: the paper calls its flushes lower bounds.
+    /// Not less: the paper's flushes are lower bounds.
     NoLess,
-    /// Shown beside it only, with the reason.
+    /// Not compared, only printed with the reason.
     Apart,
 }
 
 impl Standing {
-    /// True if `measured` stands so to the paper's value. (The formulas' fractions are multiples of 1/128 or of 1/1000.)
+    /// True if `measured` has this relation to the paper's value. (The formulas' fractions are multiples of 1/128 or of 1/1000.)
     pub fn allows(self, measured: u64, paper: f64) -> bool {
         let measured = measured as f64;
         match self {
@@ -92,22 +92,22 @@ impl Standing {
     }
 }
 
-/// A paper's formula for one operation of one engine.
+/// A paper's formula for one operation of an engine.
 #[derive(Clone, Copy)]
 pub struct Claim {
     /// The formula.
     pub formula: fn(&Met) -> Paper,
-    /// How words or bytes stand to it.
+    /// Required relation of words or bytes.
     pub written: Standing,
-    /// How flushes do.
+    /// Required relation of flushes.
     pub flushes: Standing,
-    /// How fences do.
+    /// Required relation of fences.
     pub fences: Standing,
-    /// What the formula has for allocation; left out before anything is held against it.
+    /// The formula's part for allocation. It is subtracted before any comparison.
     pub allocation: Allocation,
-    /// The most bytes whose value changes, where the paper counts those.
+    /// Maximum bytes whose value changes, if the paper counts those.
     pub changed: Option<fn(&Met) -> f64>,
-    /// Where the paper draws its line otherwise, in words; empty if nowhere.
+    /// Difference between the paper's rules of counting and ours; empty if there is none.
     pub note: &'static str,
 }
 

@@ -1,22 +1,20 @@
 //! Table 2 of E. Sha, W. Jiang and others, *Towards the Design of Efficient and Consistent Index Structure with Minimal Write
 //! Activities for Non-Volatile Memory*, IEEE Transactions on Computers 67(3), 2018.
 //!
-//! Bytes, for entries of 16; N entries of a node, M in use, L nodes split. What the formulas count:
+//! Bytes, for entries of 16 bytes; N entries of a node, M in use, L nodes split. Rules of counting:
 //!
-//! * Logging is redo-only: a word is two words of log and itself (§5.2: 72 bytes for an entry and a counter). The bytes of
-//!   trees B to D are three times what changes.
-//! * A bitmap counts as the one byte that changes in row D (48 + 16 + 1 = 65), and as a word, twice, in row E (16 + (M + 2) +
-//!   16 = M + 34).
-//! * Flushes of rows B to D are of log and home: an insert of row C has one line of log and one more, the entry's line and the
-//!   counter's. The same reading gives rows B and D: the log's bytes / 64, a line, the home words' bytes / 64 and 7/8 for
-//!   a run of home words that begins anywhere in a line.
-//! * Fences: one for the log, one for the home words; two for each split node, which commits by itself. Row E adds two for
-//!   each split to the three of the insert, where the wB+-Tree paper's own table has three for the whole.
-//!
-//! * Row G, VLAB itself, counts the bytes whose value changes (§5.2.2: an entry and one byte of the bitmap), E + 1 for entries of E
-//!   bytes, and 1 for a delete. Its split is the split alone, after the insert that filled the bucket: five pairs of flush and fence
-//!   (§5.2.4), N entries of 16 bytes and their bits, 88 bytes besides. Here the insert's own row is added to it. Half of the entries
-//!   move, 8 N bytes; where the row has the other half from the paper does not say.
+//! * Logging is redo-only: a logged word costs two words of log and itself (§5.2: 72 bytes for an entry and a counter). The bytes of trees
+//!   B to D are three times the changed bytes.
+//! * A bitmap counts as the one byte that changes in row D (48 + 16 + 1 = 65), and as a word, twice, in row E (16 + (M + 2) + 16 = M + 34).
+//! * Flushes of rows B to D are those of the log and of data lines. An insert of row C flushes one line of log and one more, the line of
+//!   the entry and the line of the counter. Rows B and D, read the same way: the log's bytes / 64, a line, the data bytes / 64, and 7/8 for
+//!   a run of data words that begins anywhere in a line.
+//! * Fences: one for the log, one for the data words; two for each split node, which commits separately. Row E adds two for each split to
+//!   the three of the insert, while the wB+-Tree paper's own table has three in total.
+//! * Row G, VLAB itself, counts the bytes whose value changes (§5.2.2: an entry and one byte of the bitmap): E + 1 for an insert of an
+//!   entry of E bytes, 1 for a delete. Its split is the split alone, after the insert that filled the bucket: five pairs of flush and fence
+//!   (§5.2.4), N entries of 16 bytes and their bits, and 88 bytes. Here the row of the insert is added. Half of the entries move, 8 N
+//!   bytes; the paper does not explain the other half in the row.
 //!
 //! Rows A (shadowing) and F (bitmap nodes throughout) of the paper's comparison have no formulas.
 
@@ -38,7 +36,8 @@ pub fn trad_split(met: &Met) -> Paper {
     }
 }
 
-/// B, traditional B+-Tree: delete without merge. The paper moves M / 2 entries here, one half more than stay on average.
+/// B, traditional B+-Tree: delete without merge. The paper moves M / 2 entries here, half an entry more than the average of those that
+/// remain.
 pub fn trad_delete(met: &Met) -> Paper {
     let moved = met.moved.map_or(met.m, |moved| 2.0 * moved);
     Paper { written: 24.0 * moved + 24.0, flushes: 0.375 * moved + 2.25, fences: 2.0 }
@@ -58,8 +57,7 @@ pub fn cnt_split(met: &Met) -> Paper {
     }
 }
 
-/// C, leaves with a counter: delete without merge. The last entry fills the hole (unless it is the one that leaves), the
-/// counter changes.
+/// C, leaves with a counter: delete without merge. The last entry fills the hole, unless it is the deleted one; the counter changes.
 pub fn cnt_delete(met: &Met) -> Paper {
     Paper { written: 48.0 * met.moved.unwrap_or(1.0) + 24.0, flushes: 4.0, fences: 2.0 }
 }
@@ -102,7 +100,7 @@ pub fn wb_delete(met: &Met) -> Paper {
     Paper { written: met.m + 16.0, flushes: met.m / 64.0 + 2.0, fences: 3.0 }
 }
 
-/// G, VLAB: insert without split, of entries of any size: their lines, and the bitmap's.
+/// G, VLAB: insert without split, of entries of any size: the lines of the entry and of the bitmap.
 pub fn vlab_insert(met: &Met) -> Paper {
     let lines = (met.entry_bytes / 64.0).max(1.0);
     Paper { written: met.entry_bytes + 1.0, flushes: lines + 1.0, fences: 2.0 }
@@ -123,13 +121,13 @@ pub fn vlab_delete(_met: &Met) -> Paper {
     Paper { written: 1.0, flushes: 1.0, fences: 1.0 }
 }
 
-/// Bytes that an insert changes at most: all that the formula counts.
+/// Maximum bytes that an insert changes: all bytes of the formula.
 pub fn vlab_insert_changed(met: &Met) -> f64 {
     vlab_insert(met).written
 }
 
-/// Bytes that an insert with a split changes at most: of the half of the entries that moves, of a header, of the old one's link, bound
-/// and bitmap, of the flag that is set and cleared; and the insert's.
+/// Maximum bytes that an insert with a split changes: the half of the entries that moves, a header, the old header's link, bound and
+/// bitmap, the flag that is set and cleared, and the bytes of the insert.
 pub fn vlab_split_changed(met: &Met) -> f64 {
     const HEADER: f64 = 64.0;
     const OLD: f64 = 8.0 + 8.0 + 32.0;

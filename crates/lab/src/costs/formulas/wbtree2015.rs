@@ -1,23 +1,23 @@
 //! Table 3 of S. Chen and Q. Jin, *Persistent B+-Trees in Non-Volatile Main Memory*, PVLDB 8(7), 2015.
 //!
-//! Words of 8 bytes; n entries of a node (n' of a slot+bitmap or bitmap node), m in use, l levels split. The table's own note:
-//! flushes are lower bounds, for a record that spans two lines is flushed twice. What the formulas count:
+//! Words of 8 bytes; n entries of a node (n' of a slot+bitmap or bitmap node), m in use, l levels split. By the table's own note, flushes
+//! are lower bounds: a record that spans two lines is flushed twice. Rules of counting:
 //!
-//! * Logging: every overwritten word is three words of log and itself, every new word two and itself (§3.1, figure 5); home
-//!   words are not flushed.
-//! * Shadowing: the copied leaf, two redo records (the parent's pointer and the left neighbour's link), and one logged
-//!   allocation with a flush and a fence of its own (§3.2, figure 7).
-//! * wB+-Trees: no allocation but in splits; a slot array in bytes, eight to a word (§4.3, §4.4).
+//! * Logging: an overwritten word costs three words of log and itself, a new word two and itself (§3.1, figure 5). Data words are not
+//!   flushed.
+//! * Shadowing: the copied leaf, two redo records (the parent's pointer and the left neighbour's link), and one logged allocation with its
+//!   own flush and fence (§3.2, figure 7).
+//! * wB+-Trees: allocation only in splits; a slot array in bytes, eight per word (§4.3, §4.4).
 
 use super::{Met, Paper};
 
-/// What every overwritten word costs under undo-redo logging: 3 words of log and itself, a flush and a fence.
+/// Cost of an overwritten word under undo-redo logging: 3 words of log and itself, a flush and a fence.
 fn undo_redo(words: f64) -> Paper {
     Paper { written: 4.0 * words, flushes: words, fences: words }
 }
 
-/// B+-Tree, undo-redo logging: insert without split. The moved entries' words, the new entry's two and the number's: 4m + 12
-/// words, m + 3 flushes and fences on average.
+/// B+-Tree, undo-redo logging: insert without split. Words of the moved entries, two of the new entry, one of the number: 4m + 12 words, m
+/// + 3 flushes and fences on average.
 pub fn btree_log_insert(met: &Met) -> Paper {
     undo_redo(2.0 * met.moved_by_insert() + 3.0)
 }
@@ -31,13 +31,13 @@ pub fn btree_log_split(met: &Met) -> Paper {
     }
 }
 
-/// B+-Tree, undo-redo logging: delete without merge. The moved entries' words and the number: 4m words, m flushes and fences
-/// on average.
+/// B+-Tree, undo-redo logging: delete without merge. Words of the moved entries and of the number: 4m words, m flushes and fences on
+/// average.
 pub fn btree_log_delete(met: &Met) -> Paper {
     undo_redo(2.0 * met.moved_by_delete() + 1.0)
 }
 
-/// Unsorted leaves, packed or with a bitmap, undo-redo logging: insert without split. Two new words and an overwritten one.
+/// Unsorted leaves, packed or with a bitmap, undo-redo logging: insert without split. Two new words and an overwritten word.
 pub fn unsorted_log_insert(_met: &Met) -> Paper {
     Paper { written: 10.0, flushes: 2.0, fences: 2.0 }
 }
@@ -53,8 +53,8 @@ pub fn unsorted_log_split(met: &Met) -> Paper {
     }
 }
 
-/// Packed unsorted leaves, undo-redo logging: delete without merge. The last entry fills the hole (unless it is the one that
-/// leaves), the number changes.
+/// Packed unsorted leaves, undo-redo logging: delete without merge. The last entry fills the hole, unless it is the deleted one; the number
+/// changes.
 pub fn unsorted_log_delete(met: &Met) -> Paper {
     undo_redo(2.0 * met.moved.unwrap_or(1.0) + 1.0)
 }
@@ -75,7 +75,7 @@ pub fn ubmp_log_delete(_met: &Met) -> Paper {
     undo_redo(1.0)
 }
 
-/// What a copied leaf costs beside its own words: three for each pointer that is switched to it, one for its allocation.
+/// Cost of a copied leaf in addition to its own words: three for each pointer that is switched to it, one for its allocation.
 fn around_a_copy(met: &Met) -> f64 {
     3.0 * met.pointers.unwrap_or(2.0) + 1.0
 }
@@ -118,12 +118,12 @@ pub fn wbtree_delete(met: &Met) -> Paper {
     Paper { written: 0.125 * met.m + 2.0, flushes: met.m / 64.0 + 2.0, fences: 3.0 }
 }
 
-/// wB+-Tree with slot-only nodes or bitmap-only leaves: insert without split. Two words of the entry, one that commits.
+/// wB+-Tree with slot-only nodes or bitmap-only leaves: insert without split. Two words of the entry, one word that commits.
 pub fn wbtree_one_word_insert(_met: &Met) -> Paper {
     Paper { written: 3.0, flushes: 2.0, fences: 2.0 }
 }
 
-/// wB+-Tree with slot-only nodes or bitmap-only leaves: delete without merge. The word that commits.
+/// wB+-Tree with slot-only nodes or bitmap-only leaves: delete without merge. One word that commits.
 pub fn wbtree_one_word_delete(_met: &Met) -> Paper {
     Paper { written: 1.0, flushes: 1.0, fences: 1.0 }
 }
@@ -151,7 +151,7 @@ pub fn wbtree_slot_split(met: &Met) -> Paper {
 mod tests {
     use super::*;
 
-    /// The paper's own example: 512-byte nodes, 70 % full. Values by hand.
+    /// The paper's example: 512-byte nodes, 70 % full. Values computed by hand.
     fn at(n: f64, l: f64) -> Met {
         Met { n, m: 21.0, l, ..Met::default() }
     }

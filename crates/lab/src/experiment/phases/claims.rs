@@ -1,12 +1,12 @@
-//! What the VLAB paper says of its figures 15 to 20 and tables 4 to 8, and what is wanted of our VLAB, judged.
+//! The claims of the VLAB paper about its figures 15 to 20 and tables 4 to 8, and the requirements for our VLAB, judged.
 
 use super::{DELAYS, LARGE, OTHERS, OURS, Row};
 use crate::verdict::Verdict;
 
-/// Times fewer words, and times faster, than each of [`OTHERS`].
+/// Factors of each of [`OTHERS`] over VLAB: words, time.
 type Factors = [(f64, f64); 5];
 
-/// [VLAB table 5]; no words are stored by a query. (The text has the columns of `bmp-4k` and `cnt-4k` the other way round.)
+/// [VLAB table 5]. A query stores no words. (The text of the paper swaps the columns of `bmp-4k` and `cnt-4k`.)
 const BASIC: [(&str, Factors); 4] = [
     ("QueryLoad", [(0.0, 1.99), (0.0, 2.02), (0.0, 1.90), (0.0, 2.20), (0.0, 1.85)]),
     ("InsertLoad", [(38.73, 5.96), (7.55, 3.05), (9.65, 2.45), (2.68, 1.89), (3.98, 4.49)]),
@@ -24,30 +24,30 @@ const MIXED: [(&str, Factors); 6] = [
     ("Workload-D", [(38.61, 2.77), (7.23, 2.30), (10.29, 2.20), (2.62, 2.45), (3.75, 2.48)]),
 ];
 
-/// Average comparisons of trees and of VLAB, by size of entry [VLAB table 4].
+/// Average comparisons of trees and of VLAB, by entry size [VLAB table 4].
 const COMPARISONS: [(u64, f64, f64); 3] = [(32, 22.18, 7.87), (64, 24.29, 8.64), (128, 26.50, 10.68)];
-/// At a million buckets, with even keys.
+/// Maximum comparisons at a million buckets with evenly distributed keys.
 const COMPARISONS_MAX: f64 = 11.0;
 
-/// Times fewer flushes and fences, at least [VLAB §6.4.3].
+/// Minimum factors of flushes and of fences over VLAB [VLAB §6.4.3].
 const FLUSHES: [f64; 5] = [38.18, 8.74, 10.21, 3.35, 3.85];
 const FENCES: [f64; 5] = [24.54, 3.15, 3.58, 1.63, 1.067];
 
-/// Seconds of 50 million inserts with flushes and fences, and without [VLAB table 7]; VLAB's last.
+/// Seconds of 50 million inserts with and without flushes and fences [VLAB table 7]; VLAB is last.
 const DEGRADATION: [(f64, f64); 6] =
     [(324.79, 79.22), (166.42, 100.15), (133.38, 71.95), (102.93, 80.45), (244.97, 71.31), (54.53, 36.59)];
 
-/// Times the throughput of the traditional tree, on the trace of a shop [VLAB §6.6].
+/// Factor of throughput over the traditional tree, on the trace of a shop [VLAB §6.6].
 const TRACE: f64 = 1.6;
 
-/// Times faster than each of [`OTHERS`] where writes take longer by [`DELAYS`] [VLAB §6.7].
+/// Factors of time of each of [`OTHERS`] over VLAB with writes that take longer by [`DELAYS`] [VLAB §6.7].
 const DELAYED: [[f64; 5]; 3] =
     [[7.54, 3.53, 3.07, 2.19, 4.95], [19.21, 4.67, 5.40, 2.43, 5.28], [31.66, 6.79, 8.33, 3.26, 5.64]];
 
-/// Memory beside the data, in percent of all: of trees at least, of VLAB at most [VLAB table 8].
+/// Memory in addition to the data, in percent of all memory: minimum of trees, maximum of VLAB [VLAB table 8].
 const EXTRA: (f64, f64) = (3.66, 0.20);
 
-/// Times fewer words than `wb-4k` on average over the mixed workloads [VLAB §6].
+/// Factor of words of `wb-4k` over VLAB, on average over the mixed workloads [VLAB §6].
 const WORDS_ON_AVERAGE: f64 = 6.0;
 
 struct Table<'a>(&'a [Row]);
@@ -57,7 +57,7 @@ impl Table<'_> {
         self.0.iter().find(|row| (row.tree, row.workload, row.entry_bytes) == (tree, workload, entry_bytes))
     }
 
-    /// How many times as many of something another has as VLAB, and both.
+    /// A value of a tree divided by VLAB's value, and both values.
     fn over(&self, tree: &str, workload: &str, of: impl Fn(&Row) -> Option<f64>) -> Option<(f64, f64, f64)> {
         let [entry_bytes] = LARGE;
         let theirs = of(self.row(tree, workload, entry_bytes)?)?;
@@ -69,7 +69,7 @@ impl Table<'_> {
         self.over(tree, workload, |row| row.costs.map(|costs| costs.words))
     }
 
-    /// Times of the same round.
+    /// Ratio of times in the same round.
     fn time(&self, tree: &str, workload: &str) -> Option<(f64, f64, f64)> {
         let [entry_bytes] = LARGE;
         let theirs = self.row(tree, workload, entry_bytes)?;
@@ -77,7 +77,7 @@ impl Table<'_> {
     }
 }
 
-/// A factor as the paper rounds it.
+/// Judges a factor, rounded as in the paper.
 fn verdict(claim: String, (factor, theirs, ours): (f64, f64, f64), least: f64, unit: &str) -> Verdict {
     let holds = (factor * 100.0).round() >= (least * 100.0).round();
     Verdict { claim, ours: format!("{factor:.2} ({theirs:.1} to {ours:.1} {unit})"), holds }
@@ -100,7 +100,7 @@ fn factors(rows: &[Row], tables: &[(&str, Factors)]) -> Vec<Verdict> {
     all
 }
 
-/// What is wanted of our own VLAB: fewer words where keys come and go, and faster than its best rivals everywhere.
+/// Requirements for our VLAB: fewer words in workloads of inserts and deletes, and faster than its best competitors everywhere.
 fn wanted(table: &Table<'_>, tables: &[(&str, Factors)]) -> Vec<Verdict> {
     let mut all = Vec::new();
     for (workload, factors) in tables {
@@ -147,7 +147,7 @@ pub(super) fn mixed(rows: &[Row]) -> Vec<Verdict> {
 pub(super) fn with_flushes(rows: &[Row]) -> Vec<Verdict> {
     let (table, mut all) = (Table(rows), basic(rows));
     for (i, tree) in OTHERS.into_iter().enumerate() {
-        // The paper gives the least of its three workloads for flushes, and the sum for fences.
+        // For flushes the paper gives the minimum over its three workloads, for fences the sum.
         let each = BASIC[1..].iter().filter_map(|(workload, _)| {
             table.over(tree, workload, |row| row.costs.map(|costs| costs.flushes))
         });
@@ -184,7 +184,7 @@ pub(super) fn comparisons(rows: &[Row]) -> Vec<Verdict> {
         let anatomy = |tree| table.row(tree, "QueryLoad", entry_bytes)?.anatomy;
         let Some((ours, tree)) = anatomy(OURS).zip(anatomy("wb-4k")) else { continue };
         let Some(compared) = ours.comparisons else { continue };
-        // No tree can do with fewer than tell its leaves apart.
+        // Lower bound of the comparisons of any tree: it must distinguish its leaves.
         let least = (tree.leaves as f64).log2();
         let saved = 100.0 * (1.0 - compared / least);
         let wanted = 100.0 * (1.0 - of_ours / of_trees);
@@ -316,7 +316,7 @@ mod tests {
         let rows =
             |words, ns| vec![row(OURS, "InsertLoad", 10.0, 100.0), row("wb-4k", "InsertLoad", words, ns)];
         let holds = |words, ns| basic(&rows(words, ns)).iter().map(|of| of.holds).collect::<Vec<_>>();
-        // Words, time; fewer words and faster, as is wanted.
+        // Words, time; then the requirements: fewer words and faster.
         assert_eq!(holds(26.8, 189.0), [true, true, true, true]);
         assert_eq!(holds(26.7, 188.0), [false, false, true, true]);
         assert_eq!(holds(9.9, 99.0), [false, false, false, false]);

@@ -1,9 +1,9 @@
-//! The VLAB paper's measurements: basic operations, the phases of a database's life and a trace, on six indexes of nodes of 4 KiB
-//! [VLAB §6].
+//! The measurements of the VLAB paper: basic operations, phases of a database's life and a trace, on six indexes with nodes of 4 KiB [VLAB
+//! §6].
 //!
-//! An index is filled in random order, in a file of its own, and has the memory to itself while it is measured; in a round every index
-//! gets the same operations, one by one. What they store, flush and fence is counted in a second pass on a smaller index. Every answer
-//! is known beforehand and checked, and so is what is there in the end.
+//! Each index is filled in random order, in its own file, and is alone in memory while it is measured. In a round every index gets the same
+//! operations, one by one. A second pass on smaller indexes counts words, flushes and fences. All answers and the final contents are known
+//! in advance and checked.
 
 mod claims;
 mod report;
@@ -26,75 +26,75 @@ use crate::{Error, engine, median, wrong};
 use index::engine::Anatomy;
 use workloads::{Act, DELETE_LOAD, INSERT_LOAD, MIXED, QUERY_LOAD, Stream, UPDATE_LOAD, Workload};
 
-/// The paper's index, and those that it is held against, in the order of its tables.
+/// The paper's index, and its competitors in the order of the paper's tables.
 const OURS: &str = "vlab";
 const OTHERS: [&str; 5] = ["trad-4k", "bmp-4k", "cnt-4k", "wb-4k", "nvtree"];
 
-/// Bytes of an entry: the key's word, and the value.
+/// Bytes of an entry: the key word and the value.
 const ENTRY_BYTES: [u64; 3] = [32, 64, 128];
-/// Where the paper has one size only.
+/// The size for experiments where the paper has only one.
 const LARGE: [u64; 1] = [128];
-/// Lines of a node.
+/// Cache lines of a node.
 pub(super) const NODE_LINES: u64 = 64;
-/// Keys of the indexes on which operations are counted, at most.
+/// Maximum number of keys of the indexes whose operations are counted.
 const KEYS_COUNTED: u64 = 200_000;
-/// Times that a write takes longer than on this machine [VLAB §6.7], in nanoseconds.
+/// Nanoseconds that a write takes longer than on this machine [VLAB §6.7].
 const DELAYS: [u64; 3] = [0, 50, 180];
 
-/// An index under a workload.
+/// Results of an index under a workload.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Row {
-    /// Which index.
+    /// Name of the index.
     pub tree: &'static str,
-    /// Which workload.
+    /// Name of the workload.
     pub workload: &'static str,
     /// Bytes of an entry.
     pub entry_bytes: u64,
-    /// Nanoseconds an operation, median of the rounds.
+    /// Nanoseconds per operation, median of the rounds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ns: Option<f64>,
-    /// As a multiple of VLAB's in the same round, median of the rounds.
+    /// Time as a multiple of VLAB's in the same round, median of the rounds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub over: Option<f64>,
-    /// The same operations without flushes and fences: nanoseconds an operation.
+    /// Nanoseconds per operation without flushes and fences.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bare_ns: Option<f64>,
-    /// What an operation does.
+    /// Counts of an operation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub costs: Option<Costs>,
-    /// Of what it is made.
+    /// Space statistics.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub anatomy: Option<Anatomy>,
 }
 
-/// What came of an experiment.
+/// Results of an experiment.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Report {
-    /// Which.
+    /// Name of the experiment.
     pub experiment: &'static str,
-    /// What it is.
+    /// Description of the experiment.
     pub about: &'static str,
-    /// Keys in the largest index, before the operations or after them.
+    /// Number of keys in the largest index, before or after the operations.
     pub keys: u64,
-    /// Operations.
+    /// Number of operations.
     pub operations: u64,
-    /// Keys of the indexes on which operations were counted.
+    /// Number of keys of the indexes whose operations were counted.
     pub keys_counted: u64,
-    /// Rounds.
+    /// Number of rounds.
     pub rounds: usize,
     /// Directory that backed the indexes.
     pub backing: std::path::PathBuf,
-    /// Seed of keys and order.
+    /// Seed of keys and their order.
     pub seed: u64,
-    /// Nanoseconds that are added to each word stored, for claims of slower memory.
+    /// Nanoseconds added per stored word, for claims about slower memory.
     pub delays: Vec<u64>,
-    /// Every index under every workload.
+    /// One row per index and workload.
     pub rows: Vec<Row>,
-    /// What the paper says, judged.
+    /// The judged claims of the paper.
     pub claims: Vec<Verdict>,
 }
 
-/// What is measured.
+/// The kinds of measurement.
 #[derive(Clone, Copy, Default)]
 struct What {
     times: bool,
@@ -103,23 +103,23 @@ struct What {
     anatomy: bool,
 }
 
-/// An experiment's parts.
+/// The parts of an experiment.
 struct Plan {
     streams: Vec<Stream>,
-    /// The same for counting.
+    /// Shorter streams, for counting.
     counted: Vec<Stream>,
     entry_bytes: &'static [u64],
     what: What,
     delays: &'static [u64],
 }
 
-/// A way to judge what was measured.
+/// Judges measured rows.
 type Judge = fn(&[Row]) -> Vec<Verdict>;
 
 /// Figure 15: queries by size of entry.
 ///
 /// # Errors
-/// As all of these: what the file system says; `Wrong` if an index answers wrongly; in words, if a trace cannot be read.
+/// For all functions of this module: errors of the file system; `Wrong` for a wrong answer; an error text if a trace cannot be read.
 pub fn figure_15(
     of: &'static Experiment,
     options: &Options,
@@ -129,7 +129,7 @@ pub fn figure_15(
     run(of, options, &generated(options, &[&QUERY_LOAD], &ENTRY_BYTES, what), claims::basic, progress)
 }
 
-/// Table 4: comparisons until the last node is found.
+/// Table 4: comparisons to find the last node.
 ///
 /// # Errors
 /// As [`figure_15`].
@@ -168,7 +168,7 @@ pub fn figure_17(
     run(of, options, &generated(options, &CHANGES, &LARGE, what), claims::with_flushes, progress)
 }
 
-/// Table 7: what flushes and fences cost an insert.
+/// Table 7: the cost of flushes and fences for an insert.
 ///
 /// # Errors
 /// As [`figure_15`].
@@ -221,7 +221,7 @@ pub fn figure_20(
     run(of, options, &traced(options, what, &DELAYS)?, claims::delayed, progress)
 }
 
-/// Table 8: memory beside the data's own.
+/// Table 8: memory in addition to the data.
 ///
 /// # Errors
 /// As [`figure_15`].
@@ -254,7 +254,7 @@ fn generated(options: &Options, workloads: &[&Workload], entry_bytes: &'static [
     }
 }
 
-/// The trace that the user names, or one with its statistics.
+/// The user's trace, or a generated one with the statistics of the paper's trace.
 fn traced(options: &Options, what: What, delays: &'static [u64]) -> Result<Plan, Error> {
     let baskets = match &options.trace {
         None => workloads::made_trace(options.scale, options.seed),
@@ -264,7 +264,7 @@ fn traced(options: &Options, what: What, delays: &'static [u64]) -> Result<Plan,
     Ok(Plan { streams: vec![workloads::trace(&baskets)], counted, entry_bytes: &LARGE, what, delays })
 }
 
-/// The baskets in a file.
+/// Reads the baskets from a file.
 pub(super) fn given_trace(path: &Path) -> Result<Vec<Vec<u32>>, Error> {
     let failed = |why: String| Error::Trace { path: path.to_owned(), why };
     let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
@@ -283,7 +283,7 @@ fn run(
     progress: &Progress<'_>,
 ) -> Result<Outcome, Error> {
     let trees: Vec<_> = std::iter::once(OURS).chain(OTHERS).collect();
-    // Words are counted on indexes of their own.
+    // Words are counted on other indexes.
     let rounds = if plan.what.times { options.rounds } else { usize::from(plan.what.anatomy) };
     let total = (plan.streams.len() * plan.entry_bytes.len() * trees.len() * rounds) as u64;
     let mut done = 0;
@@ -293,7 +293,8 @@ fn run(
     {
         let mut samples: BTreeMap<&str, Samples> = BTreeMap::new();
         for round in 0..rounds {
-            // Each begins a round once: what the one before leaves behind in the system's memory makes a file slower or faster.
+            // Each index begins a round in turn: the previous index leaves the system's memory in a state that makes a file slower or
+            // faster.
             for tree in in_turn(&trees, round) {
                 progress(Step {
                     done,
@@ -348,7 +349,7 @@ fn run(
     }))
 }
 
-/// All of them, beginning with another one in each round.
+/// All trees, beginning with another one in each round.
 fn in_turn<'t>(trees: &'t [&'static str], round: usize) -> impl Iterator<Item = &'t &'static str> {
     trees.iter().cycle().skip(round % trees.len()).take(trees.len())
 }
@@ -365,7 +366,7 @@ struct Taken {
     anatomy: Option<Anatomy>,
 }
 
-/// Measures an index under a workload: a file of its own, filled, used, checked, gone.
+/// Measures an index under a workload: makes its file, fills it, runs the operations, checks it, removes it.
 fn measure(
     tree: &'static str,
     stream: &Stream,
@@ -386,7 +387,7 @@ fn measure(
     Ok(Taken { ns, anatomy })
 }
 
-/// Counts what an index does under a workload.
+/// Counts the operations of an index under a workload.
 fn count(tree: &'static str, stream: &Stream, entry_bytes: u64) -> Result<Costs, Error> {
     let tally = Arc::new(Tally::default());
     let medium =
@@ -400,7 +401,7 @@ fn count(tree: &'static str, stream: &Stream, entry_bytes: u64) -> Result<Costs,
     Ok(costs)
 }
 
-/// Bytes that an index may take at most: nodes may be half empty, and some.
+/// Maximum bytes of an index: nodes may be half empty, with a reserve.
 fn space(stream: &Stream, entry_bytes: u64) -> u64 {
     let keys = stream.before.len() + stream.deeds.iter().filter(|deed| deed.act == Act::Insert).count();
     (64 << 20) + keys as u64 * (entry_bytes + 16) * 4
@@ -427,7 +428,7 @@ fn fill(tree: &str, index: &mut dyn Measured, stream: &Stream) -> Result<(), Err
     }
 }
 
-/// Does the operations; how many of them were answered as the stream says.
+/// Runs the operations. Returns how many answers were right.
 fn work(index: &mut dyn Measured, stream: &Stream) -> Result<u64, Error> {
     let mut right = 0;
     for deed in &stream.deeds {
@@ -446,7 +447,7 @@ fn check(tree: &str, index: &mut dyn Measured, stream: &Stream, right: u64) -> R
     if right != stream.deeds.len() as u64 {
         return Err(wrong(tree, format!("{right} of {} operations of {}", stream.deeds.len(), stream.name)));
     }
-    // What was updated has another value than its key's own; that it is there is seen by asking.
+    // Updated keys have other values than their initial ones. Only their existence is checked.
     if !stream.keeps_values {
         let there = index.get(&stream.after)?;
         return if there == stream.after.len() as u64 {

@@ -1,4 +1,4 @@
-//! The VLAB paper's measurements for people: an index a line, then the verdicts.
+//! The measurements of the VLAB paper as text: a line per index, then the verdicts.
 
 use std::fmt::{Display, Formatter, Result};
 

@@ -1,8 +1,8 @@
-//! What is done to an index: the phases of a database's life, and a real trace [VLAB §6].
+//! Workloads: the phases of a database's life, and a trace [VLAB §6].
 //!
-//! The paper has its workloads from YCSB. What is known of them is kept: the mix of operations, and that keys are drawn from a Zipfian
-//! distribution (with YCSB's exponent). What is not is the simplest: new keys are new, everything else finds the key that it names, and
-//! a key that is gone is not named again, so that every answer is known beforehand.
+//! The paper generates its workloads with YCSB. The known properties are kept: the mix of operations, and keys from a Zipfian distribution
+//! (with YCSB's exponent). The unknown ones are chosen simply: an inserted key is new, all other operations find their key, and a deleted
+//! key is not used again. So every answer is known in advance.
 
 use std::collections::BTreeSet;
 
@@ -12,29 +12,29 @@ use rand_distr::{Distribution, Zipf};
 
 use crate::keys::Random as _;
 
-/// YCSB's.
+/// YCSB's exponent of the Zipfian distribution.
 pub(in super::super) const EXPONENT: f64 = 0.99;
 
-/// What is done with a key.
+/// An operation on a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Act {
-    /// It is there and is looked up.
+    /// Look up an existing key.
     Query,
-    /// It is new.
+    /// Insert a new key.
     Insert,
-    /// It is there and gets another value.
+    /// Replace the value of an existing key.
     Update,
-    /// It is there and goes.
+    /// Delete an existing key.
     Delete,
 }
 
-/// Percents of operations.
+/// A mix of operations in percent.
 #[derive(Debug)]
 pub(super) struct Workload {
-    /// The paper's name.
+    /// Name in the paper.
     pub(super) name: &'static str,
     mix: &'static [(u8, Act)],
-    /// Keys are drawn from the newest, not from all.
+    /// True if keys are drawn from the newest ones instead of from all.
     newest: bool,
 }
 
@@ -47,7 +47,7 @@ pub(super) const INSERT_LOAD: Workload = workload("InsertLoad", &[(100, Act::Ins
 pub(super) const DELETE_LOAD: Workload = workload("DeleteLoad", &[(100, Act::Delete)]);
 pub(super) const UPDATE_LOAD: Workload = workload("UpdateLoad", &[(100, Act::Update)]);
 
-/// The phases, and three of YCSB's own.
+/// The phases, and three of YCSB's workloads.
 pub(super) const MIXED: [Workload; 6] = [
     workload("GrowPhase", &[(90, Act::Insert), (10, Act::Delete)]),
     workload("AdultPhase", &[(25, Act::Insert), (25, Act::Delete), (25, Act::Update), (25, Act::Query)]),
@@ -57,32 +57,32 @@ pub(super) const MIXED: [Workload; 6] = [
     Workload { newest: true, ..workload("Workload-D", &[(95, Act::Query), (5, Act::Insert)]) },
 ];
 
-/// The trace's name.
+/// Name of the trace.
 pub(super) const RETAIL: &str = "retail";
 
-/// An operation.
+/// An operation with its key.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Deed {
     pub(super) act: Act,
     pub(super) key: u64,
 }
 
-/// Operations one after the other, and what is there before them.
+/// A sequence of operations, and the contents before them.
 pub(in super::super) struct Stream {
     pub(super) name: &'static str,
-    /// In the order in which they are stored.
+    /// Initial keys, in insertion order.
     pub(super) before: Vec<u64>,
     pub(super) deeds: Vec<Deed>,
-    /// What is there in the end, ascending.
+    /// Final keys, in ascending order.
     pub(in super::super) after: Vec<u64>,
-    /// Values are as they were stored first.
+    /// True if no value is changed.
     pub(super) keeps_values: bool,
 }
 
-/// The keys that were there first, in an order of which the first are the most likely.
+/// The initial keys that are not deleted, the most likely ones first.
 struct Living {
     numbers: Vec<u64>,
-    /// For each place itself, or one behind it that is not before the next living key's.
+    /// For each position: itself, or a later position that is not after the next living key.
     next: Vec<usize>,
 }
 
@@ -93,7 +93,7 @@ impl Living {
         Self { next: (0..=numbers.len()).collect(), numbers }
     }
 
-    /// The first place at or behind this one, or else the first of all, whose key is there.
+    /// The first position of a living key from this one on, else from the start.
     fn at(&mut self, place: usize) -> Option<usize> {
         let found = self.behind(place);
         if found < self.numbers.len() {
@@ -111,7 +111,7 @@ impl Living {
     }
 }
 
-/// So many operations on so many keys. Fewer, if there is nothing left to delete.
+/// Makes a sequence of `operations` operations on `keys` keys. It is shorter if no keys to delete remain.
 pub(super) fn stream(workload: &Workload, keys: u64, operations: u64, seed: u64) -> Stream {
     let key = |number| u64::numbered(seed, number);
     let mut random = SmallRng::seed_from_u64(seed);
@@ -154,7 +154,7 @@ pub(super) fn stream(workload: &Workload, keys: u64, operations: u64, seed: u64)
     Stream { name: workload.name, before, deeds, after, keeps_values }
 }
 
-/// Baskets of items, as an index from items to baskets: the item's number above the basket's.
+/// Baskets of items as an index from items to baskets: the item's number in the upper bits, the basket's number in the lower bits.
 pub(in super::super) fn trace(baskets: &[Vec<u32>]) -> Stream {
     let deed = |(basket, item): (usize, &u32)| Deed {
         act: Act::Insert,
@@ -170,10 +170,10 @@ pub(in super::super) fn trace(baskets: &[Vec<u32>]) -> Stream {
     Stream { name: RETAIL, before: Vec::new(), deeds, after: after.into_iter().collect(), keeps_values: true }
 }
 
-/// Reads a trace: a basket a line, numbers of items between blanks. An item that a basket has twice counts once.
+/// Parses a trace: a basket per line, item numbers separated by blanks. Duplicate items of a basket count once.
 ///
 /// # Errors
-/// In words: what is no number, and where.
+/// An error text with the line that cannot be parsed.
 pub(super) fn read_trace(text: &str) -> Result<Vec<Vec<u32>>, String> {
     let basket = |(line, text): (usize, &str)| {
         let mut items = BTreeSet::new();
@@ -187,7 +187,7 @@ pub(super) fn read_trace(text: &str) -> Result<Vec<Vec<u32>>, String> {
     text.lines().enumerate().map(basket).filter(|items| items != &Ok(Vec::new())).collect()
 }
 
-/// Baskets with the statistics of the trace that the paper has from a shop: their number, items of a basket on average, items in all.
+/// Generates baskets with the statistics of the paper's shop trace: number of baskets, average items per basket, number of items.
 pub(super) fn made_trace(scale: f64, seed: u64) -> Vec<Vec<u32>> {
     const BASKETS: f64 = 88_162.0;
     const ITEMS_OF_ONE: f64 = 10.3;
@@ -195,7 +195,7 @@ pub(super) fn made_trace(scale: f64, seed: u64) -> Vec<Vec<u32>> {
     let (mut random, mut choice) = (SmallRng::seed_from_u64(seed), fastrand::Rng::with_seed(seed));
     let zipf = Zipf::new(ITEMS, EXPONENT).expect("there are items, and the exponent is positive");
     let basket = |_| {
-        // So many tries that fail before one succeeds: geometric, with this mean.
+        // Number of failures before a success: geometrically distributed with this mean.
         let size = 1 + (choice.f64().ln() / (1.0 - 1.0 / ITEMS_OF_ONE).ln()) as usize;
         let mut items = BTreeSet::new();
         while items.len() < size.min(200) {

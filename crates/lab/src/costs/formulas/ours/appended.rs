@@ -1,6 +1,6 @@
-//! NV-Tree: a change is an append, which one word commits; a full leaf is replaced by new ones before the entry is appended.
+//! NV-Tree: a change is an append that one word commits. A full leaf is replaced by new leaves before the entry is appended.
 //!
-//! With c live entries:
+//! c is the number of live entries:
 //!
 //! | | words | flushes | fences |
 //! |---|---|---|---|
@@ -9,26 +9,26 @@
 //! | delete in a full leaf | a sign | the header | 1 |
 //! | a full leaf replaced | c entries, 8 words of header for each new leaf, one link | lines of the new leaves; the link's line | 2: the new leaves; the link |
 //!
-//! More than half live, a full leaf becomes two, else one. A key above all others leaves a full last leaf as it is: a new one begins
-//! with it, and the insert is in it. A delete that takes or finds the last place replaces its leaf at once if half or less is left.
-//! (A merge with a neighbour, where both together fill half a leaf, is not priced: what is measured leaves more than a quarter in each
-//! leaf.)
+//! A full leaf becomes two leaves if more than half of its entries are live, else one. A key above all others does not change a full last
+//! leaf: a new leaf begins with that key, which completes the insert. A delete that uses or finds the last position replaces its leaf at
+//! once if at most half of the entries remain. (A merge with a neighbour, if both together fill half a leaf, has no expected cost: the
+//! measured trees keep more than a quarter in each leaf.)
 
 use super::{Bounds, Change, Cut, Parts, Price, Protocol, lines_of, words_of, write_atomic};
 use crate::costs::survey::{Step, Way};
 use crate::costs::tape::Spent;
 
-/// See the module's head.
+/// Protocol of NV-Tree. See the module's head.
 pub struct Appended;
 
-/// New leaves beside old ones, and the link that leads to them.
+/// Cost of new leaves, and of the link to them.
 fn switched(leaves: &[Change]) -> Price {
     let words: u64 = leaves.iter().map(|leaf| words_of(&leaf.fresh)).sum();
     let lines: u64 = leaves.iter().map(|leaf| lines_of(&leaf.fresh)).sum();
     Price { node_words: words + 1, flushes: Bounds::exactly(lines + 1), fences: 2, ..Price::default() }
 }
 
-/// True if so many live entries of a full leaf are more than one new leaf takes.
+/// True if a full leaf with this many live entries is replaced by more than one leaf.
 fn is_split(step: &Step, live: usize) -> bool {
     live * 2 > step.shape.capacity
 }

@@ -1,13 +1,13 @@
-//! Bitmap-only nodes: link, bitmap words, entries anywhere.
+//! Bitmap-only nodes: link, bitmap words, entries in any order.
 //!
 //! | change | fresh | over |
 //! |---|---|---|
 //! | insert | the entry | its bitmap word |
 //! | delete | | its bitmap word |
 //! | new node of c entries | c entries, link, bitmap | |
-//! | split | | the newcomer's entry if it stays; link of a leaf; bitmap words that differ |
+//! | split | | the new entry if it stays; link of a leaf; bitmap words that differ |
 //!
-//! A newcomer that stays in a full node goes over an entry that leaves, the one in the lowest place.
+//! A new entry that stays in a full node overwrites the entry with the lowest position among those that move.
 
 use bptree::shape::Shape;
 
@@ -16,9 +16,9 @@ use super::{
 };
 use crate::costs::survey::Step;
 
-/// See the module's head.
+/// Layout of bitmap-only nodes. See the module's head.
 pub struct Bitmap {
-    /// Words of the bitmap.
+    /// Number of words of the bitmap.
     pub groups: usize,
 }
 

@@ -1,20 +1,20 @@
-//! VLAB's buckets: a line of header (link, a word for combines, two bounds, four words of bitmap), entries anywhere.
+//! VLAB's buckets: a header of one line (link, a word for combines, two bounds, four words of bitmap), entries in any order.
 //!
 //! | change | fresh | over |
 //! |---|---|---|
 //! | insert | the entry | its bitmap word |
 //! | delete | | its bitmap word |
 //! | new bucket of c entries | c entries, the header | |
-//! | split | | bitmap words that differ; the upper bound; the link, where the new bucket follows in the same list |
+//! | split | | bitmap words that differ; the upper bound; the link, if the new bucket follows in the same list |
 //!
-//! A new entry is stored under the bitmap word with the most space. A new bucket distributes its entries evenly over the words.
+//! A new entry is stored under the bitmap word with the most free positions. A new bucket distributes its entries evenly over the words.
 
 use bptree::shape::Shape;
 
 use super::{Change, Cut, Nodes, Run, differing, entries, entry};
 use crate::costs::survey::Step;
 
-/// See the module's head.
+/// Layout of a bucket. See the module's head.
 pub struct Bucket;
 
 const NXT: Run = Run::new(0, 1);
@@ -22,7 +22,7 @@ const MAX: Run = Run::new(3, 1);
 const BITS_AT: u64 = 4;
 const BIT_WORDS: usize = 4;
 const HEADER: Run = Run::new(0, 8);
-/// Entries that a word of this bitmap stands for.
+/// Entries per bitmap word.
 const BITS: usize = 64;
 
 fn bitmap_of(place: usize) -> Run {
@@ -38,7 +38,7 @@ fn bitmap(numbers: &[u16]) -> [u64; BIT_WORDS] {
     words
 }
 
-/// The place of a newcomer.
+/// The position of a new entry.
 fn free_place(shape: &Shape, numbers: &[u16]) -> usize {
     let words = bitmap(numbers);
     let is_free = |place: &usize| words[place / BITS] >> (place % BITS) & 1 == 0;
@@ -48,7 +48,7 @@ fn free_place(shape: &Shape, numbers: &[u16]) -> usize {
     free_of(most).next().unwrap_or(0)
 }
 
-/// The places of the entries of a new bucket.
+/// The positions of the entries of a new bucket.
 fn spread(shape: &Shape, count: usize) -> Vec<usize> {
     let words = shape.capacity.div_ceil(BITS);
     let places = (0..words * BITS).map(|i| i % words * BITS + i / words);

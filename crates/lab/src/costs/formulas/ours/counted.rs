@@ -1,23 +1,23 @@
-//! Unsorted nodes with a counter: link, number of entries, entries packed as they came.
+//! Unsorted nodes with a counter: link, number of entries, entries packed in insertion order.
 //!
 //! | change | fresh | over |
 //! |---|---|---|
-//! | insert | the entry, behind the last | the number |
-//! | delete | | the last entry into the hole, unless it is the one that leaves; the number |
+//! | insert | the entry, after the last | the number |
+//! | delete | | the last entry into the hole, unless it is the deleted one; the number |
 //! | new node of c entries | c entries, link, the number | |
-//! | split | | what stays and was behind the new end, into the holes; the newcomer if it stays; link of a leaf; the number |
+//! | split | | staying entries from beyond the new end, into the holes; the new entry if it stays; link of a leaf; the number |
 
 use bptree::shape::Shape;
 
 use super::{Change, Cut, LINK, Nodes, Run, entries, entry};
 use crate::costs::survey::Step;
 
-/// See the module's head.
+/// Layout of nodes with a counter. See the module's head.
 pub struct Counted;
 
 const NUMBER: Run = Run::new(1, 1);
 
-/// Entries that stay, by rank: their old place, or none for the newcomer.
+/// Old positions of the entries that stay, by rank; `None` for the new entry.
 fn staying(node: &Step, cut: Cut) -> Vec<Option<u16>> {
     let mut staying: Vec<_> = node.numbers[..cut.keep].iter().copied().map(Some).collect();
     if let Some(rank) = cut.join {

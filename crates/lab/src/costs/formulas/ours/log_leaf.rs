@@ -1,20 +1,20 @@
-//! NV-Tree's leaves: a line of header (link, number of places taken, bound, its seal, four words of signs), signed entries in the
-//! order in which they came.
+//! NV-Tree's leaves: a header of one line (link, number of positions in use, bound, its seal, four words of signs), signed entries in
+//! insertion order.
 //!
 //! | change | fresh | over |
 //! |---|---|---|
-//! | insert | the entry, behind the last | the number |
-//! | delete | a key behind the last | its sign, the number |
+//! | insert | the entry, after the last | the number |
+//! | delete | a key after the last | its sign, the number |
 //! | delete in a full leaf | | a sign |
 //! | new leaf of c entries | c entries, the header | |
-//! | split | what stays, in a new leaf | |
+//! | split | staying entries, in a new leaf | |
 
 use bptree::shape::Shape;
 
 use super::{Change, Cut, Nodes, Run, entries, entry};
 use crate::costs::survey::Step;
 
-/// See the module's head.
+/// Layout of a log leaf. See the module's head.
 pub struct LogLeaf;
 
 const NUMBER: Run = Run::new(1, 1);

@@ -1,16 +1,17 @@
-//! Our own price of an operation, from what the protocols say: exact words and fences, flushes but for what the formula
-//! cannot know.
+//! The expected cost of an operation, derived from the protocols: exact words and fences, and bounds of flushes.
 //!
 //! A formula combines two parts, as the trees do: the words that a layout writes, by class ([`Nodes`], one file per layout), and the cost
 //! of each class under a commit protocol ([`Protocol`], one file per commit protocol). The formulas follow the heads of the layouts and
 //! commit protocols. They know only the path to the key ([`Way`]): counts, ranks and positions.
 //!
-//! Where the line is drawn: words are those of nodes and of the log's records; flushes those of nodes' lines, each once in a
-//! commit, and of records; fences all of an operation but the allocator's own (blocks are named before the log leads to them,
-//! a chunk is opened) and the settling of the log. Home lines, which the log flushes for its settling, each once in a commit,
-//! stand apart unless the operation waits for them.
+//! *Data words* (`home` in the code) are the words that log records change; *data lines* are their lines.
 //!
-//! Flushes have bounds because a commit's records begin anywhere in a line of the log.
+//! Rules of counting. Words are those of nodes and of log records. Flushes are those of node lines, each once per commit, and of records.
+//! Fences are all fences of an operation, except those of the allocator (blocks are referenced before the log leads to them, a chunk is
+//! opened) and of log truncations. Data lines, which a truncation flushes, count once per commit and separately, unless the operation waits
+//! for them.
+//!
+//! Flushes have bounds because the records of a commit begin anywhere in a line of the log.
 
 mod appended;
 mod bitmap;
@@ -49,32 +50,32 @@ pub use write_atomic::{LineOrder, Stepwise, WriteAtomic};
 use crate::costs::survey::{Step, Way};
 use crate::costs::tape::Spent;
 
-/// Words of a line.
+/// Number of words of a line.
 const LINE_WORDS: u64 = 8;
-/// Entries that a word of a bitmap stands for.
+/// Entries per bitmap word.
 const GROUP: u16 = 63;
 
-/// Fewest and most.
+/// Minimum and maximum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Bounds {
-    /// Fewest.
+    /// Minimum.
     pub least: u64,
-    /// Most.
+    /// Maximum.
     pub most: u64,
 }
 
 impl Bounds {
-    /// Exactly this many.
+    /// Bounds that allow only `number`.
     pub fn exactly(number: u64) -> Self {
         Self { least: number, most: number }
     }
 
-    /// True if `number` is within.
+    /// True if `number` is within the bounds.
     pub fn hold(self, number: u64) -> bool {
         (self.least..=self.most).contains(&number)
     }
 
-    /// Lines of `records` records that lie one behind the other, `per_line` of them whole in a line, wherever they begin.
+    /// Lines of `records` consecutive records that begin anywhere in a line. A line holds `per_line` whole records.
     pub fn of_records(records: u64, per_line: u64) -> Self {
         Self { least: records.div_ceil(per_line), most: (records + per_line - 1).div_ceil(per_line) }
     }
@@ -88,16 +89,16 @@ impl Add for Bounds {
     }
 }
 
-/// What an operation costs.
+/// The expected cost of an operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Price {
-    /// Words stored into nodes, home words among them.
+    /// Words stored into nodes, including data words.
     pub node_words: u64,
-    /// Words of the log's records.
+    /// Words of log records.
     pub log_words: u64,
-    /// Lines flushed of nodes and records.
+    /// Flushed lines of nodes and log records.
     pub flushes: Bounds,
-    /// Home lines flushed.
+    /// Flushed data lines.
     pub homes: u64,
     /// Fences.
     pub fences: u64,
@@ -113,17 +114,17 @@ impl AddAssign for Price {
     }
 }
 
-/// Words one behind the other in a node.
+/// Consecutive words in a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// Number of the first, from the node's start.
+    /// Index of the first word in the node.
     pub first: u64,
-    /// How many.
+    /// Number of words.
     pub words: u64,
 }
 
 impl Run {
-    /// Words from `first` on.
+    /// Words from index `first`.
     pub const fn new(first: u64, words: u64) -> Self {
         Self { first, words }
     }
@@ -133,7 +134,7 @@ impl Run {
     }
 }
 
-/// Every node's link.
+/// The link of every node.
 const LINK: Run = Run::new(0, 1);
 
 /// Number of words in runs.
@@ -141,7 +142,7 @@ fn words_of(runs: &[Run]) -> u64 {
     runs.iter().map(|run| run.words).sum()
 }
 
-/// Lines of runs.
+/// Number of distinct lines in runs.
 fn lines_of(runs: &[Run]) -> u64 {
     runs.iter().flat_map(|run| run.lines()).collect::<BTreeSet<_>>().len() as u64
 }
@@ -149,68 +150,67 @@ fn lines_of(runs: &[Run]) -> u64 {
 /// The words that a change writes into one node, by the classes that a commit protocol distinguishes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Change {
-    /// Offset of the node; 0 for one that is only being made.
+    /// Offset of the node; 0 for a new node.
     pub node: u64,
-    /// Into unused space.
+    /// Words in unused space.
     pub fresh: Vec<Run>,
-    /// A valid bit is cleared first.
+    /// True if a valid bit is cleared first.
     pub guard: bool,
-    /// What means something only while that bit is set.
+    /// Words that are meaningful only while that bit is set.
     pub guarded: Vec<Run>,
-    /// Over words in use.
+    /// Overwritten words in use.
     pub over: Vec<Run>,
 }
 
 impl Change {
-    /// Words in use that change, and nothing else.
+    /// A change that only overwrites words in use.
     fn over(node: u64, over: Vec<Run>) -> Self {
         Self { node, over, ..Self::default() }
     }
 
-    /// All words in the order of a log that takes them all.
+    /// All words, in the order of a log that records all of them.
     fn all(&self) -> Vec<Run> {
         [&self.fresh[..], &self.guarded, &self.over].concat()
     }
 
-    /// Words that are in use, in the order of the log.
+    /// Words in use, in the order of the log.
     fn in_use(&self) -> Vec<Run> {
         [&self.guarded[..], &self.over].concat()
     }
 }
 
-/// What stays in a node that is split.
+/// The part of a split node that stays.
 #[derive(Clone, Copy, Debug)]
 pub struct Cut {
-    /// How many of its entries, the first by rank.
+    /// Number of its entries that stay, the first by rank.
     pub keep: usize,
-    /// The newcomer's rank, if it stays on this side.
+    /// Rank of the new entry, if it stays on this side.
     pub join: Option<usize>,
-    /// The link changes (leaves: the new right neighbour).
+    /// True if the link changes (leaves: the new right neighbour).
     pub relink: bool,
 }
 
-/// A layout: what a change writes.
+/// A layout: the words that a change writes.
 pub trait Nodes: Sync {
-    /// A new entry at `node.rank`.
+    /// Insert of an entry at `node.rank`.
     fn insert(&self, node: &Step) -> Change;
-    /// The entry at `node.rank` leaves.
+    /// Delete of the entry at `node.rank`.
     fn remove(&self, node: &Step) -> Change;
-    /// A new node with `count` entries.
+    /// Creation of a node with `count` entries.
     fn fill(&self, shape: &Shape, count: usize) -> Change;
-    /// A full node loses what a cut does not keep.
+    /// Removal of the entries that a cut does not keep from a full node.
     fn shrink(&self, node: &Step, cut: Cut) -> Change;
-    /// Places of the entries after [`Nodes::insert`]; unless said otherwise none moves and the newcomer takes the lowest that is
-    /// free.
+    /// Positions of the entries after [`Nodes::insert`]. By default no entry moves, and the new entry takes the lowest free position.
     fn inserted(&self, node: &Step) -> Vec<u16> {
         let mut numbers = node.numbers.clone();
         numbers.insert(node.rank, free_place(&node.numbers));
         numbers
     }
-    /// Places of the entries of a new node, in key order.
+    /// Positions of the entries of a new node, in key order.
     fn filled(&self, _shape: &Shape, count: usize) -> Vec<u16> {
         (0..count as u16).collect()
     }
-    /// Places of the entries after [`Nodes::shrink`], likewise.
+    /// Positions of the entries after [`Nodes::shrink`], by the same default.
     fn kept(&self, node: &Step, cut: Cut) -> Vec<u16> {
         let mut kept = node.numbers[..cut.keep].to_vec();
         if let Some(rank) = cut.join {
@@ -222,57 +222,57 @@ pub trait Nodes: Sync {
 
 /// A commit protocol: the cost of changes.
 pub trait Protocol: Sync {
-    /// An insert into a leaf with space.
+    /// Cost of an insert into a leaf with space.
     fn insert(&self, parts: &Parts, way: &Way) -> Price;
-    /// An insert that splits. `after` is the way to the key when all is done; `spent` only says of unused words whether they
-    /// went through the log.
+    /// Cost of an insert with splits. `after` is the path to the key after the insert. `spent` is used only to find out whether unused
+    /// words went through the log.
     fn split(&self, parts: &Parts, way: &Way, after: &Way, spent: &Spent) -> Price;
-    /// A delete that leaves enough.
+    /// Cost of a delete without merge.
     fn delete(&self, parts: &Parts, way: &Way) -> Price;
-    /// True if an operation waits for its home lines: then they belong to it, and not to the log's settling.
+    /// True if an operation waits for its data lines. Then they belong to its cost and not to a log truncation.
     fn awaits_homes(&self) -> bool {
         false
     }
-    /// True if an entry that comes or goes makes a copy of its leaf.
+    /// True if an insert or delete copies its leaf.
     fn copies_leaves(&self) -> bool {
         false
     }
 }
 
-/// What an engine is made of.
+/// The parts of an engine.
 pub struct Parts {
-    /// Its leaves.
+    /// Layout of leaves.
     pub leaf: Box<dyn Nodes>,
-    /// Its inner nodes; a list has none.
+    /// Layout of inner nodes; `None` for a list.
     pub inner: Option<Box<dyn Nodes>>,
-    /// How changes become durable.
+    /// The commit protocol.
     pub protocol: &'static dyn Protocol,
 }
 
 impl Parts {
-    /// The layout of a level.
+    /// The layout of the nodes of a level.
     fn nodes(&self, level: usize) -> &dyn Nodes {
         let inner = || self.inner.as_deref().expect("what has levels has inner nodes");
         if level == 0 { &*self.leaf } else { inner() }
     }
 
-    /// An insert into a leaf with space.
+    /// Cost of an insert into a leaf with space.
     pub fn insert(&self, way: &Way) -> Price {
         self.protocol.insert(self, way)
     }
 
-    /// An insert that splits.
+    /// Cost of an insert with splits.
     pub fn split(&self, way: &Way, after: &Way, spent: &Spent) -> Price {
         self.protocol.split(self, way, after, spent)
     }
 
-    /// A delete that leaves enough.
+    /// Cost of a delete without merge.
     pub fn delete(&self, way: &Way) -> Price {
         self.protocol.delete(self, way)
     }
 
-    /// Words that an insert, with splits or without, writes into nodes beyond those of the same change in place: those of a
-    /// copied leaf and of the pointers to it.
+    /// Words that an insert, with or without splits, writes into nodes beyond those of the same change in place: words of a copied leaf and
+    /// of the pointers to it.
     pub fn surplus_of_insert(&self, way: &Way) -> u64 {
         if !self.protocol.copies_leaves() {
             return 0;
@@ -286,7 +286,7 @@ impl Parts {
         surplus(&price, &in_place)
     }
 
-    /// The same of a delete.
+    /// The same for a delete.
     pub fn surplus_of_delete(&self, way: &Way) -> u64 {
         if !self.protocol.copies_leaves() {
             return 0;
@@ -300,7 +300,7 @@ fn surplus(price: &Price, in_place: &[Change]) -> u64 {
     price.node_words.saturating_sub(words)
 }
 
-/// The words of the entry in place `place`: key, then payload, side by side or in two columns.
+/// The words of the entry at position `place`: key and payload, adjacent or in two columns.
 fn entry(shape: &Shape, place: usize) -> Vec<Run> {
     let (key_words, payload_words) = (shape.key_words as u64, shape.payload_words as u64);
     let key_at = shape.keys_at + place as u64 * shape.key_step;
@@ -311,17 +311,17 @@ fn entry(shape: &Shape, place: usize) -> Vec<Run> {
     vec![Run::new(key_at, key_words), Run::new(payload_at, payload_words)]
 }
 
-/// The words of entries in the places `places`, in order.
+/// The words of the entries at the positions `places`, in order.
 fn entries(shape: &Shape, places: impl Iterator<Item = usize>) -> Vec<Run> {
     places.flat_map(|place| entry(shape, place)).collect()
 }
 
-/// The lowest place that none of these entries has.
+/// The lowest position that none of these entries has.
 fn free_place(numbers: &[u16]) -> u16 {
     (0..).find(|place| !numbers.contains(place)).unwrap_or(0)
 }
 
-/// The newcomer's words in a node whose entries stay where they are.
+/// The words of the new entry in a node whose entries do not move.
 fn newcomer(node: &Step, cut: Cut, kept: &[u16]) -> Vec<Run> {
     cut.join.map_or(Vec::new(), |rank| entry(&node.shape, usize::from(kept[rank])))
 }
@@ -331,14 +331,14 @@ fn offset(node: u64, run: &Run) -> u64 {
     node + run.first * WORD
 }
 
-/// For every word of a bitmap, which of its entries are there.
+/// The words of a bitmap with these entries set.
 fn bitmap_words(numbers: &[u16], groups: usize) -> Vec<u64> {
     let mut words = vec![0; groups];
     numbers.iter().for_each(|number| words[usize::from(number / GROUP)] |= 1 << (number % GROUP));
     words
 }
 
-/// Words, from number `first` on, that differ: one run each.
+/// The words that differ, one run each. `first` is the index of the first word.
 fn differing<T: PartialEq>(first: u64, old: &[T], new: &[T]) -> Vec<Run> {
     let differ = (0..new.len()).filter(|word| old[*word] != new[*word]);
     differ.map(|word| Run::new(first + word as u64, 1)).collect()

@@ -1,35 +1,35 @@
-//! VLAB: each change commits with one word of a bucket's header; a full bucket is split before the entry is inserted.
+//! VLAB: each change commits with one word of a bucket's header. A full bucket is split before the entry is inserted.
 //!
-//! With c entries that move to the new bucket, b bitmap words that change:
+//! c is the number of entries that move to the new bucket, b the number of bitmap words that change:
 //!
 //! | | words | flushes | fences |
 //! |---|---|---|---|
 //! | insert | the entry, its bitmap word | lines of the entry; the header | 2 |
 //! | delete | a bitmap word | the header | 1 |
-//! | split | the flag, twice; c entries and 8 words of header; the link, b bitmap words, a bound | lines of the new bucket; the header | 2: the new bucket; all of the old one's header, in its order |
-//! | split, step by step | the same | lines of the new bucket; the header three times; the link's line | 5: one behind each of the flag, the new bucket, the link, bitmap and bound, the flag |
+//! | split | the flag, twice; c entries and 8 words of header; the link, b bitmap words, a bound | lines of the new bucket; the header | 2: the new bucket; the old bucket's header, whose line keeps the order of stores |
+//! | split, step by step | the same | lines of the new bucket; the header three times; the link's line | 5: one after each of the flag, the new bucket, the link, bitmap and bound, the flag |
 //! | combine of B buckets, step by step | 3 B + 4: all links three times; the phase, three times; the second list's head | 2 B + 3 | 4 |
 //!
-//! A key above all others does not split a full last bucket: a new one begins with it, at the price of a split with c = 1 and
-//! b = 0, and the insert is in it. (Not step by step.)
+//! A key above all others does not split a full last bucket: a new bucket begins with that key, which completes the insert, at the cost of
+//! a split with c = 1 and b = 0. (Not in the stepwise variant.)
 
 use super::{Bounds, Change, Cut, Parts, Price, Protocol, lines_of, words_of, write_atomic};
 use crate::costs::survey::{Step, Way};
 use crate::costs::tape::Spent;
 
-/// See the module's head.
+/// Protocol of VLAB. See the module's head.
 pub struct OneWord {
-    /// A fence behind each step of a split, and a second list that combines bring into the first.
+    /// True for a fence after each step of a split, and for a second list that combines merge into the first.
     pub stepwise: bool,
 }
 
-/// True if the operation brought the second list into the first.
+/// True if the operation merged the second list into the first.
 pub fn has_combined(after: &Way) -> bool {
-    // It changed a bucket last, and a split leaves one in the second list.
+    // The operation ended with a change of a bucket, and a split leaves a bucket in the second list.
     after.lists.is_some_and(|[_, second]| second == 0)
 }
 
-/// What a combine of so many buckets costs.
+/// Cost of a combine of this many buckets.
 fn combine(buckets: u64) -> Price {
     Price {
         node_words: 3 * buckets + 4,
@@ -40,7 +40,7 @@ fn combine(buckets: u64) -> Price {
 }
 
 impl OneWord {
-    /// A new bucket of so many entries, and what that changes in the old one.
+    /// Cost of a new bucket with these entries and of the changes in the old bucket.
     fn link_right(&self, filled: &Change, shrunk: &Change) -> Price {
         let (flags, headers, fences) = if self.stepwise { (2, 4, 5) } else { (2, 1, 2) };
         Price {
@@ -65,7 +65,7 @@ impl Protocol for OneWord {
         let cut = Cut { keep, join: None, relink: true };
         let mut price = self.link_right(&leaf.fill(&step.shape, go), &leaf.shrink(step, cut));
         if !appending {
-            // The least key that moves is the bound: what is above it goes to the new bucket.
+            // The smallest key that moves is the bound. Keys above it go to the new bucket.
             let half = if step.rank > keep {
                 Step { numbers: leaf.filled(&step.shape, go), rank: step.rank - keep, ..step.clone() }
             } else {

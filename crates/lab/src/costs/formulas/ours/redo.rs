@@ -1,7 +1,7 @@
-//! Redo logging of every word: the log is flushed and fenced, then the home lines are flushed and fenced too. Full nodes are split one
-//! by one from the top down, each in a commit of its own, before the entry is inserted.
+//! Redo logging of every word: the log is flushed and fenced, then the data lines are flushed and fenced. Full nodes are split one by one
+//! from the top down, each in a separate commit, before the entry is inserted.
 //!
-//! | | words | flushes | home lines | fences |
+//! | | words | flushes | data lines | fences |
 //! |---|---|---|---|---|
 //! | a commit of w words | 3 w (2 in the log) | lines of w records, four to a line | lines of the w words | 2 |
 
@@ -10,7 +10,7 @@ use super::{Bounds, Change, Parts, Price, Protocol, lines_of, split, words_of};
 use crate::costs::survey::Way;
 use crate::costs::tape::Spent;
 
-/// See the module's head.
+/// Protocol of redo logging. See the module's head.
 pub struct Redo;
 
 fn logged(changes: &[Change]) -> Price {

@@ -1,21 +1,20 @@
-//! Shadowing: a change makes a copy of its leaf; the parent's pointer and the left neighbour's link are switched to it through
-//! the redo-only log.
+//! Shadowing: a change copies its leaf. The redo-only log switches the parent's pointer and the left neighbour's link to the copy.
 //!
-//! With m entries before, c = m + 1 (insert) or m - 1 (delete) after:
+//! m is the number of entries before, c = m + 1 (insert) or m - 1 (delete) the number after:
 //!
 //! | words | flushes | fences |
 //! |---|---|---|
 //! | the copy: 2 c, link and header; three for each of one or two pointers (2 in the log) | lines of the copy; lines of the records, four to a line | 2: the copy; the log |
 //!
-//! The root that is a leaf has one pointer, the root's word; the first leaf has no left neighbour. A leaf that is split is
-//! copied into two. Inner nodes change through the log.
+//! A leaf that is the root has one pointer, the root's word. The first leaf has no left neighbour. A leaf that is split is copied into two.
+//! Inner nodes change through the log.
 
 use super::write_atomic::through_redo_log;
 use super::{Change, LINK, Parts, Price, Protocol, split};
 use crate::costs::survey::Way;
 use crate::costs::tape::Spent;
 
-/// See the module's head.
+/// Protocol of shadowing. See the module's head.
 pub struct Shadow;
 
 fn copied(parts: &Parts, way: &Way, entries: usize) -> Price {

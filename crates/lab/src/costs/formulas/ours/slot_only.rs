@@ -1,20 +1,20 @@
-//! Slot-only nodes: link, one word of slots, at most seven entries anywhere.
+//! Slot-only nodes: link, one word of slots, at most seven entries in any order.
 //!
 //! | change | fresh | over |
 //! |---|---|---|
 //! | insert | the entry | the slot word |
 //! | delete | | the slot word |
 //! | new node of c entries | c entries, link, the slot word | |
-//! | split | | the newcomer's entry if it stays; link of a leaf; the slot word |
+//! | split | | the new entry if it stays; link of a leaf; the slot word |
 //!
-//! A newcomer that stays in a full node goes over an entry that leaves, the one in the lowest place.
+//! A new entry that stays in a full node overwrites the entry with the lowest position among those that move.
 
 use bptree::shape::Shape;
 
 use super::{Change, Cut, LINK, Nodes, Run, entries, entry, free_place, newcomer};
 use crate::costs::survey::Step;
 
-/// See the module's head.
+/// Layout of slot-only nodes. See the module's head.
 pub struct SlotOnly;
 
 const SLOTS: Run = Run::new(1, 1);

@@ -1,16 +1,15 @@
-//! Slot+bitmap nodes: link, bitmap words, a slot array of one byte for the number of entries and one for each, entries
-//! anywhere.
+//! Slot+bitmap nodes: link, bitmap words, a slot array (one byte for the number of entries and one for each entry), entries in any order.
 //!
-//! With m entries before the change:
+//! m is the number of entries before the change:
 //!
 //! | change | fresh | guarded | over |
 //! |---|---|---|---|
 //! | insert | the entry | ⌈(m + 2) / 8⌉ slot words | the entry's bitmap word |
 //! | delete | | ⌈m / 8⌉ slot words | the entry's bitmap word |
 //! | new node of c entries | c entries, ⌈(c + 1) / 8⌉ slot words, link, bitmap | | |
-//! | split | | | the newcomer's entry if it stays; slot and bitmap words that differ; link of a leaf |
+//! | split | | | the new entry if it stays; slot and bitmap words that differ; link of a leaf |
 //!
-//! A full node has no free place: a newcomer that stays goes over an entry that leaves, the one in the lowest place.
+//! A full node has no free position: a new entry that stays overwrites the entry with the lowest position among those that move.
 
 use bptree::shape::Shape;
 
@@ -19,9 +18,9 @@ use super::{
 };
 use crate::costs::survey::Step;
 
-/// See the module's head.
+/// Layout of slot+bitmap nodes. See the module's head.
 pub struct Slotted {
-    /// Words of the bitmap.
+    /// Number of words of the bitmap.
     pub groups: usize,
 }
 
@@ -72,7 +71,7 @@ impl Nodes for Slotted {
     }
 }
 
-/// The slot array that names these entries, eight bytes to a word; zeros behind its end.
+/// The slot array of these entries, eight bytes per word, padded with zeros.
 fn slot_words(numbers: &[u16]) -> Vec<[u8; 8]> {
     let mut bytes = vec![numbers.len() as u8];
     bytes.extend(numbers.iter().map(|number| *number as u8));

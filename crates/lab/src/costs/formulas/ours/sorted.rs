@@ -1,22 +1,22 @@
 //! Sorted nodes: link, number of entries, keys in order, payloads in the same order.
 //!
-//! With m entries before the change, the entry at rank r:
+//! m is the number of entries before the change, r the rank of the entry:
 //!
 //! | change | fresh | over |
 //! |---|---|---|
 //! | insert | | m - r entries that move up, the entry, the number |
 //! | delete | | m - 1 - r entries that move down, the number |
 //! | new node of c entries | c entries, link, the number | |
-//! | split | | if the newcomer stays: itself and the staying entries behind it; link of a leaf; the number |
+//! | split | | if the new entry stays: itself and the staying entries after it; link of a leaf; the number |
 //!
-//! The place behind the last entry counts as in use, as in the paper: an insert logs every word that it moves.
+//! The position after the last entry counts as in use, as in the paper: an insert logs every word that it moves.
 
 use bptree::shape::Shape;
 
 use super::{Change, Cut, LINK, Nodes, Run, entries};
 use crate::costs::survey::Step;
 
-/// See the module's head.
+/// Layout of sorted nodes. See the module's head.
 pub struct Sorted;
 
 const NUMBER: Run = Run::new(1, 1);

@@ -1,28 +1,28 @@
-//! What an insert with splits changes: all in one step with its entry, or one node after the other.
+//! The changes of an insert with splits, either in one commit with the entry, or in one commit per node.
 //!
-//! A full node of n entries is split in the middle: with the newcomer among them at once, without it step by step. The last
-//! entry of a split inner node's left half rises. Behind the last key of all, the left node keeps all it can.
+//! A full node of n entries is split in the middle: with the new entry in the first case, without it in the second. The last entry of the
+//! left half of an inner node moves up to the parent. If the new key is above all others, the left node keeps as many entries as it can.
 
 use super::{Change, Cut, LINK, Nodes, Parts, Run};
 use crate::costs::survey::{Step, Way};
 
-/// What a split of one node does: how many entries the left node has then, and how many the right one.
+/// Numbers of entries of both nodes after a split.
 struct Halves {
     left: usize,
     right: usize,
 }
 
 impl Halves {
-    /// Of so many entries of a level; `appending` behind the last key of all.
+    /// Split of a node with this many entries. `appending`: the new key is above all others.
     fn of(entries: usize, level: usize, appending: bool) -> Self {
-        // An inner node's middle entry rises: it stays on neither side.
+        // The middle entry of an inner node moves up and stays on neither side.
         let risen = usize::from(level > 0);
         let left = if appending { entries - 1 - risen } else { entries / 2 };
         Self { left, right: entries - left - risen }
     }
 }
 
-/// The pointer that leads from an inner node to the node below it on the way.
+/// The pointer from an inner node to the next node on the path.
 pub fn pointer(node: &Step) -> Run {
     match node.rank.checked_sub(1) {
         None => LINK,
@@ -33,25 +33,25 @@ pub fn pointer(node: &Step) -> Run {
     }
 }
 
-/// A new root over the old one, and the root's word.
+/// A new root above the old one, and the change of the root's word.
 fn new_root(parts: &Parts, way: &Way) -> [Change; 2] {
     let inner = way.inner.as_ref().expect("only trees grow upwards");
     [parts.nodes(1).fill(inner, 1), root_word()]
 }
 
-/// The root's word becomes another.
+/// Change of the root's word.
 pub fn root_word() -> Change {
     Change::over(0, vec![Run::new(0, 1)])
 }
 
-/// The changes of a split of all full nodes at the end of the way, in one commit with its entry: for each of them the new
-/// node and what stays in the old one, then the node that takes the last separator, or a new root.
+/// The changes of a split of all full nodes at the end of the path, in one commit with the entry. For each of them: the new node, and the
+/// part that stays in the old one. Then the node that receives the last separator, or a new root.
 pub fn at_once(parts: &Parts, way: &Way) -> Vec<Change> {
     raise(parts, way, Vec::new(), way.steps.len(), false)
 }
 
-/// The same where the leaf is not changed but copied: a new node for either half, the left neighbour's link to the copy, and
-/// the parent's pointer to it. (Inner nodes are sorted.)
+/// The same for a leaf that is copied: a new node for either half, the left neighbour's link to the copy, and the parent's pointer to it.
+/// (Inner nodes are sorted.)
 pub fn with_copied_leaf(parts: &Parts, way: &Way) -> Vec<Change> {
     let leaf = way.leaf();
     let halves = Halves::of(leaf.count() + 1, 0, way.last && leaf.is_behind_all());
@@ -61,7 +61,7 @@ pub fn with_copied_leaf(parts: &Parts, way: &Way) -> Vec<Change> {
     raise(parts, way, changes, way.steps.len() - 1, true)
 }
 
-/// Goes up from the last of the first `steps` steps of the way. `copied`: the first of them gets another child.
+/// Changes the first `steps` nodes of the path from the bottom up. `copied`: the lowest of them gets another child.
 fn raise(parts: &Parts, way: &Way, mut changes: Vec<Change>, steps: usize, mut copied: bool) -> Vec<Change> {
     let appending = way.last && way.leaf().is_behind_all();
     for step in way.steps[..steps].iter().rev() {
@@ -79,7 +79,7 @@ fn raise(parts: &Parts, way: &Way, mut changes: Vec<Change>, steps: usize, mut c
     changes
 }
 
-/// A full node's two changes when the newcomer joins it at once.
+/// The two changes of a full node that is split together with the insert.
 fn split_with_newcomer(nodes: &dyn Nodes, step: &Step, appending: bool, copied: bool) -> [Change; 2] {
     let halves = Halves::of(step.count() + 1, step.level, appending);
     let joins = step.rank < halves.left;
@@ -95,8 +95,8 @@ fn split_with_newcomer(nodes: &dyn Nodes, step: &Step, appending: bool, copied: 
     [nodes.fill(&step.shape, halves.right), shrink]
 }
 
-/// The commits of a split step by step, topmost full node first, and the way to the key when they are done. `after` is
-/// the way as it was found when all was done: it names the nodes that were made.
+/// The commits of a split in steps, topmost full node first, and the path to the key afterwards. `after` is the actual path after the
+/// operation; it supplies the offsets of the new nodes.
 pub fn stepwise(parts: &Parts, way: &Way, after: &Way) -> (Vec<Vec<Change>>, Way) {
     let mut way = way.clone();
     let mut commits = Vec::new();
@@ -147,7 +147,7 @@ fn split_one(parts: &Parts, way: &mut Way, index: usize) -> Vec<Change> {
     changes
 }
 
-/// The half of a split node that the way goes on through.
+/// The half of a split node that is on the path.
 fn half_of(nodes: &dyn Nodes, step: &Step, cut: Cut, right: bool, right_count: usize) -> Step {
     if !right {
         return Step { numbers: nodes.kept(step, cut), ..step.clone() };

@@ -11,10 +11,10 @@ use super::{Bounds, Change, Parts, Price, Protocol, lines_of, split, words_of};
 use crate::costs::survey::Way;
 use crate::costs::tape::Spent;
 
-/// Records to a line of the log, with or without an old word.
+/// Records per line of the log, with or without an old word.
 const RECORDS_PER_LINE: u64 = 3;
 
-/// See the module's head.
+/// Protocol of undo-redo logging. See the module's head.
 pub struct UndoRedo;
 
 fn logged(changes: &[Change]) -> Price {

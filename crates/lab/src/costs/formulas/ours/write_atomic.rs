@@ -1,38 +1,38 @@
-//! Write-atomic: a change inside one node commits with one store, a change of several nodes through the redo-only log.
+//! Write-atomic: a change inside one node commits with one store, a change of several nodes commits through the redo-only log.
 //!
 //! | | words | flushes | fences |
 //! |---|---|---|---|
 //! | one node | cleared bit, fresh, guarded, over | the bit's line, lines of fresh, lines of guarded, lines of over | one for each of: cleared bit; fresh or guarded words; over |
 //! | several nodes | fresh; over and guarded three times (2 in the log) | lines of fresh; lines of records, four to a line | 2: fresh words and new nodes; the log |
 //!
-//! Where a line keeps its own order ([`LineOrder`]), a cleared bit whose guarded words all stand in its line has no flush and no
-//! fence of its own.
+//! If the order of stores within a line is used ([`LineOrder`]), a cleared bit needs no flush and no fence of its own if all its guarded
+//! words are in its line.
 //!
-//! Unused words of a node that still has home words in the unsettled log go through the log too, behind those: whether they
-//! did is seen, not computed.
+//! Unused words of a node that has data words in the log since the last truncation also go through the log, after those. The counts show
+//! whether they did; it is not computed.
 
 use super::{Bounds, Change, Parts, Price, Protocol, lines_of, offset, split, words_of};
 use crate::costs::survey::Way;
 use crate::costs::tape::Spent;
 
-/// Records of two words to a line of the log.
+/// Records of two words per line of the log.
 pub const REDO_RECORDS_PER_LINE: u64 = 4;
 
-/// See the module's head.
+/// Protocol of write-atomic commits. See the module's head.
 pub struct WriteAtomic;
 
-/// Write-atomic, full nodes split one by one from the top down, each in a commit of its own, before the entry is inserted.
+/// Write-atomic with full nodes split one by one from the top down, each in a separate commit, before the entry is inserted.
 pub struct Stepwise;
 
-/// Write-atomic, the order of words within a line standing for a fence.
+/// Write-atomic where the order of stores within a line replaces a fence.
 pub struct LineOrder;
 
-/// True if the guarded words stand in the line of the valid bit, which is in the word that commits.
+/// True if the guarded words are in the line of the valid bit, which is in the word that commits.
 fn share_a_line(change: &Change) -> bool {
     lines_of(&[&change.guarded[..], &change.over].concat()) == lines_of(&change.over)
 }
 
-/// A change inside one node, which its last words commit.
+/// Cost of a change inside one node, committed by its last words.
 pub fn in_place(change: &Change, line_order: bool) -> Price {
     let guard = u64::from(change.guard);
     let guard_fence = if line_order && share_a_line(change) { 0 } else { guard };
@@ -47,7 +47,7 @@ pub fn in_place(change: &Change, line_order: bool) -> Price {
     }
 }
 
-/// Several nodes in commit number `commit` of an operation, through the redo-only log.
+/// Cost of a change of several nodes in commit number `commit` of an operation, through the redo-only log.
 pub fn through_redo_log(changes: &[Change], commit: usize, spent: &Spent) -> Price {
     let mut price = Price { fences: 2, ..Price::default() };
     let mut records = 0;
