@@ -205,7 +205,7 @@ fn sweep(
 ) -> u64 {
     let before = before(under);
     let mut runs = 0;
-    // Failures from call N on differ little from failures from call N + 1 on, so a few of them suffice. Of the calls that fail once, one
+    // Failures from call N on differ little from failures from call N + 1 on, so a few of them suffice. Among the calls that fail once, one
     // run tries every second call, and the next run tries the others.
     let first = by_tier(1 + crash::turn() % 2, 1);
     for (plan, first, stride) in

@@ -15,7 +15,7 @@ const KEYS: u32 = 100_000;
 const ENGINES: [&str; 8] =
     ["wbtree", "wbtree-slot", "btree-log", "unsorted-shadow", "buffer-pool", "cdds", "vlab", "nvtree"];
 
-/// The defaults of a user who sets only the durability: with a journal or without.
+/// The defaults if only the durability is set: with a journal or without.
 fn defaults(engine: &str, journaled: bool) -> Options {
     Options {
         engine: Some(engine.into()),

@@ -1,5 +1,5 @@
 //! Stores on a machine with power cuts and failing calls: every engine, at writes and syncs throughout its life. Acknowledged writes are
-//! present. Of later writes a prefix is present, and each batch completely or not at all. No reader got a value that a crash rolls back.
+//! present. A prefix of the later writes is present, and each batch completely or not at all. No reader got a value that a crash rolls back.
 //!
 //! `BRISTLECONE_ROUNDS` sets the number of lives of each engine in the campaign of cuts (default 1). `BRISTLECONE_SEED` changes the seeds.
 
@@ -173,7 +173,7 @@ where
         state.ok_or_else(|| format!("{} keys as no operation left them", found.len()))
     }
 
-    /// Opens the store after a cut, judges it, and continues to work. Of the images with the same state after one cut, only the first
+    /// Opens the store after a cut, judges it, and continues to work. Among the images with the same state after one cut, only the first
     /// continues.
     fn judge(&self, machine: &Machine, tally: &mut Tally) -> Result<(), String> {
         let store = match Self::open(machine) {

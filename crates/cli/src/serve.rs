@@ -152,7 +152,7 @@ fn options(arguments: &Arguments) -> Options {
     }
 }
 
-/// Prints what is served, the address, and the durability.
+/// Prints the store, the address, and the durability.
 fn announce(arguments: &Arguments, store: &Store, listener: &TcpListener) -> Result<()> {
     let address = listener.local_addr().map_err(io("cannot tell the address"))?;
     let stats: Stats = store.stats();

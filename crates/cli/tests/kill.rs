@@ -6,7 +6,7 @@
 //! must lie between the acknowledged and the sent increments.
 //!
 //! A store goes through several rounds. Between rounds it is killed once more while idle and verified by `check`. A third of the rounds run
-//! on a memory file system if there is one, half of them with emulated power durability. Of the other rounds, half run on ordinary files
+//! on a memory file system if there is one, half of them with emulated power durability. Half of the other rounds run on ordinary files
 //! with a journal. `BRISTLECONE_ROUNDS` sets the number of rounds, `BRISTLECONE_SEED` moves the seeds.
 
 use std::collections::BTreeMap;

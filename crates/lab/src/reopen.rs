@@ -5,7 +5,7 @@
 //!
 //! The tree is left as a killed process leaves it: without a close, with the pages of its file in the page cache. It is then mapped at
 //! another address and opened. The measured time runs from before the mapping to the first key read. Every reopened tree is counted
-//! completely and compared with what was stored.
+//! completely and compared with the stored pairs.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -124,7 +124,7 @@ impl Subject for Cdds {
 /// Runs the benchmark.
 ///
 /// # Errors
-/// `Pmem` or `File` if the backing cannot be used; `Wrong` if a reopened store differs from what was stored.
+/// `Pmem` or `File` if the backing cannot be used; `Wrong` if a reopened store differs from the stored pairs.
 pub fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Report, Error> {
     let mut rows = Vec::new();
     for &keys in &options.keys {

@@ -84,7 +84,7 @@ fn line_of(slot: u64) -> u64 {
 fn entry<O: Order>(place: u64, hole: u64) -> Price {
     let place = if O::SHIFTS { place } else { hole };
     let (moves, crossings) = (hole.abs_diff(place), line_of(hole).abs_diff(line_of(place)));
-    // Of the written slots only the hole was free.
+    // Only the hole was free among the written slots.
     Price { words: 4 * (moves + 1) + moves, lines: crossings + 1, calls: crossings + 1, guards: crossings }
 }
 

@@ -163,7 +163,7 @@ fn retained<X: Tested<Schema = Words>>() {
     let snapshot = tree.snapshot_of(tree.mark_at(since).unwrap()).unwrap();
     assert_eq!(X::pairs(&snapshot).unwrap(), wanted);
     drop(tree);
-    // A restart forgets what was collected, so the version is not readable.
+    // A restart forgets the collected versions, so the version is not readable.
     assert!(X::open_in(&medium, 4, Recovery::Lazy).mark_at(since).is_none());
 }
 

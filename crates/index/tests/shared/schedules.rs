@@ -20,7 +20,7 @@ use schedules::scheduled::{Sampled, Scheduled, Turnover};
 struct Of<K, S, const FAITHFUL: bool>(PhantomData<(K, S)>);
 
 impl<K, S: Numbers, const FAITHFUL: bool> Of<K, S, FAITHFUL> {
-    /// So many stripes that two leaves rarely share one. Otherwise a validation could fail because of another leaf.
+    /// With this number of stripes two leaves rarely share one. Otherwise a validation could fail because of another leaf.
     fn options(lines: u64) -> Options {
         Options { stripes: 16, ..options::<S>(lines, FAITHFUL) }
     }

@@ -91,8 +91,8 @@ fn a_refused_large_value_leaves_no_chunk_behind() {
     no_crash_breaks::<Bytes, Keyed>(maker::<Bytes, Keyed>(2).refused());
 }
 
-/// Once, random deletes left nearly empty chunks for good: blocks of another size could not use them. With two more writes than the
-/// workload has, so many chunks become free that some are discarded.
+/// Once, random deletes left nearly empty chunks permanently: blocks of another size could not use them. With two more writes than the
+/// workload has, enough chunks become free that some are discarded.
 #[test]
 fn a_crash_while_records_leave_sparse_chunks_loses_none() {
     let mut plan = maker::<Bytes, Keyed>(2).moved_records();

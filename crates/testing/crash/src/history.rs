@@ -287,10 +287,10 @@ mod tests {
     fn what_one_after_the_other_would_have_done_is_explained() {
         is_explained(&[]);
         is_explained(&[put(0, 1, 5, false), read(2, 3, 5), delete(4, 5, true), read(6, 7, None)]);
-        // A read concurrent with a put may see the old or the new value. Of two such reads the first may see the old value and the second
+        // A read concurrent with a put may see the old or the new value. The first of two such reads may see the old value and the second
         // the new one.
         is_explained(&[put(0, 9, 5, false), read(1, 2, None), read(3, 4, 5), read(5, 6, 5)]);
-        // Of two concurrent deletes only one finds the key.
+        // Only one of two concurrent deletes finds the key.
         is_explained(&[put(0, 1, 5, false), delete(2, 6, false), delete(3, 5, true)]);
     }
 

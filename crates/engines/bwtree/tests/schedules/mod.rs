@@ -65,7 +65,7 @@ type Verdict = Result<Tally, String>;
 /// The operations of the threads of an execution.
 #[derive(Clone, Copy, Debug)]
 struct Use {
-    /// Of 16 operations, the number of puts and inserts, of deletes, of updates, and of gets. The others are scans.
+    /// Among 16 operations, the number of puts and inserts, of deletes, of updates, and of gets. The others are scans.
     of_16: [u8; 4],
     /// Number of operations of each thread.
     steps: u64,
@@ -198,7 +198,7 @@ fn execute<P: Numbered>(how: Use) -> Verdict {
     });
     let mut threads: Vec<_> = threads.collect();
     if random.u8(..8) == 0 {
-        // While operations run, the checker reports only what is wrong at any moment.
+        // While operations run, the checker reports only problems that are never correct.
         let tree = tree.clone();
         threads.push(shuttle::thread::spawn(move || problems(&tree)));
     }
