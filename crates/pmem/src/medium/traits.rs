@@ -193,7 +193,7 @@ pub trait Medium: Send + Sync + 'static {
     fn roll_back(&self) {}
 
     /// The file behind the medium's pages, if it is mapped and shared, so that the pages can be mapped a second time
-    /// ([`crate::window`]); otherwise `None`.
+    /// ([`crate::page_remap`]); otherwise `None`.
     fn pages(&self) -> Option<Pages<'_>> {
         None
     }

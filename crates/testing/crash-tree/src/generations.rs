@@ -35,7 +35,7 @@ pub enum Change {
     },
     /// One commit sets a word in each of several lines.
     Lines {
-        /// Number of lines, at most [`LINES`].
+        /// Number of lines, at most `LINES`.
         lines: u64,
         /// The new value of the words.
         value: u64,
