@@ -1,8 +1,8 @@
-//! `cargo xtask`: checks and tasks of the repository (`test`, `soak`, `tidy`, `docs`, `build-times`, `lines`).
+//! `cargo xtask`: checks and tasks of the repository (`test`, `soak`, `tidy`, `record`, `docs`, `build-times`, `lines`).
 //!
 //! * [`mod@test`]: all checks and short tests, from formatting to the last test. Stops at the first failure.
 //! * [`soak`]: long campaigns, round-robin with new seeds, until the time is up; [`record`]: their results.
-//! * [`docs`]: tables of documents from records.
+//! * [`bench`]: records of benchmarks. [`docs`]: tables of documents from records.
 //! * [`build_times`]: times of builds from an empty target directory.
 //! * [`lines`]: lines of code by crate.
 //! * [`tidy`]: rules of the repository that no compiler checks.
@@ -11,6 +11,7 @@
 //! * [`run`]: runs a command, and prints the line that repeats it if it fails.
 #![forbid(unsafe_code)]
 
+mod bench;
 mod build_times;
 mod circles;
 mod docs;
@@ -31,6 +32,7 @@ cargo xtask test                        every check and the short tests
 cargo xtask soak [--minutes N] [--seed S] [--only NAME]
                                         campaigns in turn, for 60 minutes; starts where the last soak ended
 cargo xtask build-times                 times builds from an empty target directory
+cargo xtask record NAME                 runs a benchmark and writes its record, docs/records/NAME.json
 cargo xtask docs                        rewrites the tables of the documents from docs/records
 cargo xtask lines                       lines of code by crate
 cargo xtask tidy                        the style rules alone";
@@ -44,6 +46,7 @@ fn main() -> ExitCode {
     let outcome = match words.as_slice() {
         ["test"] => test::run(),
         ["build-times"] => build_times::run(),
+        ["record", name] => bench::run(name),
         ["docs"] => docs::run(&run::root()),
         ["lines"] => lines::run(&run::root()),
         ["tidy"] => tidy::run(&run::root()),
