@@ -10,13 +10,13 @@ use terminal::{Output, progress_bar};
 use crate::failure::Result;
 
 const EXAMPLES: &str = "\
-The store is only read, whether it was closed or a crash left it. If a server has it open and it has a journal (as stores on
-ordinary disks do), the backup is of one moment while the server goes on. Without a journal only the server itself can copy it:
-start it with --backup-dir and tell it SAVE or BGSAVE.
+Only reads the store, closed or crashed. While a server has the store open, a backup is possible if the store has a journal, as
+stores on ordinary disks have; it contains the state of one moment. Without a journal only the server can copy its store: start
+it with --backup-dir and send it SAVE or BGSAVE.
 
-TARGET does not exist or is an empty directory. A crash leaves nothing there that looks like a store. The backup has a journal if
-the store has one; on another kind of file system, if a new store there would have one. To restore, back the backup up to where
-the store shall be.
+TARGET must not exist, or be an empty directory. An interrupted backup leaves no store there. The backup has a journal if the
+store has one. On another kind of file system it has one if a new store there would have one. To restore, make a backup of the
+backup at the place of the store.
 
 Examples:
   bristlecone backup data backups/monday

@@ -10,12 +10,12 @@ use crate::failure::Result;
 
 const EXAMPLES: &str = "\
 Reads the whole store: structure, order, checksums, ownership of every block.
-Exit code 4 if something is wrong; with --salvage, if less than everything was rescued.
-Opening the store recovers it, if it was not closed; that writes to it. With --read-only nothing is written.
+Exit code 4 if a problem is found; with --salvage, if not everything was rescued.
+Opening a store that was not closed recovers it, which writes to it. With --read-only nothing is written.
 
 Examples:
   bristlecone check --dir data --json
-  bristlecone check --dir data --read-only           (also beside a server, if the store has a journal)
+  bristlecone check --dir data --read-only           (also while a server has it open, if it has a journal)
   bristlecone check --dir data --salvage rescued     (also for a store that does not open)";
 
 /// Arguments of `check`.

@@ -8,9 +8,9 @@ use terminal::{Output, progress_bar};
 use crate::failure::Result;
 
 const EXAMPLES: &str = "\
-The space of deleted keys is used again, but the file does not shrink by itself. This writes all pairs to a new file beside it, in
-key order, and gives that the store's name when it is whole: at any moment, a crash leaves the store or the new one. Nobody else
-may have the store open, and there must be space for both files. Of a store that keeps versions the newest stays, without names.
+Writes all pairs in key order to a new file, and then renames it over the old one. A crash leaves the old file or the new one.
+No other process may have the store open, and the disk must have space for both files. A store with versions keeps only the
+newest one, without names. (Writes use the space of deleted keys again also without this command.)
 
 Example:
   bristlecone compact data";

@@ -13,8 +13,8 @@ use crate::failure::Result;
 use crate::text;
 
 const EXAMPLES: &str = "\
-Prints the value and a line end, bytes that do not print as \\xNN; with --raw the value's bytes and nothing else.
-Exit code 3 if the key is not there.
+Prints the value and a line end. Bytes that are not printable are shown as \\xNN. --raw prints the bytes of the value only.
+Exit code 3 if the key is absent.
 
 Examples:
   bristlecone get user:7

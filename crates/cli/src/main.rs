@@ -25,8 +25,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 const EXIT_CODES: &str = "\
-Exit codes: 0 all right; 1 an error; 2 wrong usage; 3 a key was not found (get, del); 4 the store is damaged (any command), or
-not all of it was rescued (check --salvage).
+Exit codes: 0 success; 1 error; 2 wrong usage; 3 key not found (get, del); 4 the store is damaged (any command), or
+not everything was rescued (check --salvage).
 
 Examples:
   bristlecone serve --dir data                     serve Redis clients on 127.0.0.1:7379

@@ -53,7 +53,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 }
 
 const DEL_EXAMPLES: &str = "\
-Prints how many keys were removed. Exit code 3 if one of them was not there (the others are removed).
+Prints the number of removed keys. Exit code 3 if a key is absent (the others are removed).
 
 Example:
   bristlecone del user:7 user:8";

@@ -13,9 +13,9 @@ use crate::failure::Result;
 use crate::text;
 
 const EXAMPLES: &str = "\
-Prints a key, a tab and its value on each line, in the order of the keys' bytes. Bytes that do not print are \\xNN and a
-backslash is \\\\; with --raw all bytes are as they are. With --json each line is an object with `key` and `value`, or
-`key_base64` and `value_base64` where the bytes are not UTF-8.
+Prints a key, a tab and its value on each line, in the order of the keys' bytes. Bytes that are not printable are shown as
+\\xNN and a backslash as \\\\; --raw prints all bytes unchanged. With --json each line is an object with `key` and `value`, or
+`key_base64` and `value_base64` if the bytes are not UTF-8.
 
 Examples:
   bristlecone scan --prefix user: --limit 10

@@ -16,8 +16,8 @@ use crate::failure::{Result, io};
 use crate::stats;
 
 const EXAMPLES: &str = "\
-Speaks the protocol of Redis (RESP2 and RESP3): redis-cli and every Redis client can talk to it. There are no passwords:
-listen on addresses only that you trust. SIGTERM, SIGINT and SHUTDOWN let running commands end and close the store.
+Speaks the protocol of Redis (RESP2 and RESP3): redis-cli and every Redis client can connect. There are no passwords:
+listen only on addresses that you trust. SIGTERM, SIGINT and SHUTDOWN complete running commands and close the store.
 
 Examples:
   bristlecone serve --dir data

@@ -10,8 +10,8 @@ use crate::common::Reading;
 use crate::failure::Result;
 
 const HELP: &str = "\
-What is told \"since it was opened\", and how long operations took, is of the process that has the store open: of a server,
-`redis-cli INFO` tells it.
+Counts \"since it was opened\" and latencies belong to the process that has the store open. For a server, use
+`redis-cli INFO`.
 
 Example:
   bristlecone stats --dir data --json";

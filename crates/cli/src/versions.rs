@@ -10,9 +10,9 @@ use crate::common::Common;
 use crate::failure::Result;
 
 const EXAMPLES: &str = "\
-A store of engine cdds, cdds-unsorted or cdds-hash keeps versions. A named one is kept, through restarts, until it is forgotten;
-`get --at NAME` and, where keys have an order, `scan --at NAME` read it. `rollback` takes back every write since it was
-named, in one step, and forgets younger names.
+A store of engine cdds, cdds-unsorted or cdds-hash keeps versions. A named version is kept, also through restarts, until it is
+forgotten. `get --at NAME` reads it, and so does `scan --at NAME` if the engine orders keys. `rollback` undoes all writes since
+the version was named, in one step, and forgets younger names.
 
 Examples:
   bristlecone versions keep before-import

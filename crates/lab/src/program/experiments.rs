@@ -19,8 +19,9 @@ pub enum Command {
     /// Enumerate the memory images that a crash can leave, recover each and verify it; then remove every flush and fence in turn, which a
     /// check must detect
     #[command(after_help = "\
-Crash points are explored up to a number of images, beyond it sampled; the report counts those.
-Exit code 4 on a violation, a mutant that is neither killed nor argued, a canary that lives, or fewer states than the floor.
+A crash point with too many possible images is sampled; the report counts such points.
+Exit code 4: a violation, a surviving mutant that is not listed as equivalent, an undetected injected fault, or fewer states
+than the recorded minimum.
 
 Example:
   bristlecone-lab crash --tree wbtree --json")]
@@ -28,8 +29,8 @@ Example:
     /// Count the words, flushes and fences of inserts, splits and deletes, and compare them with the expected costs and the papers'
     /// formulas
     #[command(after_help = "\
-With --check, exit code 4 if a single operation stores other words, passes other fences or flushes other lines than its
-protocol says, or stands to a paper's formula otherwise than it should.
+With --check, exit code 4 if the words, flushes or fences of any operation differ from its commit protocol, or if a documented
+difference from a paper's formula is different.
 
 Examples:
   bristlecone-lab costs --trees wbtree,btree-log --node-lines 8
@@ -38,8 +39,8 @@ Examples:
     Costs(Costs),
     /// Repeat experiments of the papers, measured or simulated, and judge the papers' claims
     #[command(after_help = "\
-Without a name the experiments are listed. A claim that does not hold is a result, not an error.
-Simulated experiments take --memory and --set, and no --rounds or --backing: the same seed gives the same cycles anywhere.
+Without a name, the experiments are listed. A claim that does not hold is a result, not an error.
+Simulated experiments accept --memory and --set, but not --rounds or --backing: a seed gives the same cycles on every machine.
 
 Examples:
   bristlecone-lab run
@@ -49,7 +50,7 @@ Examples:
     Run(Run),
     /// Insert keys into a tree on simulated memory, and show where and when it writes, which lines wear out, and after what time
     #[command(after_help = "\
-Stores are words that the index stores; writes are lines that the device writes, behind the caches.
+Stores are words that the index stores. Writes are lines that the device writes, below the caches.
 
 Examples:
   bristlecone-lab heat --tree wbtree --keys 1000

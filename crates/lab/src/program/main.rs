@@ -18,11 +18,11 @@ use clap::Parser;
     name = "bristlecone-lab",
     version,
     after_help = "\
-Exit codes: 0 all right; 1 an error; 2 wrong usage; 4 a check found something wrong.
+Exit codes: 0 success; 1 error; 2 wrong usage; 4 a check failed.
 
 Examples:
-  bristlecone-lab bench trees --keys 1000000       the default engine beside std's BTreeMap and the memory itself
-  bristlecone-lab crash --tree wbtree              enumerate what a crash can leave behind, and judge every image
+  bristlecone-lab bench trees --keys 1000000       compare the default engine with std's BTreeMap and the memory's baseline
+  bristlecone-lab crash --tree wbtree              enumerate the states after a crash, recover and check each
   bristlecone-lab costs --check                    count words, flushes and fences, and compare with the papers
   bristlecone-lab run                              list the papers' experiments"
 )]
