@@ -15,8 +15,8 @@ stores on ordinary disks have; it contains the state of one moment. Without a jo
 it with --backup-dir and send it SAVE or BGSAVE.
 
 TARGET must not exist, or be an empty directory. An interrupted backup leaves no store there. The backup has a journal if the
-store has one. On another kind of file system it has one if a new store there would have one. To restore, make a backup of the
-backup at the place of the store.
+store has one. On another kind of file system it has one if a new store there would have one. To restore, run
+`bristlecone backup BACKUP DIRECTORY`.
 
 Examples:
   bristlecone backup data backups/monday
