@@ -279,8 +279,8 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         }
     }
 
-    /// True if a leaf must be the one for a probe with this rank in it: it has keys on both sides of the probe, or it is the last leaf and has
-    /// keys below the probe. Leaves have disjoint ranges, so no other leaf fits. O(1).
+    /// True if a leaf must be the one for a probe with this rank in it: it has keys on both sides of the probe, or it is the last leaf and
+    /// has keys below the probe. Leaves have disjoint ranges, so no other leaf fits. O(1).
     #[inline(always)]
     fn encloses<V: Search>(&self, leaf: Node, rank: usize) -> bool {
         let (medium, shape) = (self.region.medium(), &self.leaf_for::<V>());

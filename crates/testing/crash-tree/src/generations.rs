@@ -1,5 +1,4 @@
-//! Crash exploration of the log alone, without a tree. Generation tags repeat after 4,096 generations (generations), more than a workload of a
-//! tree has.
+//! Crash exploration of the log alone, without a tree. Tags repeat after 4,096 generations, more than a workload of a tree has.
 
 use crash::{Contents, Step, Subject, Workload};
 use pmem::log::{DataLines, Format, Log};

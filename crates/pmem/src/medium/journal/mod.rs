@@ -11,8 +11,8 @@
 //!
 //! * [`storage`]: the file calls as a trait, and the consequences of a failed call.
 //! * `header`: the pages that pair the two files and say which generations are live. `group`: the bytes of a group.
-//! * `image`: the private image and its changes that are not in the data file yet. `generations`: space for groups. `checkpoint`: checkpoints.
-//!   `recover`: opening.
+//! * `image`: the private image and its changes that are not in the data file yet. `generations`: space for groups. `checkpoint`:
+//!   checkpoints. `recover`: opening.
 //! * `space`: the storage of free chunks.
 //! * `copy`: the region as a file of its own, while writers go on.
 //!
