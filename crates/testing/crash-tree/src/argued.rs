@@ -46,7 +46,6 @@ fn written_back() -> Vec<Argued> {
     const RECORD: &str = include_str!("../../../pmem/src/heap/record.rs");
     const ALLOC: &str = include_str!("../../../pmem/src/heap/alloc/allocator.rs");
     const HOME: &str = include_str!("../../../pmem/src/heap/log/data_words.rs");
-    const REGION: &str = include_str!("../../../pmem/src/heap/region.rs");
     let record = "C1: no word references the record before a commit after a later fence; until then any part of it may be durable";
     let bitmap =
         "A3: the class of the chunk is published after a later fence; until then its bitmap is not read";
@@ -86,13 +85,6 @@ fn written_back() -> Vec<Argued> {
         (Kind::SplitPublish, "pmem/src/heap/log/data_words.rs", HOME, "medium.flush(line, LINE);", home),
         (Kind::SwapPublish, "pmem/src/heap/log/redo.rs", LOG, "medium.flush(data_at, WORD);", home),
         (Kind::SplitPublish, "pmem/src/heap/log/redo.rs", LOG, "medium.flush(data_at, WORD);", home),
-        (
-            Kind::SplitPublish,
-            "pmem/src/heap/region.rs",
-            REGION,
-            "self.medium.sync(0, self.medium.len())?;",
-            home,
-        ),
     ]
     .map(|(kind, file, source, text, why)| Argued { spot: Spot::new(kind, file, source, text), why })
     .into()
@@ -171,13 +163,11 @@ pub fn argued(about: &About) -> Vec<Argued> {
     } else {
         argued.push(FREE_CHUNK);
     }
-    argued.extend((is_guarded && in_place).then_some(guard));
+    // A group of writes clears the valid bits of several nodes before one fence; a node of four groups of entries has four.
+    argued.extend((is_guarded && in_place).then_some([guard, early_guard]).into_iter().flatten());
     if about.leaf != <Slotted>::NAME && about.inner == <Slotted>::NAME && in_place {
         argued.extend(guards_of_garbage(guard));
     }
-    // In these protocols several nodes change together, so several guards follow one fence.
-    let in_groups = [WriteAtomic::NAME, LineOrder::NAME].contains(&about.commit_protocol);
-    argued.extend((is_guarded && in_groups).then_some(early_guard));
     argued.extend((about.commit_protocol == Redo::NAME).then_some(homes));
     let is_logged = [UndoRedo::NAME, Redo::NAME].contains(&about.commit_protocol);
     argued.extend(is_logged.then_some([closed, closed_early]).into_iter().flatten());
