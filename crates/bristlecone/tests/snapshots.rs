@@ -128,7 +128,7 @@ fn a_rollback_restores_what_was_there_and_younger_views_say_so() {
         assert_eq!((store.len().keys, store.check().unwrap().problems), (500, Vec::new()));
         for error in [after.get(b"more").unwrap_err(), store.roll_back(&after).unwrap_err()] {
             assert!(
-                error.to_string().contains("taken back") || error.to_string().contains("not kept"),
+                error.to_string().contains("removed by a rollback") || error.to_string().contains("not kept"),
                 "{error}"
             );
         }

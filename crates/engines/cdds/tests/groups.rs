@@ -283,7 +283,7 @@ fn after_a_failure<X: Tested>(seed: u64, fault: Fault) -> bool {
             // This thread may get errors or torn contents from memory that is rolled back meanwhile.
             while !done.load(Ordering::Acquire) {
                 X::pairs(&of.snapshot()).map_or_else(
-                    |why| assert!(why.contains("taken back"), "{why}"),
+                    |why| assert!(why.contains("removed by a rollback"), "{why}"),
                     |_| _ = looks.fetch_add(1, Ordering::Relaxed),
                 );
                 for n in 0..KEYS {
