@@ -1,4 +1,6 @@
-//! The verification of an index: its report, the set of blocks that were found, the entries of a leaf, the owners of all blocks.
+//! Verification of an index. [`Walk`] is a running verification, [`Report`] is its result. The engine tells the walk each block that it
+//! reaches, and the entries of each leaf. At the end, each allocated block must have exactly one owner, and each owned block must be
+//! allocated.
 
 use std::collections::HashMap;
 

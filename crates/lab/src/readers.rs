@@ -1,16 +1,21 @@
-//! `bench readers`: throughput of lookups by number of readers, with and without one writer at full speed.
+//! `bench readers` measures the throughput of lookups for several numbers of readers, with and without one concurrent writer.
 //!
-//! The benchmark uses a store of integers through its public API. Every case runs for the same time: a number of readers look up random
-//! keys, with or without a thread that writes continuously. Each round runs every case once, beginning with another case each time, so that
-//! other load on the machine affects all cases. Ratios are computed within a round, and their medians are reported.
+//! The benchmark uses a store of integers through its public API. A *case* is a number of readers, with or without the writer. The readers
+//! look up random keys, or scan from random keys. The writer writes continuously. All cases run for the same time. A round runs every case
+//! once. Each round begins with another case, so that other load on the machine affects all cases alike. The benchmark computes the ratio
+//! of two cases in each round, and reports the median over the rounds.
 //!
-//! With fewer cores than threads, wall-clock ratios show the scheduler. So each case also has lookups per second of the readers' processor
-//! time. They show the loss by other readers and by the writer, without the lack of cores.
+//! If there are more threads than cores, lookups per second of wall-clock time depend mainly on the scheduler. So the report also has
+//! lookups per second of the readers' processor time. This figure shows how much other readers and the writer slow down a reader. It
+//! excludes the time that a reader waits for a core.
 //!
-//! * R1: a value contains its key and the round of its write. Every lookup is checked during the measurement. A wrong value ends the run.
-//! * R2: the writer replaces values of keys that are looked up, and inserts and deletes other keys. After a round the store has as many
-//!   keys as before. At the end the whole store is verified.
-//! * R3: all files are removed from the backing, also after an error.
+//! Invariants:
+//!
+//! * R1: a value identifies its key and the round in which it was written. The readers check every value during the measurement. A missing
+//!   key or a wrong value ends the run.
+//! * R2: the writer replaces the values of keys that the readers look up. It also inserts and deletes other keys. At the end of a case it
+//!   deletes the keys that it inserted and that are left. After the last round the benchmark verifies the whole store.
+//! * R3: the benchmark removes all its files from the directory `backing`, also after an error.
 
 mod report;
 

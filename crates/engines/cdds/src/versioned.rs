@@ -1,19 +1,23 @@
-//! The common part of tree and hash table: the state, the single writer, and the steps of a change.
+//! The part that the CDDS B-Tree and the CDDS hash table share: the state, the writer, and the steps of a change.
 //!
-//! A change is a version. Its new entries begin, and the replaced entries end, at a version that no reader uses yet. All new words are
-//! flushed together. After one fence the current version is published, which commits the whole change, whatever its size. So a change has
-//! no log, and a batch costs as much as its writes. The places of entries and the search for them belong to a [`Structure`].
+//! Each change creates one version. (A large batch creates several, see [`crate::batch`].) Every entry has a start version and an end
+//! version. The change stores its version as the start of its new entries and as the end of the entries that it replaces or deletes. No
+//! reader uses this version yet. The change flushes all these words and passes one fence. Then it publishes its version as the current
+//! version. This is the commit point of the whole change, whatever its size. So a change needs no log. A batch that is one version adds no
+//! cost to that of its writes. The trait [`Structure`] has the other part: the layout of the entries and the search for them. A structure
+//! may pass fences of its own before the fence above, for example when it shifts entries.
 //!
 //! | fence passed | durable | after a crash |
 //! |---|---|---|
-//! | none, or some of the structure's | any of the ends, starts, new nodes | their version is dead |
-//! | payload | the whole change | the same |
-//! | commit | root, count, version | nothing to do |
+//! | none, or only the structure's | some words of the change | the version is declared dead: its starts and ends do not count |
+//! | payload | the whole change; root, count and current version or not | the same; or nothing to do, if the current version is durable |
+//! | commit | also root, count and current version | nothing to do |
 //!
 //! Invariants:
-//! * S1: a view at the current version sees exactly the acknowledged writes. Everything that a view at a pinned version sees is sound, and
-//!   its nodes and records are allocated (P1).
-//! * S2: between operations, a block is allocated if and only if the structure, the meta block or the list of named versions references it.
+//! * S1: a view at the current version sees exactly the published changes. Every entry that a view at a pinned version sees is valid, and
+//!   its node and its record are allocated (P1 of [`crate::pins`]).
+//! * S2: between operations, a block is allocated if and only if the region's root word, the meta block, the structure, or the list of the
+//!   versions that users named references it.
 
 use std::ops::Deref;
 use std::path::Path;

@@ -1,12 +1,15 @@
-//! Rebuilds of the inner nodes while the index is in use.
+//! The rebuild of the inner nodes, in small steps, concurrent with reads and writes.
 //!
-//! A rebuild begins when a parent of leaves has little space left. New inner nodes are built from the old ones, some parents with each
-//! operation, and replace them when they are complete. Meanwhile a leaf that is added or removed is also changed in the new nodes, if the
-//! build has passed its place. Otherwise the build reads the change later.
+//! A *parent* is an inner node of the lowest level: its entries reference leaves. A write that adds a leaf begins a rebuild if the parent
+//! is three quarters full, or if fewer than a quarter of the leaves at the last build are left. Each write then copies the entries of some
+//! old parents into new inner nodes. When all entries are copied, the new inner nodes replace the old ones. A write that adds, replaces or
+//! removes a leaf during the rebuild changes the old inner nodes. If the rebuild has already copied the leaf's parent, the write changes
+//! the new inner nodes, too. If they have no space for the change, they are dropped, and a later write begins a new rebuild. If the rebuild
+//! has not reached the parent yet, it copies the change later.
 //!
-//! So an insert does not wait for a rebuild. A rebuild begins when a parent is three quarters full and leaves parents half full. A parent
-//! thus has space for as many splits as a rebuild takes. If this fails, the rebuild is completed at once
-//! ([`Paths::hurried`](crate::index::Paths)).
+//! So an insert usually does not wait for a rebuild. After a rebuild, parents are half full. When the next rebuild begins, the last quarter
+//! of the parent is usually enough for the leaf splits until the rebuild ends. If a parent becomes full, the writer completes the rebuild
+//! before it adds the leaf. [`Paths::hurried`](crate::index::Paths) counts these cases.
 
 use index::leaf_list::bound::bound;
 use index::leaf_list::prelude::*;

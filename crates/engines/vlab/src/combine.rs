@@ -1,32 +1,42 @@
-//! A combine: the directory takes in the braids while the index is in use [VLAB §5.2.5].
+//! A combine: it merges the directory and the braids into a new directory, in small steps, concurrent with reads and writes [VLAB §5.2.5].
+//! The directory lists the buckets in key order. Braids are short sorted lists of the buckets that were added after the directory was
+//! built.
 //!
-//! A new directory is built from the old one and the braids. Each operation does [`Options::combine_step`](crate::Options) steps. The new
-//! directory replaces the old one when it is complete. Meanwhile splits and merges update both. If the build has not reached a new bucket's
-//! place, the build will meet the bucket. Otherwise the bucket is added to new braids, which come with the new directory, and is marked in
-//! the new directory at once. The memory of the old directory and braids is freed in parts, one with each operation.
+//! The new directory is built from the old directory and the braids, in key order. Each insert and each delete does up to
+//! [`Options::combine_step`](crate::Options) steps of this build. When the new directory is complete, it replaces the old directory and the
+//! braids. Until then, splits and merges update the old directory and braids, and the part of the new directory that is already built. If a
+//! split adds a bucket after the last key that the build has reached, the build finds the bucket later. Otherwise the split adds the bucket
+//! to new braids, which are published with the new directory, and marks the preceding entry of the new directory as split. The old
+//! directory and braids are freed in parts: each insert and each delete frees at most one part.
 //!
-//! So no operation waits for a combine, and its cost is bounded whatever the size of the index:
+//! So no operation waits for a combine. The work that a combine adds to one operation does not depend on the size of the index:
 //!
-//! * at most `combine_step` steps ([`Work::most`]). A step takes over one entry of the old directory or of the braids, or fills up to 64
-//!   cells of the new directory's table;
+//! * at most `combine_step` steps ([`Work::most`] is the measured maximum). A step copies one entry of the old directory or of the braids,
+//!   or fills up to 64 cells of the new directory's search table;
 //! * at most one freed part ([`Work::most_parts`]): a segment of 1,024 entries, or a braid.
 //!
-//! Nothing durable changes.
+//! By default a combine changes volatile memory only.
 //!
-//! Under `faithful` a combine merges the two lists in durable memory at once, in the paper's four states [figure 14]. The paper does not
-//! say how a complete chain of `vnxt` differs from a partial one. Here a word in the meta block tells:
+//! With the option `faithful`, as in the paper, new buckets are in a second durable list until the next combine. The combine then merges
+//! the second list into the first, in one operation and in the paper's four states [figure 14]. `nxt` and `vnxt` are the two link words of
+//! a bucket. The paper does not say how recovery distinguishes a complete chain of `vnxt` links from a partial one. Here a word in the meta
+//! block contains the phase of the combine (idle, linked, copied):
 //!
-//! | fence passed | durable | after a crash |
+//! | fence passed | durable | recovery |
 //! |---|---|---|
-//! | none | some of `vnxt` | phase idle: they are cleared |
-//! | links | `vnxt` of all buckets, in order | the same |
-//! | phase linked | | `vnxt` is the list: the combine continues with the copies |
-//! | copies | `nxt` of all buckets | the same |
-//! | phase copied | | `nxt` is the list: `vnxt` is cleared |
-//! | the next operation's first | some of `vnxt` cleared, no second list | phase idle: the rest is cleared |
+//! | none | some `vnxt` | phase idle: recovery clears every `vnxt` |
+//! | links | every `vnxt`; phase linked or not | as in the row above or below, by the phase |
+//! | phase linked | phase linked; some `nxt` | `vnxt` links the list: recovery copies every `vnxt` to `nxt` and continues |
+//! | copies | every `nxt`; phase copied or not | as in the row above or below, by the phase |
+//! | phase copied | phase copied or idle; some `vnxt` cleared | `nxt` links the list: recovery clears every `vnxt` |
+//! | first fence of the next operation | phase idle, an empty second list; some `vnxt` cleared | recovery clears the remaining `vnxt` |
 //!
-//! A combine begins when the braids are full (L x 50 % x N buckets [§6.1]), when they hold a sixteenth as many buckets as the directory, or
-//! when half of the directory's buckets were freed.
+//! A combine begins if one of these is true:
+//!
+//! * the braids are half full: they have 50 % of L x N buckets, where L is the maximum number of buckets of a braid and N the maximum
+//!   number of braids [§6.1];
+//! * the braids have a sixteenth as many buckets as the directory, and at least 16;
+//! * more than half of the directory's buckets were freed, and more than 16.
 
 use std::sync::Arc;
 

@@ -1,5 +1,6 @@
-//! The table of before-images: segments in order of time. Each holds the images of single writes and of batches, by key. Its invariants are
-//! in the parent module.
+//! The table of before-images. A before-image is the value that a write replaced; older readers still need it. The table is a list of
+//! segments, oldest first. A segment covers a span of time. It has two ordered maps from key to before-image: one for single writes, one
+//! for batches. Invariants B1 to B4 are in the parent module.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;

@@ -1,31 +1,37 @@
-//! Changes that are in the index and not durable yet, over a [`crate::journal`], where a commit takes milliseconds: which threads
-//! wait for which group, which thread commits it, and which readers must wait.
+//! Group commit over a journal ([`crate::journal`]), where a commit takes milliseconds. This module decides which thread commits
+//! a group, which writers wait for it, and which readers must wait because they read a change that is not durable yet.
 //!
-//! A writer changes the index under its lock. It sets dirty marks for the nodes and the key that it changed, with the number of the
-//! running group, its *ticket*. Then it releases the lock and waits until that group is durable. The first waiting thread becomes
-//! the *leader* and commits. The others sleep. When the leader is done, the threads whose group became durable continue, and one of
-//! the rest leads the next group. So everything written during one sync goes to the disk with the next one, and writers do not wait
-//! for each other in memory. Released writers usually come back soon. So a leader *gathers*: it waits, for a small part of a sync's
-//! time, until as many threads wait as before. Otherwise two halves of the writers would alternate, each waiting for the other's
-//! sync.
+//! A writer changes the index under the index's writer lock. Its changes join the *running group*. The writer sets a dirty mark
+//! for the key and for each node that it changes. A dirty mark contains the *ticket*: the number of the group. Then the writer
+//! releases the lock and waits until the group is durable. A waiting thread that finds no leader becomes the *leader* and commits
+//! the group. The other waiting threads sleep. After the commit, the threads whose group is durable continue. One of the
+//! remaining threads becomes the leader of the next group. So the changes that are made during one sync share the next sync.
+//! The writers that a commit released usually write again soon. So the next leader first *gathers*: it waits until as many
+//! threads wait as at the end of the last commit, but at most for a quarter of the duration of that commit. Without gathering,
+//! the writers would split into two halves that commit in turn, and each half would wait for the sync of the other.
 //!
-//! A reader does not take part in this. After its validation ([`crate::stripe`]) it checks whether the leaf that it read was
-//! changed by a group that is not durable. If so, it checks its key (a scan checks the leaf only). Only if the key has a dirty mark
-//! too, the reader waits like a writer, and may even lead. If the group fails, the change is rolled back, and the reader reads
-//! again. So a read waits only for its own key, and a scan only for its own leaves, however much else is not durable.
+//! Most readers never wait. After its validation ([`crate::stripe`]), a lookup checks the dirty mark of its leaf. If the mark's
+//! group is not durable, the lookup checks the dirty mark of its key. If the group of this mark is not durable either, the lookup
+//! waits for it like a writer, and may become the leader. A scan checks only the dirty mark of the leaf, and waits if the mark's
+//! group is not durable. If the commit fails, the leader rolls the change back, and the reader reads again. So a lookup waits
+//! only for a change of its own key, and a scan only for changes of its own leaves. (A lookup may also wait for another key with
+//! the same hash, or for a group that changed very many keys.)
 //!
-//! A dirty mark is a ticket under a number: a node's address, or the hash of a key. A small table, read without a lock, shows for
-//! most nodes that they have no mark. The remaining numbers are looked up in maps with one entry per number, in shards with a lock
-//! each. Numbers of durable groups are removed when a shard grows.
+//! Dirty marks are in two maps: from a node's address to a ticket, and from the hash of a key to a ticket. Before a reader
+//! searches the map of nodes, it reads a small table, without a lock. For most nodes the table shows that all their changes are
+//! durable. Each map is divided into shards, and each shard has a lock. When a shard grows, the writer removes its marks of
+//! durable groups. If too many marks remain, the writer removes all of them, and every key or node of the shard then counts as
+//! marked until the group is durable.
 //!
 //! Invariants:
-//! * W1: dirty marks are set under the index's writer lock, before the node's version becomes even again. So a reader that saw the
-//!   change sees the mark. A mark's ticket only grows, until its group is durable.
-//! * W2: a ticket is durable only if every group up to it is: groups are closed, committed and reported in the order of their
-//!   numbers, by one leader at a time.
-//! * W3: `failed` is set after everything that is not durable was rolled back, and it is never cleared. So everything that is read
-//!   after that is durable, whatever the marks say.
-//! * W4: no thread sleeps while there is no leader and its group is not durable: a thread that sees no leader leads.
+//! * W1: a writer sets dirty marks under the index's writer lock, before it unlocks the version of the node. So a reader that saw
+//!   the change sees the mark. While the group of a mark is not durable, a lookup of the mark returns its ticket or a higher one.
+//! * W2: if a group is durable, all groups with lower numbers are durable. One leader at a time closes, commits and reports
+//!   groups, in the order of their numbers.
+//! * W3: if a commit fails, the leader first rolls back all changes that are not durable, and then sets `failed`. `failed` is
+//!   never cleared. So a reader that finds `failed` set before its read gets durable data only, whatever the marks say.
+//! * W4: a thread begins to sleep only while there is a leader. A leader that ends wakes all threads. The first one whose group
+//!   is not durable becomes the leader.
 
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};

@@ -1,4 +1,5 @@
-//! No durability: the baseline for the durable commit protocols.
+//! A commit protocol without durability: it stores the words of each edit without a fence. Measurements use it as the baseline for the
+//! durable commit protocols.
 
 use pmem::{Medium, Result};
 

@@ -1,36 +1,42 @@
-//! The block allocator: chunks by size class with durable bitmaps, and an intent ring that bounds recovery.
+//! The block allocator. A chunk has blocks of one size class, and a durable bitmap of its allocated blocks. An *intent ring*
+//! bounds the work of recovery: it lists the blocks that the newest operations allocate or free.
 //!
 //! ```text
-//! chunk   word 0: kind and block size, self-checking (0: free chunk)
+//! chunk   word 0: class (kind and size of the blocks), with a hash of 16 bits (0: free chunk)
 //!         words 1..: bitmap, bit set = block allocated
 //!         blocks, from the first offset that their alignment allows
+//! ring    words: offset of a block (48 bits), number of the operation (16 bits)
 //! ```
 //!
-//! The allocator has no fence of its own on the common path. Before an operation's first fence, the intent ring references each
-//! block that the operation allocates or frees. Between that fence and the last fence their bits are flipped ([`Allocator::flip`]).
-//! So at any crash a bit can disagree with the index only for blocks in the ring. Recovery asks the index which of those it
-//! references, and nothing else. An intent carries the number of its operation. When an operation writes intents, the bits of all
-//! earlier operations are durable, so recovery checks only the blocks of the newest operation. A stale intent would be harmless:
-//! checking its block again changes nothing.
+//! Usually the allocator adds no fence to an operation. Before its first fence, an operation writes an *intent* for each block
+//! that it allocates or frees: the block's offset and the operation's number, in the next word of the ring. Between its first and
+//! its last fence, the operation flips the bits of these blocks ([`Allocator::flip`]). So after a crash, a bit can contradict the
+//! index only if the ring has an intent of its block. For each of these blocks, recovery asks the index whether it references the
+//! block, and sets the bit to the answer. The pieces of a large value have no intents. Their bits follow the bit of their record
+//! ([`crate::record`]).
+//! When an operation writes its intents, the bits of all earlier operations are durable. So recovery checks only the blocks of
+//! the newest operation. An older intent is harmless: a second check of its block changes nothing.
 //!
 //! Invariants:
-//! * A1: a bit is flipped only after the intent of its block is durable in the ring.
-//! * A2: within one session a freed block is allocated again only after the operation that freed it has ended.
-//! * A3: a chunk's bitmap is durably all zeros before its word 0 gets a new kind. While word 0 may durably have an earlier kind,
-//!   nothing else is written where that kind has its bitmap. Within the header's line both follow from the order of its stores.
-//! * A4: when a chunk or block is allocated again, none of its words are in a log generation that is not truncated.
+//! * A1: a bit is flipped only after the intent of its block (for a piece: of its record) is durable in the ring.
+//! * A2: between open and close, a freed block is allocated again only after the operation that freed it has ended.
+//! * A3: word 0 of a chunk gets a new class only after all bitmap words of that class are durably zero. As long as word 0 may
+//!   durably have an older class, the bitmap words of the older class are not used for anything else. For bitmap words in the
+//!   line of word 0, the order of stores within a line ensures this. For all other bitmap words, a fence does.
+//! * A4: a chunk or block is allocated again only when the redo log has no record of its words. If the log has one, the allocator
+//!   truncates the log first.
 //! * A5: a record is moved by an ordinary update of its key to its present value, so a move needs no protocol of its own.
-//! * A6: a chunk is discarded only when it is free: its bits are durably zero and the log has no record of it (A4). A crash may
-//!   leave its old words, zeros, or a mixture. Each of these is an empty chunk or a free one. The chunk gets storage again before
-//!   the next store to it.
+//! * A6: the allocator *discards* a chunk (its storage returns to the file system) only if the chunk is free: its bits are
+//!   durably zero, and the log has no record of it (A4). After a crash, each word of the chunk has its old value or is zero. In
+//!   each case the chunk is empty or free. Before the next store to the chunk, the allocator provides storage for it again.
 //!
-//! Commit point of an allocation: the index's own publish. Crash table:
+//! Commit point of an allocation and of a free: the commit point of the operation in the index. Crash table:
 //!
 //! | fence passed | durable | recovery |
 //! |---|---|---|
-//! | none | some of: intents, block content | the index does not reference the block: bit cleared (was clear) |
-//! | first | intents; some of: flipped bits | bit set according to the index |
-//! | last | intents, bits, publish | nothing to do |
+//! | none | some intents; some content of the new blocks | index and bits are unchanged |
+//! | first | all intents; some flipped bits; the commit or not | each bit is set if the index references the block, otherwise cleared |
+//! | last | all intents, all bits, the commit | nothing to do |
 
 mod allocator;
 mod class;
