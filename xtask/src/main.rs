@@ -2,7 +2,7 @@
 //!
 //! * [`mod@test`]: all checks and short tests, from formatting to the last test. Stops at the first failure.
 //! * [`soak`]: long campaigns, round-robin with new seeds, until the time is up; [`record`]: their results.
-//! * [`bench`]: records of benchmarks. [`docs`]: tables of documents from records.
+//! * [`mod@bench`]: records of benchmarks. [`docs`]: tables of documents from records.
 //! * [`build_times`]: times of builds from an empty target directory.
 //! * [`lines`]: lines of code by crate.
 //! * [`tidy`]: rules of the repository that no compiler checks.
