@@ -178,5 +178,5 @@ fn a_close_that_leaves_a_line_in_doubt_is_a_violation() {
     }
     let report = crash::explore(&Workload::<Hasty>::new((), [Write(0)]), &Options::default());
     assert_eq!(report.violations.len(), 1);
-    assert!(report.violations[0].message.contains("not durable behind a clean close"), "{report}");
+    assert!(report.violations[0].message.contains("not durable after a clean close"), "{report}");
 }
