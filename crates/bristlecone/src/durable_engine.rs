@@ -1,4 +1,5 @@
-//! The engine of a store: an index with its files, journal, threads, durability and backups. The same code serves all engines.
+//! The code of an open store that is the same for all engines behind `Index`: opening and creation, the journal thread and the maintenance
+//! thread, the promised durability, statistics, and copies for backups.
 
 use std::ops::Deref;
 use std::path::{Path, PathBuf};

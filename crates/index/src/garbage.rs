@@ -1,32 +1,33 @@
-//! Clearing: one commit replaces the structure by an empty one. The old structure becomes garbage, which is freed leaf by leaf.
+//! Clearing: one commit replaces the structure by an empty one. The old structure becomes *garbage*. Later steps free it leaf by leaf.
 //!
-//! The bytes: a durable word describes the garbage ([`Garbage`]). In trees it is in the root line beside the root, and both words change in
-//! one step through the redo log. In lists it is in the meta block: a clear writes a new meta block and publishes its address in the root
-//! word.
+//! The bytes: a durable word describes the garbage ([`Garbage`]). In trees this word is in the root line, beside the root. One commit
+//! through the redo log changes both words. In lists the word is in the meta block: a clear writes a new meta block and publishes its
+//! address in the root word.
 //!
-//! Writers free a part of the garbage after each write. The maintenance thread frees the rest. A write that finds no space frees garbage
-//! until it has the space it needs. Garbage that a crash leaves is freed after the next open. A second clear first frees the garbage of the
-//! first one. So each block is freed once, in any order of events.
+//! Writers free a part of the garbage after each write. The maintenance thread frees the rest. If a write finds no space, it frees garbage
+//! until it has the space it needs. Garbage that a crash leaves is freed after the next open. A second clear first frees all garbage of the
+//! first one. So there is garbage of one clear at most, and each block is freed once.
 //!
 //! Invariants:
-//! * U1: garbage owns all blocks that are reachable from its word and not free. A step frees the first blocks on the walk through the
-//!   garbage, and only these. Its commit point, one step of the commit protocol, removes exactly these blocks from the walk. So the walk
-//!   never reaches a free block. Recovery asks for the owner of the blocks in the newest step's intents. It needs only the beginning of the
-//!   walk for this.
-//! * U2: a clear locks all version locks. So no reader that began earlier goes on in freed memory.
-//! * U3: with an open snapshot every key needs a before-image, so a clear deletes key by key. It also does so if there is no space for an
-//!   empty structure.
+//! * U1: garbage owns the blocks that are reachable from its word and not free. A walk visits them in a fixed order. Each step frees the
+//!   first blocks of the walk, and only these. The commit of the step also removes exactly these blocks from the walk. So the walk never
+//!   reaches a free block. Recovery must find the owners of only those blocks that are in the intents of the newest step. These can only be
+//!   at the beginning of the walk, so recovery does not walk further.
+//! * U2: a clear locks all version locks. So a reader that began before the clear fails its validation and does not continue in freed
+//!   memory.
+//! * U3: with an open snapshot every key needs a before-image, so a clear deletes key by key. It does the same if there is no space for an
+//!   empty structure, or if damaged garbage remains.
 //!
-//! The commit point is the commit of the switch to the empty structure, and then the commit of each step.
+//! There are two kinds of commit point: a clear has one, the switch to the empty structure; each later step has its own.
 //!
-//! | fence passed | may be on the medium | recovery |
+//! | fence passed | may be on the medium at a crash | recovery |
 //! |---|---|---|
 //! | clear: none | some of the new nodes, intents | the old structure; the new blocks are free |
-//! | payload | the root with the garbage word, or neither | the old structure, or the empty one and garbage |
-//! | commit | both | the empty structure, and garbage |
-//! | step: none | intents | the garbage unchanged; it owns the blocks in the step's intents |
-//! | payload | changed allocation bits, the step's word or not | each bit is set to match the owner |
-//! | commit | the step's word | the garbage without the freed blocks |
+//! | clear: payload | the new root and the garbage word, or neither | the old structure; or the empty one and the garbage |
+//! | clear: commit | both | the empty structure and the garbage |
+//! | step: none | intents | the garbage is unchanged; it owns the blocks in the step's intents |
+//! | step: payload | changed allocation bits; the step's new word, or not | sets each allocation bit as the owner requires |
+//! | step: commit | the step's new word | the garbage without the freed blocks |
 
 pub use pmem::region::Garbage;
 use pmem::{Error, Medium, Result, record};

@@ -1,6 +1,7 @@
-//! The kernel: the parts that all durable indexes share, the phases of an index, and the writer's lock.
+//! The state that all durable indexes share ([`Kernel`]), the phases of an index ([`Phase`]), the writer's lock ([`Guard`]), and the
+//! interface between an engine and the kernel ([`Embed`]).
 //!
-//! Invariants K1 to K3 are in the crate's head.
+//! Invariants K1 to K3 are in the head of the crate (`lib.rs`).
 
 use std::ops::{Deref, DerefMut};
 use std::sync::PoisonError;

@@ -1,11 +1,14 @@
-//! A session serves one connection: it reads all bytes that have arrived, runs every command in them, and writes all replies together.
+//! A session serves one connection: it reads all bytes that have arrived, runs every complete command in them, and writes the replies
+//! together.
 //!
 //! Invariants:
-//! * I1: replies leave in the order of their commands, after the effects of the commands are durable. The commands of a pipeline share one
-//!   commit before their replies are written.
-//! * I2: the session does not read from a client that does not read its replies. At most `FLUSH_BYTES` and one reply wait.
-//! * I3: empty buffers shrink, so an idle connection holds little memory.
-//! * I4: when the server stops, the running command finishes, its reply is written, and the connection closes.
+//! * I1: the session writes replies in the order of their commands, after the commit of the commands' changes. All commands since the last
+//!   written replies share one commit. If the commit fails, the session discards these replies, sends one error and closes the connection.
+//! * I2: while a client does not read its replies, the session does not read from that client. At most `FLUSH_BYTES` and one reply wait in
+//!   memory.
+//! * I3: the session frees large buffers when they are empty, so an idle connection needs little memory.
+//! * I4: when the server stops, the running command finishes, the session writes its reply and closes the connection. Later commands do not
+//!   run.
 
 use std::io;
 use std::sync::Arc;

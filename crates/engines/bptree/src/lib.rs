@@ -1,13 +1,15 @@
-//! Persistent B+-trees in durable memory: one skeleton, combined with node layouts and commit protocols.
+//! Persistent B+-trees in durable memory: one tree algorithm for all combinations of node layout and commit protocol.
 //!
 //! * [`shape`]: the geometry of a node, entries, and [`Edit`](shape::Edit), the interface between layouts and commit protocols. `level`:
-//!   functions that work on leaves and inner nodes.
-//! * [`layout`]: the arrangement of entries in a node: sorted, counter, bitmap, slots, slot+bitmap. Leaves and inner nodes have one each.
-//! * [`commit_protocol`]: the rule that makes an edit durable: volatile, write-atomic, undo-redo log, redo log, write-ahead log, shadow
-//!   copy.
+//!   functions for nodes whose level is known only at run time.
+//! * [`layout`]: the arrangement of entries in a node: sorted, counter, bitmap, slots, slot+bitmap. A tree has one layout for its leaves
+//!   and one for its inner nodes.
+//! * [`commit_protocol`]: the sequence of stores, flushes and fences that makes an edit durable: volatile, write-atomic (three variants),
+//!   undo-redo log, redo log, write-ahead log, shadow copy.
 //! * [`tree`]: the tree and the steps of a change.
-//! * [`batch`]: the tree's part of a batch. [`space`]: the lines that an operation may store, and the space for them in a group.
-//! * [`session`]: the writer's lock held over several changes.
+//! * [`batch`]: the tree's part of a batch. [`space`]: the maximum number of lines that an operation changes, and the reservation of space
+//!   for them in a group.
+//! * [`session`]: a session holds the writer's lock over several changes.
 //! * [`search`], [`insert`], [`delete`], [`clear`], [`shadow`], [`split`], [`merge`], [`scan`], [`bulk`], [`recover`], [`count`],
 //!   [`check`]: the operations. [`batched_ops`]: operations on many keys at once.
 //!
@@ -15,10 +17,11 @@
 //!
 //! Invariants of every tree:
 //! * T1: all leaves are at level 0. Their link words link them from left to right.
-//! * T2: an inner entry is a pair (separator, child). Every key below the child is at or above the separator and below the next separator.
+//! * T2: an inner entry is a pair (separator, child). Each key in the child's subtree is greater than or equal to the separator and less
+//!   than the next separator.
 //! * T3: only the root may be empty. An inner node other than the root has at least one separator.
-//! * T4: the state that recovery finds after a crash satisfies T1 to T3. It contains exactly the acknowledged operations. The operation in
-//!   flight is complete or absent.
+//! * T4: the state that recovery finds after a crash satisfies T1 to T3. It contains all acknowledged operations. The operation in flight
+//!   at the crash is complete or absent.
 
 pub mod batch;
 pub mod batched_ops;

@@ -1,23 +1,26 @@
 //! The CDDS B-Tree: a B-Tree of versions that is consistent after every store and has no log [Venkataraman 2011, chapter 4].
 //!
-//! Each entry carries its start version and its end version. A change writes entries of a version that no reader uses. One publish makes
-//! this version current. After a crash, the version number identifies the entries of a change that was not published.
+//! Each entry has a start version and an end version. A change stores its entries with a new version number, which no reader uses yet. Then
+//! one publish makes this version current. After a crash, entries with a version above the current one belong to a change that was not
+//! published.
 //!
-//! * [`version`]: the visibility of an entry to a reader at one version; dead versions.
-//! * [`node`]: the entries of a node; shifts. [`entry_order`]: entries by key, or in order of arrival (`cdds-unsorted`).
+//! * [`version`]: tells which entries a reader at a version sees. *Dead versions*: those of changes that a crash interrupted or that were
+//!   rolled back.
+//! * [`node`]: the entries of a node, and their shifts. [`entry_order`]: entries sorted by key, or in order of arrival (`cdds-unsorted`).
 //! * [`inlined`]: byte strings with their first bytes in the entry.
-//! * [`meta`]: root, current version and count in one line.
-//! * [`pins`]: the versions that may still be read.
-//! * [`salvage`]: leaves without a tree.
-//! * [`persist`]: the number of waits for memory.
-//! * [`versioned`]: the common part of tree and hash table, with the steps of a change. [`structure`]: the part that each has for itself.
+//! * [`meta`]: root, current version and number of keys in one line.
+//! * [`pins`]: the versions that readers may still read.
+//! * [`salvage`]: reads the entries of a leaf without the tree.
+//! * [`persist`]: flushes and fences, as the thesis does them or with fewer fences.
+//! * [`versioned`]: the part that the tree and the hash table share, with the steps of a change. [`structure`]: the interface that each of
+//!   them implements.
 //! * [`tree`](mod@tree): the tree.
-//! * [`access`]: lookups, puts, deletes. [`upkeep`]: collection, verification, clear.
-//! * [`batch`](mod@batch): many writes as one version. [`group`](mod@group): many versions with one commit of the medium.
+//! * [`access`]: lookups, puts, deletes. [`upkeep`]: garbage collection, verification, clear.
+//! * [`batch`](mod@batch): many writes as one atomic step. [`group`](mod@group): many versions with one commit of the medium.
 //! * [`kept`]: named and retained versions. `maintain`: background work. [`family`]: the engines for the registry.
-//! * [`hash`]: the hash table, the thesis's second structure (§4.5).
-//! * [`simd_scan`]: compares all slots of a node at once. [`mask`]: sets of slots. [`ordered`]: the parts of the tree. `passes`: the common
-//!   state of the steps of background work.
+//! * [`hash`]: the hash table. The thesis mentions one in §4.5.
+//! * [`simd_scan`]: compares all slots of a node at once. [`mask`]: sets of slots. [`ordered`]: the data types of the tree. `passes`: the
+//!   state that the steps of background work share.
 //! * [`search`], [`scan`], [`insert`], [`delete`], [`collect`], [`named`], [`snapshot`], [`check`]: the operations.
 #![forbid(unsafe_code)]
 

@@ -1,29 +1,31 @@
 //! Before-images: the values that writes replaced, kept in volatile memory for older readers.
 //!
-//! There are three kinds of such readers. A get during a batch reads the values from before the batch. A scan that began before the end of
-//! a batch does not see that batch. A snapshot reads the contents at the time it was opened.
+//! Three kinds of readers need them. A get during a batch reads the values from before the batch. A scan that began before the end of a
+//! batch does not see that batch, but it sees later single writes. A snapshot reads the contents at the time when it was opened.
 //!
-//! Images are kept in *segments*. A segment holds the images of a span of time. A view is anchored at the segment that was the newest one
-//! when the view was made. To read a key, the view searches the segments from its anchor on for the first image of the key. Without an
-//! image the value is in the index. A segment without views is merged into the segment before it, or dropped if there is none. So memory
-//! grows with the number of changed keys, not with the number of changes.
+//! Images are kept in *segments*. A segment contains the images of a span of time. Each scan and each snapshot has a *view* ([`View`]). The
+//! view is anchored at the segment that was the newest one when the view was made. To read a key, the view searches the segments for the
+//! first image of the key, from its anchor to the newest one. If there is no image, the value is in the index. If no view is anchored at an
+//! older segment, the segment is merged into the segment before it, or dropped if there is none. So memory grows with the number of changed
+//! keys, not with the number of changes.
 //!
 //! Scans and snapshots look up images one by one, in key order. A reader copies only the image that it returns.
 //!
-//! [`Images::set_limit`] bounds the memory. At the bound, the oldest images are dropped, and their views fail with
-//! [`pmem::Error::SnapshotBytes`]. A scan fails in the same way if it may need a dropped image: with the current values it would show a
-//! part of a batch. The images of a running batch do not count against the bound until the batch ends. The size of the batch's record
-//! bounds them.
+//! [`Images::set_limit`] bounds the memory. At the bound, the oldest images are dropped, and the snapshots that are anchored at their
+//! segments fail with [`pmem::Error::SnapshotBytes`]. A scan that is anchored there fails in the same way if a dropped image may be from a
+//! batch: with the current values the scan would show a part of that batch. The images of a running batch do not count against the bound
+//! until the batch ends. Until then, the maximum size of a batch bounds them.
 //!
-//! A reader first validates its read of the index and then checks the images. These readers take no lock here: gets without a running
-//! batch, scans without a batch since they began, and snapshots without a write since they were opened. All others take a read lock for
-//! each lookup. The writer takes the write lock to insert. It builds the images of a batch before it takes the lock.
+//! A reader first validates its read of the index and then checks the images. Three readers take no lock for this check: a get while no
+//! batch runs, a scan if no batch ran since it began, and a snapshot while the index keeps no images at all. All others take a read lock
+//! for each lookup. The writer takes the write lock to insert images. It builds the images of a batch before it takes the lock.
 //!
 //! Invariants:
 //! * B1: an image is inserted before its key changes in the index. So a reader that sees the change sees the image.
 //! * B2: one writer inserts at a time: it holds the index's writer lock. A snapshot is opened under this lock.
 //! * B3: within a segment, a key's image from a single write is older than its image from a batch.
-//! * B4: new views are anchored at the newest segment. It is never merged or removed. The end of a batch begins a new segment.
+//! * B4: new views are anchored at the newest segment. The newest segment is never merged or removed. The end of a batch begins a new
+//!   segment. A new snapshot begins one, too, if the newest segment contains images and no batch is running.
 
 mod table;
 mod view;

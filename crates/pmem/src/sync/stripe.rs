@@ -1,30 +1,30 @@
-//! Striped version locks: readers run concurrently with the writer without a lock and without writing shared memory.
+//! Striped version locks: readers run concurrently with the writer. They take no lock and write no shared memory.
 //!
-//! A volatile table holds version words, indexed by a hash of the node's address. The writer locks a node's version (makes it odd)
-//! before it changes the node, and unlocks it (makes it even) when the change is durable. A reader reads the version, reads the
-//! node, and validates the version. So a value that a reader returns was durable, at the promised level, when the validation
-//! succeeded.
+//! A volatile table contains version words. A hash of a node's address is the index into the table. The writer locks a node's version
+//! (makes it odd) before it changes the node. It unlocks the version (makes it even) after the last fence of the change. A reader reads the
+//! version, reads the node, and validates the version. So, without a journal, a value that a reader returns was durable, at the promised
+//! level, when the validation succeeded. Over a journal a fence does nothing; there the dirty marks (`pending`) tell the reader whether it
+//! must wait for the value's group.
 //!
-//! A long read concurrent with a writer that never pauses would fail its validation forever: when a large record is copied, its
-//! node has changed again. A reader that failed [`TRIES`] times therefore asks the writer to give way ([`Tries`]). From its next
-//! change on, the writer waits, before it locks a version, until no such reader is left. The reader never waits for the writer's
-//! lock, so it may be the thread that holds that lock. The request changes nothing else for the reader: only the validation
-//! decides. Readers cannot block the writer forever, because without changes each of them succeeds at once and none can fail again.
+//! A long read, for example of a large record, could fail every validation, because a writer without pauses changes the node during each
+//! attempt. So after [`TRIES`] failed validations the reader asks the writer to give way ([`Tries`]). Before its next change the writer
+//! waits until no reader is asking (without a journal: before it locks the first version; over a journal: before it takes the writer's
+//! lock). The reader does not take the writer's lock. So the thread that holds the writer's lock may read, too. The reader still needs a
+//! successful validation. The writer does not wait forever: while it waits, no node changes, so the next attempt of each reader succeeds.
 //! Only a reader that asks writes shared memory.
 //!
 //! Invariants:
-//! * S1: one writer at a time locks versions (callers hold the writer's mutex).
-//! * S2: every store to a node that a reader may reach happens while its version is odd.
-//! * S3: a value read between a version and its successful validation is the value that the writer left there before the version
-//!   was read.
+//! * S1: one writer at a time locks versions (callers hold the writer's lock).
+//! * S2: the writer stores to a node that a reader may reach only while the node's version is locked.
+//! * S3: if a validation succeeds, the reader read only values that were in the node when it read the version.
 //!
-//! S3 rests on a pair of fences. The writer's odd store is followed by a release fence before its data stores. The reader's data
-//! loads are followed by an acquire fence before the validation.
+//! S3 needs two fences. The writer stores the locked version, passes a release fence, and then stores the data. The reader loads the data,
+//! passes an acquire fence, and then validates.
 //!
-//! A store to a block that no node references is under no version lock, for example a store to the block of a record that the
-//! previous change freed. A reader may still be reading that block, and must see the version that the previous change made odd. The
-//! previous writer may have been another thread, whose fence does not order this writer's stores. So a new writer passes a fence of
-//! its own ([`Stripes::take_over`]).
+//! The writer needs no version lock to store to a block that no node references. The block may have belonged to a record that the previous
+//! change freed, and a reader may still be reading it. That reader sees the new bytes, so its validation must fail: it must see the version
+//! that the previous change locked. The previous change may have been by another thread, and that thread's fence does not order the stores
+//! of this thread. So each new writer passes a release fence before its first store ([`Stripes::take_over`]).
 
 use crate::error::{Error, Result};
 use crate::sync::atomics::{AtomicBool, AtomicU64, Ordering, fence, pause};

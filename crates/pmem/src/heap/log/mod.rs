@@ -1,45 +1,49 @@
 //! The logs of [wB+ §3.1]: redo-only (figure 6) and undo-redo (figure 5), with the details that the figures leave out.
 //!
-//! A *generation* is one use of the log between two truncations. The *data words* of a record are the words that it changes.
+//! A *generation* is one use of the log between two truncations. The *data words* of a record or commit are the words of the index that it
+//! changes.
 //!
 //! A line of the log has slots for records. Each record is inside one line:
 //!
-//! | format | slots | a record |
+//! | format | slots in a line | words of a record |
 //! |---|---|---|
 //! | [`Format::Redo`] | 4 of two words | tag, new word |
-//! | [`Format::UndoRedo`] | 2 of three words, 1 of two | tag, new word, old word; or tag, new word |
+//! | [`Format::UndoRedo`] | 2 of three words, 1 of two words | tag, new word, old word; or tag, new word |
 //!
-//! The words are copied first and the tag is published after them, so a record whose tag has the current generation is complete.
-//! Tags are at fixed words of a line, whatever records an older generation had there, so no value is ever taken for a tag. The tag:
+//! The writer copies the other words of a record first and then publishes the tag. So a record is complete if its tag has the current
+//! generation. Each slot has its tag at a fixed word of the line, in every generation. So recovery never takes a new or old word for a tag.
+//! The tag (bit ranges exclude their end):
 //!
 //! ```text
 //! bit 0..39  data word (offset / 8)   39  has the old word   40..52  generation   52..63  records of the commit   63  commit mark
 //! ```
 //!
 //! Invariants:
-//! * L1: while a commit is not truncated, its data words change only through the log (`touches` tells; callers truncate first).
-//! * L2: a generation's tag is used again only after all records were wiped, so no stale record has the current generation. A wipe
-//!   that a crash interrupted is done again by recovery.
-//! * L3: a generation that held any record at a crash is never written again.
+//! * L1: until a commit is truncated, its data words change only through the log. Before any other store, the caller asks `touches` and
+//!   truncates the log if it returns true.
+//! * L2: the generation in a tag has 12 bits, so it repeats. Before it is used again, all records are wiped. So an old record never has the
+//!   current generation. If a crash interrupts a wipe, recovery wipes again.
+//! * L3: a generation that contained a record at a crash gets no further records.
 //!
-//! A redo-only commit is `n` records. The last one is marked and contains their count ([`Log::commit`]):
-//!
-//! | step | may be on the medium at a crash | recovery |
-//! |---|---|---|
-//! | records written, flushed | any of them | incomplete count: ignored |
-//! | fence (commit point: the last record of the commit to become durable) | all of them | replayed |
-//! | data words written, flushed | any of them | replayed over them |
-//! | truncation: fence, generation word published, fence | all of them | next generation is empty |
-//!
-//! An undo-redo commit ([`Log::commit_undo_redo`]) writes unused data words at once, their records with one fence, and each word in
-//! use only after the fence of its own record:
+//! A redo-only commit has `n` records. The last record has the commit mark and the number `n` ([`Log::commit`]):
 //!
 //! | step | may be on the medium at a crash | recovery |
 //! |---|---|---|
-//! | `NewRedo` of unused words | any records, any of the words | ignored: the words have no meaning |
-//! | `CommitNewRedo`: flush, fence | all those records | ignored |
-//! | `WriteUndoRedo`, each but the last: record, flush, fence, data word | records so far, words so far | old words put back, last first |
-//! | the last: record with the commit mark, flush, fence | all records | replayed |
+//! | records written, flushed | any of them | replays them if all are there, else ignores them |
+//! | fence; the commit point is the moment when the last of the records becomes durable | all of them | replays them |
+//! | data words written, flushed (now or at truncation) | all records, any data words | replays the records |
+//! | truncation: fence, generation word published, flushed, fence | all, with or without the new word | replays, or finds no records |
+//!
+//! An undo-redo commit ([`Log::commit_undo_redo`]) stores each data word of unused space without waiting for its record. One fence makes
+//! all these records durable. It stores a data word in use only after a flush and a fence of that word's own record. Without words in use,
+//! the last `NewRedo` record has the commit mark.
+//!
+//! | step | may be on the medium at a crash | recovery |
+//! |---|---|---|
+//! | `NewRedo`: record and data word, for each word of unused space | any of them | ignores the records: the words have no meaning |
+//! | `CommitNewRedo`: flush, fence | all these records | ignores the records |
+//! | `WriteUndoRedo`, each but the last: record, flush, fence, data word | records, data words so far | restores old words, last first |
+//! | the last `WriteUndoRedo`: record with the commit mark, flush, fence (commit point) | all records | replays them |
 
 mod data_words;
 pub(crate) mod redo;
