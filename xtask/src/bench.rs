@@ -5,6 +5,7 @@
 //! `baseline`, by which figures of different machines compare; `figures`, the JSON output of the command.
 
 use std::fs;
+use std::process::Stdio;
 
 use serde_json::{Value, json};
 
@@ -55,9 +56,16 @@ const BENCHES: &[Bench] = &[
 ];
 
 impl Bench {
+    /// A cargo command for the laboratory with the features that the benchmark needs.
+    fn cargo(&self, command: &str) -> Step {
+        let features = if self.competes { " --features competitors" } else { "" };
+        Step::new(&format!("cargo {command} --release -p bristlecone-lab{features}"))
+    }
+
+    /// The command that repeats the run.
     fn step(&self) -> Step {
-        let features = if self.competes { "--features competitors " } else { "" };
-        Step::new(&format!("cargo run --release -p bristlecone-lab {features}-- {}", self.arguments))
+        let step = self.cargo("run").and("--");
+        self.arguments.split_whitespace().fold(step, |step, argument| step.and(argument))
     }
 }
 
@@ -89,10 +97,17 @@ pub fn run(name: &str) -> Outcome {
         let names: Vec<_> = BENCHES.iter().map(|bench| bench.name).collect();
         return Err(format!("no benchmark {name}: choose one of {}", names.join(", ")));
     };
+    bench.cargo("build").run()?;
     let step = bench.step();
     println!("== {}", step.line());
+    // The benchmark shows its progress on the standard error.
+    let output = step.command().stderr(Stdio::inherit()).output();
+    let output = output.map_err(|error| format!("cannot run {}: {error}", step.line()))?;
+    if !output.status.success() {
+        return Err(format!("failed ({}). To repeat it:\n  {}", output.status, step.line()));
+    }
     let figures: Value =
-        serde_json::from_str(&step.output()?).map_err(|error| format!("{}: {error}", step.line()))?;
+        serde_json::from_slice(&output.stdout).map_err(|error| format!("{}: {error}", step.line()))?;
     let record = json!({
         "commit": commit(),
         "machine": machine(),

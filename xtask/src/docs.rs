@@ -58,8 +58,18 @@ fn head(first: &str, stores: &[(&str, &Value)]) -> Vec<String> {
     vec![format!("| {first} | {} |", names.join(" | ")), format!("|{}", "---|".repeat(names.len() + 1))]
 }
 
-fn per_second(row: &Value, column: usize) -> f64 {
-    row["cells"][column]["per_second"].as_f64().unwrap_or_default()
+/// A figure of a store in a column.
+fn figure(row: &Value, column: usize, name: &str) -> Result<f64, String> {
+    let missing = || format!("{}: no {name} in column {column}", row["name"]);
+    row["cells"][column][name].as_f64().ok_or_else(missing)
+}
+
+fn per_second(row: &Value, column: usize) -> Result<f64, String> {
+    figure(row, column, "per_second")
+}
+
+fn line(first: &str, cells: &[String]) -> String {
+    format!("| {first} | {} |", cells.join(" | "))
 }
 
 /// The README's table: operations per second with one thread, the fastest store of a row in bold. Without Berkeley DB, for its width.
@@ -67,57 +77,57 @@ fn first_table(text: &str) -> Result<Option<Vec<String>>, String> {
     let figures = figures(text)?;
     let mut stores = stores(&figures);
     stores.retain(|(name, _)| *name != "Berkeley DB");
+    if stores.is_empty() {
+        return Ok(None);
+    }
     let columns = figures["columns"].as_array().map_or(&[][..], Vec::as_slice);
-    let place = figures["backing"].as_str().unwrap_or_default();
-    let mut lines = head(
-        &format!("{} keys, `{place}`, one thread", grouped(figures["keys"].as_u64().unwrap_or(0))),
-        &stores,
-    );
+    let backing = figures["backing"].as_str().unwrap_or_default();
+    let keys = grouped(figures["keys"].as_u64().unwrap_or(0));
+    let mut lines = head(&format!("{keys} keys, `{backing}`, one thread"), &stores);
     for (verb, name) in FIRST {
-        let Some(column) = columns.iter().position(|column| column["verb"] == verb && column["threads"] == 1)
-        else {
-            continue;
-        };
-        let rates: Vec<f64> = stores.iter().map(|(_, row)| per_second(row, column)).collect();
+        let column = columns.iter().position(|column| column["verb"] == verb && column["threads"] == 1);
+        let column = column.ok_or_else(|| format!("no column of {verb} with one thread"))?;
+        let rates = stores.iter().map(|(_, row)| per_second(row, column)).collect::<Result<Vec<_>, _>>()?;
         let fastest = rates.iter().copied().fold(0.0, f64::max);
         let cell = |rate: f64| {
             let text = grouped(rate.round() as u64);
             if rate == fastest { format!("**{text}**") } else { text }
         };
-        lines.push(format!("| {name} | {} |", rates.into_iter().map(cell).collect::<Vec<_>>().join(" | ")));
+        lines.push(line(name, &rates.into_iter().map(cell).collect::<Vec<_>>()));
     }
-    Ok((lines.len() > 2).then_some(lines))
+    Ok(Some(lines))
 }
 
 /// All columns of a `bench store` record: operations per second, with the ratio to Bristlecone, and counted syncs for each commit.
 fn stores_table(text: &str) -> Result<Option<Vec<String>>, String> {
     let figures = figures(text)?;
     let stores = stores(&figures);
+    if stores.is_empty() {
+        return Ok(None);
+    }
     let mut lines = head("", &stores);
     for (at, column) in figures["columns"].as_array().into_iter().flatten().enumerate() {
         let cell = |(name, row): &(&str, &Value)| {
-            let rate = grouped(per_second(row, at).round() as u64);
-            let ratio = row["cells"][at]["ratio"].as_f64().unwrap_or_default();
-            if *name == "Bristlecone" { rate } else { format!("{rate} ({ratio:.2})") }
+            let rate = grouped(per_second(row, at)?.round() as u64);
+            let ratio = figure(row, at, "ratio")?;
+            Ok(if *name == "Bristlecone" { rate } else { format!("{rate} ({ratio:.2})") })
         };
-        let cells: Vec<_> = stores.iter().map(cell).collect();
-        lines.push(format!("| {} | {} |", column["label"].as_str().unwrap_or_default(), cells.join(" | ")));
+        let cells = stores.iter().map(cell).collect::<Result<Vec<_>, String>>()?;
+        lines.push(line(column["label"].as_str().unwrap_or_default(), &cells));
     }
     let labels = stores.first().and_then(|(_, row)| row["syncs"].as_array()).into_iter().flatten();
     for (at, label) in labels.enumerate() {
         let cell = |(_, row): &(&str, &Value)| {
-            row["syncs"][at]["per_commit"]
-                .as_f64()
-                .map_or("not counted".to_owned(), |count| format!("{count:.3}"))
+            let count = row["syncs"][at]["per_commit"].as_f64();
+            count.map_or("not counted".to_owned(), |count| format!("{count:.3}"))
         };
         let cells: Vec<_> = stores.iter().map(cell).collect();
-        lines.push(format!(
-            "| syncs per commit: {} | {} |",
-            label["label"].as_str().unwrap_or_default(),
-            cells.join(" | ")
+        lines.push(line(
+            &format!("syncs per commit: {}", label["label"].as_str().unwrap_or_default()),
+            &cells,
         ));
     }
-    Ok((lines.len() > 2).then_some(lines))
+    Ok(Some(lines))
 }
 
 /// The table of crash exploration: one row for each campaign on record, sorted by name.
@@ -220,6 +230,8 @@ pub fn differing(root: &Path) -> Result<Vec<&'static str>, String> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -234,28 +246,43 @@ mod tests {
         );
     }
 
-    /// A record of two stores and two columns.
-    const STORES: &str = r#"{"figures": {"keys": 1000, "backing": "/dev/shm",
-        "columns": [{"label": "put, 1 thread", "verb": "put", "threads": 1}, {"label": "put, 8 threads", "verb": "put", "threads": 8}],
-        "rows": [
-            {"name": "redb", "cells": [{"per_second": 1234.6, "ratio": 0.5}, {"per_second": 7, "ratio": 0.25}], "syncs": null},
-            {"name": "bristlecone", "cells": [{"per_second": 2469, "ratio": 1.0}, {"per_second": 28, "ratio": 1.0}],
-             "syncs": [{"label": "put, 1 thread", "per_commit": 1.0}]}]}}"#;
+    /// A record of two stores and a column for each operation, and a second one for puts.
+    fn stores_record() -> Value {
+        let column = |verb: &str, threads: u64| json!({ "label": format!("{verb}, {threads}"), "verb": verb, "threads": threads });
+        let cells = |rate: f64, ratio: f64| vec![json!({ "per_second": rate, "ratio": ratio }); 6];
+        json!({ "figures": {
+            "keys": 1000,
+            "backing": "/dev/shm",
+            "columns": [column("put", 1), column("put", 8), column("batch", 1), column("get", 1), column("scan", 1), column("range", 1)],
+            "rows": [
+                { "name": "redb", "cells": cells(1234.6, 0.5), "syncs": null },
+                { "name": "bristlecone", "cells": cells(2469.0, 1.0), "syncs": [{ "label": "put, 1", "per_commit": 1.0 }] },
+            ],
+        } })
+    }
 
     #[test]
     fn tables_of_stores_have_the_figures_of_the_record() {
-        let first = first_table(STORES).unwrap().unwrap();
+        let record = stores_record().to_string();
+        let first = first_table(&record).unwrap().unwrap();
         assert_eq!(first[0], "| 1,000 keys, `/dev/shm`, one thread | Bristlecone | redb |");
-        assert_eq!(first[2..], ["| put | **2,469** | 1,235 |"]);
-        let all = stores_table(STORES).unwrap().unwrap();
-        let rows = [
-            "| put, 1 thread | 2,469 | 1,235 (0.50) |",
-            "| put, 8 threads | 28 | 7 (0.25) |",
-            "| syncs per commit: put, 1 thread | 1.000 | not counted |",
-        ];
-        assert_eq!(all[2..], rows);
+        assert_eq!((first.len(), first[2].as_str()), (7, "| put | **2,469** | 1,235 |"));
+        let all = stores_table(&record).unwrap().unwrap();
+        assert_eq!((all.len(), all[3].as_str()), (9, "| put, 8 | 2,469 | 1,235 (0.50) |"));
+        assert_eq!(all[8], "| syncs per commit: put, 1 | 1.000 | not counted |");
         assert!(first_table("{}").unwrap().is_none() && stores_table("{}").unwrap().is_none());
         assert!(stores_table("no JSON").is_err());
+    }
+
+    #[test]
+    fn a_record_that_lacks_a_figure_makes_no_table() {
+        let mut record = stores_record();
+        record["figures"]["rows"][0]["cells"][4] = Value::Null;
+        assert!(first_table(&record.to_string()).unwrap_err().contains("redb"));
+        assert!(stores_table(&record.to_string()).is_err());
+        let mut record = stores_record();
+        record["figures"]["columns"][3]["verb"] = json!("look");
+        assert!(first_table(&record.to_string()).unwrap_err().contains("get"));
     }
 
     #[test]

@@ -98,11 +98,8 @@ pub fn problems(name: &str, text: &str) -> Vec<String> {
     for (number, line) in prose(&text) {
         let is_part = |c: char| c.is_alphanumeric() || c == '-';
         let words: Vec<&str> = line.split(|c| !is_part(c)).filter(|word| !word.is_empty()).collect();
-        for (phrase, instead) in PATTERNS.iter().filter(|(phrase, _)| contains(&words, phrase)) {
-            found.push(format!("{name}:{number}: Y9: \"{phrase}\": {instead}"));
-        }
-        for (term, instead) in terms.iter().filter(|(term, _)| contains(&words, term)) {
-            found.push(format!("{name}:{number}: Y9: \"{term}\": write \"{instead}\""));
+        for (phrase, remedy) in PATTERNS.iter().chain(terms).filter(|(phrase, _)| contains(&words, phrase)) {
+            found.push(format!("{name}:{number}: Y9: \"{phrase}\": {remedy}"));
         }
     }
     found

@@ -323,6 +323,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
     ///
     /// # Errors
     /// `Corrupt` if it is another leaf.
+    // Inlined, it slows down every lookup, also those that find their key: by 2 to 7 % in measurements.
     #[inline(never)]
     pub(crate) fn is_right_leaf(&self, target: Target<S::Probe<'_>>, seen: &Seen) -> Result<bool> {
         let is_surely = match target {

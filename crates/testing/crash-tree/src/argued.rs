@@ -45,11 +45,11 @@ pub fn canary(about: &About) -> Spot {
 fn written_back() -> Vec<Argued> {
     const RECORD: &str = include_str!("../../../pmem/src/heap/record.rs");
     const ALLOC: &str = include_str!("../../../pmem/src/heap/alloc/allocator.rs");
-    const HOME: &str = include_str!("../../../pmem/src/heap/log/data_words.rs");
+    const DATA_WORDS: &str = include_str!("../../../pmem/src/heap/log/data_words.rs");
     let record = "C1: no word references the record before a commit after a later fence; until then any part of it may be durable";
     let bitmap =
         "A3: the class of the chunk is published after a later fence; until then its bitmap is not read";
-    let home = "L1: data words become durable before their log generation is void; until then recovery stores them again";
+    let data_words = "L1: data words become durable before their log generation is void; until then recovery stores them again";
     let record_head = "medium.flush(at, HEAD);";
     [
         (Kind::SwapPublish, "pmem/src/heap/record.rs", RECORD, record_head, record),
@@ -82,9 +82,15 @@ fn written_back() -> Vec<Argued> {
             "medium.flush(at + LINE, (words - HEADER_WORDS) * WORD);",
             bitmap,
         ),
-        (Kind::SplitPublish, "pmem/src/heap/log/data_words.rs", HOME, "medium.flush(line, LINE);", home),
-        (Kind::SwapPublish, "pmem/src/heap/log/redo.rs", LOG, "medium.flush(data_at, WORD);", home),
-        (Kind::SplitPublish, "pmem/src/heap/log/redo.rs", LOG, "medium.flush(data_at, WORD);", home),
+        (
+            Kind::SplitPublish,
+            "pmem/src/heap/log/data_words.rs",
+            DATA_WORDS,
+            "medium.flush(line, LINE);",
+            data_words,
+        ),
+        (Kind::SwapPublish, "pmem/src/heap/log/redo.rs", LOG, "medium.flush(data_at, WORD);", data_words),
+        (Kind::SplitPublish, "pmem/src/heap/log/redo.rs", LOG, "medium.flush(data_at, WORD);", data_words),
     ]
     .map(|(kind, file, source, text, why)| Argued { spot: Spot::new(kind, file, source, text), why })
     .into()
@@ -93,7 +99,7 @@ fn written_back() -> Vec<Argued> {
 /// The guards of inner nodes, in trees whose leaves have none. Such a tree changes an inner node in place only when it frees blocks after a
 /// clear.
 fn guards_of_garbage(guard: Argued) -> Vec<Argued> {
-    let why = "U1: freeing takes the last separator of a node, which changes one word of the slot array, and the garbage has no readers: the \
+    let why = "U1: a step of freeing removes the last separator of a node, which changes one word of the slot array, and no reader reads garbage: the \
                entries are the same before and after, whether the order comes from the slot array or from the keys";
     let of = |kind, text| Argued {
         spot: Spot::new(kind, "commit_protocol/write_atomic.rs", WRITE_ATOMIC, text),
@@ -118,7 +124,7 @@ pub fn argued(about: &About) -> Vec<Argued> {
             LOG,
             "medium.publish(at, tag.word());",
         ),
-        why: "L2: the generation is in the upper half, so a record of which only the lower half was stored still carries an older \
+        why: "L2: the upper half of the tag contains the generation, so a record of which only the lower half was stored has an older \
               generation and is not read",
     };
     let guard = Argued {
@@ -128,19 +134,19 @@ pub fn argued(about: &About) -> Vec<Argued> {
             WRITE_ATOMIC,
             "medium.publish(at, word);",
         ),
-        why: "W2: a cleared valid bit means that the order is derived, which is right at any time; what matters, and is not \
-              swapped, is the fence behind it",
+        why: "W2: while the valid bit is cleared, the order is derived from the keys, which is correct at any time; the fence after \
+              the publish stays",
     };
     let early_guard = Argued { spot: Spot { kind: Kind::EarlyPublish, ..guard.spot }, ..guard };
-    let homes = Argued {
+    let awaited_data_words = Argued {
         spot: Spot::new(
             Kind::DropFence(pmem::Fence::Home),
             "commit_protocol/redo.rs",
             include_str!("../../../engines/bptree/src/commit_protocol/redo.rs"),
             "medium.fence(Fence::Home);",
         ),
-        why: "L1: home words are made durable before their generation is void, whether or not an operation waits for them; VLAB's \
-              table 2 prescribes the fence",
+        why: "L1: data words become durable before their log generation is void, also if no operation waits for them; the fence is \
+              in table 2 of VLAB",
     };
     let closed = Argued {
         spot: Spot::new(
@@ -149,8 +155,8 @@ pub fn argued(about: &About) -> Vec<Argued> {
             include_str!("../../../pmem/src/heap/alloc/allocator.rs"),
             "region.medium().publish(chunk, 0);",
         ),
-        why: "A4: where every change is logged, the generation that is settled just before holds this operation's commit, so the swap \
-              crosses the settling's last fence alone: at worst a replay writes into a chunk that is free",
+        why: "A4: in engines that log every change, the log generation that is truncated just before contains this operation's commit, \
+              so the swap crosses only the last fence of the truncation; at worst a replay writes into a free chunk",
     };
     let closed_early = Argued { spot: Spot { kind: Kind::EarlyPublish, ..closed.spot }, ..closed };
     // Inner nodes change through the log, which clears no valid bit.
@@ -168,7 +174,7 @@ pub fn argued(about: &About) -> Vec<Argued> {
     if about.leaf != <Slotted>::NAME && about.inner == <Slotted>::NAME && in_place {
         argued.extend(guards_of_garbage(guard));
     }
-    argued.extend((about.commit_protocol == Redo::NAME).then_some(homes));
+    argued.extend((about.commit_protocol == Redo::NAME).then_some(awaited_data_words));
     let is_logged = [UndoRedo::NAME, Redo::NAME].contains(&about.commit_protocol);
     argued.extend(is_logged.then_some([closed, closed_early]).into_iter().flatten());
     argued

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use crate::error::{Error, Result};
 use crate::medium::journal::checkpoint::{self, Generation, write_data_file};
-use crate::medium::journal::group::{self, Room, SECTOR};
+use crate::medium::journal::group::{self, Position, SECTOR};
 use crate::medium::journal::header::Header;
 use crate::medium::journal::journaled::Journal;
 use crate::medium::journal::live::guard;
@@ -14,7 +14,7 @@ use crate::medium::view::PAGE;
 impl Journal {
     /// The place and the number of a group of at most `bytes` bytes and `pages` pages. Checkpoints a generation if necessary.
     /// `appending` is held (J9).
-    pub(super) fn make_space(&self, bytes: u64, pages: u64) -> Result<(Room, u64)> {
+    pub(super) fn make_space(&self, bytes: u64, pages: u64) -> Result<(Position, u64)> {
         let half_bytes = self.pair.half_bytes;
         if bytes > group::BODY_BYTES_MAX {
             let limit = group::BODY_BYTES_MAX;
@@ -32,7 +32,7 @@ impl Journal {
             let few_pages = from == 0 || live.pages[half] + pages <= pages_max;
             let is_annex_free = !in_annex || live.annex.is_none();
             if from + bytes_in_half <= half_bytes && few_pages && is_annex_free {
-                let space = (Room { generation: live.generation, from, in_annex }, live.next);
+                let space = (Position { generation: live.generation, from, in_annex }, live.next);
                 drop(live);
                 if in_annex {
                     self.make_annex(bytes)?;
@@ -45,7 +45,7 @@ impl Journal {
                 self.turned.notify_all();
             } else {
                 drop(live);
-                self.take_home(oldest)?;
+                self.checkpoint_generation(oldest)?;
             }
         }
     }
@@ -57,7 +57,7 @@ impl Journal {
     }
 
     /// Checkpoints a generation that gets no more groups; `None` if it is already checkpointed.
-    pub(super) fn take_home(&self, generation: u64) -> Result<Option<Checkpoint>> {
+    pub(super) fn checkpoint_generation(&self, generation: u64) -> Result<Option<Checkpoint>> {
         let mut header = guard(&self.header);
         self.files.check()?;
         let live = guard(&self.live);
@@ -68,7 +68,7 @@ impl Journal {
         }
         assert!(live.generation == generation + 1, "a generation that takes groups is not checkpointed");
         drop(live);
-        let outcome = self.write_data_file(&mut header, generation, used, first, behind);
+        let outcome = self.write_and_advance(&mut header, generation, used, first, behind);
         let (checkpointed, pages) = outcome.map_err(|error| self.fail(error))?;
         let mut live = guard(&self.live);
         if live.annex == Some(generation) {
@@ -84,7 +84,7 @@ impl Journal {
         Ok(Some(Checkpoint { groups: checkpointed.groups, lines: checkpointed.lines, pages_dropped }))
     }
 
-    fn write_data_file(
+    fn write_and_advance(
         &self,
         header: &mut Header,
         generation: u64,

@@ -112,7 +112,7 @@ pub(super) struct Scratch {
 /// A closed group and its place in the journal.
 pub(super) struct Closed {
     pub(super) number: u64,
-    pub(super) at: Room,
+    pub(super) at: Position,
     pub(super) region_bytes: u64,
     /// Pages that it is the first group of its generation to change.
     pub(super) pages: u64,
@@ -120,7 +120,7 @@ pub(super) struct Closed {
 
 /// The place of a group.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Room {
+pub(super) struct Position {
     pub(super) generation: u64,
     /// Offset in the half of its generation.
     pub(super) from: u64,
@@ -362,7 +362,7 @@ mod tests {
     fn group(lines: &[Changed], region_bytes: u64) -> Vec<u8> {
         let mut bytes = Vec::new();
         encode(&mut bytes, lines);
-        let at = Room { generation: 2, from: 0, in_annex: false };
+        let at = Position { generation: 2, from: 0, in_annex: false };
         seal(&mut bytes, 7, &Closed { number: 3, at, region_bytes, pages: 0 });
         bytes
     }

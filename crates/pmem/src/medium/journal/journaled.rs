@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::file::{io, lock};
-use crate::medium::journal::group::{self, Closed, Room, SECTOR, Scratch};
+use crate::medium::journal::group::{self, Closed, Position, SECTOR, Scratch};
 use crate::medium::journal::header::{DATA_AT, HALVES_AT, Header};
 use crate::medium::journal::image::Image;
 use crate::medium::journal::live::{Live, guard};
@@ -190,7 +190,7 @@ impl Journal {
     /// Writes the lines of a closed group and syncs them. A separate function, because [`Journal::commit_beside`] is generic and
     /// each caller has a copy of it.
     fn write_group(&self, scratch: &mut Scratch, closed: &Closed) -> Result<u64> {
-        let Closed { number, at: Room { generation, from, in_annex }, pages, .. } = *closed;
+        let Closed { number, at: Position { generation, from, in_annex }, pages, .. } = *closed;
         let Scratch { lines, bytes } = scratch;
         lines.sort_unstable_by_key(|line| line.at);
         group::encode(bytes, lines);
@@ -289,7 +289,10 @@ impl Journal {
         let live = guard(&self.live);
         let due = live.is_due().then_some(live.oldest);
         drop(live);
-        due.map_or_else(|| self.files.check().map(|()| None), |generation| self.take_home(generation))
+        due.map_or_else(
+            || self.files.check().map(|()| None),
+            |generation| self.checkpoint_generation(generation),
+        )
     }
 
     /// Checkpoints every group, so the next open has nothing to replay. The running group is not included. Commits wait meanwhile.
@@ -334,7 +337,7 @@ impl Journal {
                 live.turn();
             }
             drop(live);
-            self.take_home(oldest)?;
+            self.checkpoint_generation(oldest)?;
         }
     }
 
