@@ -105,7 +105,7 @@ fn stores_table(text: &str) -> Result<Option<Vec<String>>, String> {
     if stores.is_empty() {
         return Ok(None);
     }
-    let mut lines = head("", &stores);
+    let mut lines = head("operations per second", &stores);
     for (at, column) in figures["columns"].as_array().into_iter().flatten().enumerate() {
         let cell = |(name, row): &(&str, &Value)| {
             let rate = grouped(per_second(row, at)?.round() as u64);
@@ -117,11 +117,12 @@ fn stores_table(text: &str) -> Result<Option<Vec<String>>, String> {
     }
     let labels = stores.first().and_then(|(_, row)| row["syncs"].as_array()).into_iter().flatten();
     for (at, label) in labels.enumerate() {
-        let cell = |(_, row): &(&str, &Value)| {
-            let count = row["syncs"][at]["per_commit"].as_f64();
-            count.map_or("not counted".to_owned(), |count| format!("{count:.3}"))
-        };
-        let cells: Vec<_> = stores.iter().map(cell).collect();
+        let counts: Vec<_> = stores.iter().map(|(_, row)| row["syncs"][at]["per_commit"].as_f64()).collect();
+        if counts.iter().all(|count| *count == Some(0.0)) {
+            continue; // no store syncs
+        }
+        let cell = |count: Option<f64>| count.map_or("not counted".to_owned(), |count| format!("{count:.3}"));
+        let cells: Vec<_> = counts.into_iter().map(cell).collect();
         lines.push(line(
             &format!("syncs per commit: {}", label["label"].as_str().unwrap_or_default()),
             &cells,
