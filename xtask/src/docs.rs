@@ -118,8 +118,8 @@ fn stores_table(text: &str) -> Result<Option<Vec<String>>, String> {
     let labels = stores.first().and_then(|(_, row)| row["syncs"].as_array()).into_iter().flatten();
     for (at, label) in labels.enumerate() {
         let counts: Vec<_> = stores.iter().map(|(_, row)| row["syncs"][at]["per_commit"].as_f64()).collect();
-        if counts.iter().all(|count| *count == Some(0.0)) {
-            continue; // no store syncs
+        if counts.iter().all(|count| count.is_some_and(|count| count < 0.0005)) {
+            continue; // would be a row of zeros
         }
         let cell = |count: Option<f64>| count.map_or("not counted".to_owned(), |count| format!("{count:.3}"));
         let cells: Vec<_> = counts.into_iter().map(cell).collect();
