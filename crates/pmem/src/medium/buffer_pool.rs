@@ -10,11 +10,13 @@
 //!   valid. The pool therefore holds every page that was ever accessed.
 //! * P3: an entry of the table is complete once its page number is visible. A full table is replaced by one of twice the size, and
 //!   stays allocated for readers that still use it.
-//! * P4: the first word of a line is written to the medium last. Writing a line by words would lose the order of the stores within
-//!   it. That order matters only in chunk headers (A3 of the allocator), where the first word is the published one.
+//! * P4: the first word of a line is written to the medium last. If it was published since the last write-back, it is published
+//!   there too. Writing a line by words would lose the order of the stores within it. That order matters only in chunk headers (A3
+//!   of the allocator), where the first word is the published one.
 //! * P5: lines are written to the medium one at a time, so a sync concurrent with the writer never overwrites a newer word with an
 //!   older one.
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{OnceLock, PoisonError};
 
@@ -63,8 +65,8 @@ pub struct BufferPool<M> {
     frames: [OnceLock<Box<[Line]>>; STRETCHES],
     /// Pages in the pool; held while one is added.
     pages: Mutex<usize>,
-    /// Held while a line is written to the medium (P5).
-    homeward: Mutex<()>,
+    /// Lines whose first word was published since their last write-back (P4). Held while a line is written to the medium (P5).
+    published: Mutex<HashSet<u64>>,
 }
 
 /// Open addressing, at most half full.
@@ -127,7 +129,7 @@ impl<M: Medium> BufferPool<M> {
             current: AtomicUsize::new(0),
             frames: [const { OnceLock::new() }; STRETCHES],
             pages: Mutex::new(0),
-            homeward: Mutex::new(()),
+            published: Mutex::new(HashSet::new()),
         };
         pool.tables[0].get_or_init(|| Table::new(ENTRIES));
         pool
@@ -220,7 +222,7 @@ impl<M: Medium> BufferPool<M> {
     #[track_caller]
     fn write_back(&self, line: u64) -> bool {
         let Some(frame) = self.resident(line) else { return false };
-        let _turn = self.homeward.lock().unwrap_or_else(PoisonError::into_inner); // P5
+        let mut published = self.published.lock().unwrap_or_else(PoisonError::into_inner); // P5
         let [first, others @ ..] = &self.line_in(frame, line).0;
         // Loaded first, so the other words are not older than those before its publish.
         let first = first.load(Ordering::Acquire);
@@ -230,8 +232,12 @@ impl<M: Medium> BufferPool<M> {
                 self.medium.copy(at, word);
             }
         }
+        let publishes = published.remove(&line);
         if self.medium.word(line) != first {
-            self.medium.publish(line, first); // P4
+            match publishes {
+                true => self.medium.publish(line, first), // P4
+                false => self.medium.copy(line, first),
+            }
         }
         true
     }
@@ -256,21 +262,23 @@ impl<M: Medium> Medium for BufferPool<M> {
 
     #[inline(always)]
     fn publish(&self, at: u64, value: u64) {
-        match self.cell(at) {
-            Some(word) => word.store(value, Ordering::Release),
-            None => self.medium.publish(at, value),
+        let Some(word) = self.cell(at) else { return self.medium.publish(at, value) };
+        let mut published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
+        if at.is_multiple_of(LINE) {
+            published.insert(at);
         }
+        word.store(value, Ordering::Release);
     }
 
     fn flush(&self, at: u64, bytes: u64) {
-        if at < self.from {
-            self.medium.flush(at, bytes);
-            return;
-        }
-        for line in lines_of(at, bytes) {
-            if self.write_back(line) {
-                self.medium.flush(line, LINE);
+        let mut changed = at < self.from;
+        if !changed {
+            for line in lines_of(at, bytes) {
+                changed |= self.write_back(line);
             }
+        }
+        if changed {
+            self.medium.flush(at, bytes);
         }
     }
 

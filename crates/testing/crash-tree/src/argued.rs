@@ -39,63 +39,6 @@ pub fn canary(about: &About) -> Spot {
     }
 }
 
-/// Flushes at which the buffer pool writes back lines without a chunk header. The pool publishes the first word of every line that it
-/// writes back. P4 states that the order of the words matters only in chunk headers. The other engines copy these words instead of
-/// publishing them, so they do not have these mutants.
-fn written_back() -> Vec<Argued> {
-    const RECORD: &str = include_str!("../../../pmem/src/heap/record.rs");
-    const ALLOC: &str = include_str!("../../../pmem/src/heap/alloc/allocator.rs");
-    const DATA_WORDS: &str = include_str!("../../../pmem/src/heap/log/data_words.rs");
-    let record = "C1: no word references the record before a commit after a later fence; until then any part of it may be durable";
-    let bitmap =
-        "A3: the class of the chunk is published after a later fence; until then its bitmap is not read";
-    let data_words = "L1: data words become durable before their log generation is void; until then recovery stores them again";
-    let record_head = "medium.flush(at, HEAD);";
-    [
-        (Kind::SwapPublish, "pmem/src/heap/record.rs", RECORD, record_head, record),
-        (Kind::SplitPublish, "pmem/src/heap/record.rs", RECORD, record_head, record),
-        (
-            Kind::SplitPublish,
-            "pmem/src/heap/record.rs",
-            RECORD,
-            "medium.flush(head.key_at(at), head.bytes() - head.key_at(0));",
-            record,
-        ),
-        (
-            Kind::SplitPublish,
-            "pmem/src/heap/record.rs",
-            RECORD,
-            "medium.flush(piece, PIECE_HEAD + piece_bytes);",
-            record,
-        ),
-        (
-            Kind::SplitPublish,
-            "pmem/src/heap/record.rs",
-            RECORD,
-            "medium.flush(first, list_at - first);",
-            record,
-        ),
-        (
-            Kind::SplitPublish,
-            "pmem/src/heap/alloc/allocator.rs",
-            ALLOC,
-            "medium.flush(at + LINE, (words - HEADER_WORDS) * WORD);",
-            bitmap,
-        ),
-        (
-            Kind::SplitPublish,
-            "pmem/src/heap/log/data_words.rs",
-            DATA_WORDS,
-            "medium.flush(line, LINE);",
-            data_words,
-        ),
-        (Kind::SwapPublish, "pmem/src/heap/log/redo.rs", LOG, "medium.flush(data_at, WORD);", data_words),
-        (Kind::SplitPublish, "pmem/src/heap/log/redo.rs", LOG, "medium.flush(data_at, WORD);", data_words),
-    ]
-    .map(|(kind, file, source, text, why)| Argued { spot: Spot::new(kind, file, source, text), why })
-    .into()
-}
-
 /// The guards of inner nodes, in trees whose leaves have none. Such a tree changes an inner node in place only when it frees blocks after a
 /// clear.
 fn guards_of_garbage(guard: Argued) -> Vec<Argued> {
@@ -112,7 +55,7 @@ fn guards_of_garbage(guard: Argued) -> Vec<Argued> {
     ]
 }
 
-/// Returns the equivalent mutants of an engine: one to four. The buffer pool has more (`written_back`).
+/// Returns the equivalent mutants of an engine: one to four.
 pub fn argued(about: &About) -> Vec<Argued> {
     if general::has(about) {
         return general::argued::argued(about);
@@ -163,12 +106,8 @@ pub fn argued(about: &About) -> Vec<Argued> {
     let is_guarded = about.leaf == <Slotted>::NAME;
     let in_place = [WriteAtomic::NAME, Stepwise::NAME, LineOrder::NAME].contains(&about.commit_protocol);
     let mut argued = vec![generation];
-    if about.commit_protocol == WriteAhead::NAME {
-        // The pool writes the opening of a chunk back with the chunk's header, and that mutant is killed.
-        argued.extend(written_back());
-    } else {
-        argued.push(FREE_CHUNK);
-    }
+    // A buffer pool writes the opening of a chunk back with the chunk's header, and that mutant is killed.
+    argued.extend((about.commit_protocol != WriteAhead::NAME).then_some(FREE_CHUNK));
     // A group of writes clears the valid bits of several nodes before one fence; a node of four groups of entries has four.
     argued.extend((is_guarded && in_place).then_some([guard, early_guard]).into_iter().flatten());
     if about.leaf != <Slotted>::NAME && about.inner == <Slotted>::NAME && in_place {

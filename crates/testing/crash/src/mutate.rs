@@ -174,8 +174,7 @@ struct Flush {
     is_sync: bool,
 }
 
-/// Returns the flush calls among `events`: consecutive lines at one call site. A buffer pool's write-backs (stores at the site of the
-/// flush) may be between them.
+/// Returns the flush calls among `events`: consecutive lines at one call site.
 fn flushes(events: &[Recorded]) -> impl Iterator<Item = Flush> {
     let mut next = 0;
     std::iter::from_fn(move || {
@@ -191,7 +190,6 @@ fn flushes(events: &[Recorded]) -> impl Iterator<Item = Flush> {
                     flush.lines.push(next);
                     end += LINE;
                 }
-                Event::Store { site, .. } if site == flush.site => {}
                 Event::Fence { why: Fence::Superblock, site } if site == flush.site => {
                     flush.is_sync = true;
                     break;
@@ -268,14 +266,7 @@ impl Discovery {
         let last = call.lines.len() - 1;
         for (number, index) in call.lines.iter().enumerate().filter(|_| last > 0) {
             let Event::Flush { line, .. } = events[*index].event else { continue };
-            // A buffer pool writes the line back just before its flush.
-            let first = call.lines[number.saturating_sub(1)];
-            let mut stores = events[first..*index].iter();
-            let written = |recorded: &Recorded| {
-                matches!(recorded.event, Event::Store { at, value, .. }
-                    if at & !(LINE - 1) == line && value != recorded.old)
-            };
-            if !self.changed.contains(&line) && !stores.any(written) {
+            if !self.changed.contains(&line) {
                 continue;
             }
             let which = match u8::try_from(number) {
