@@ -1,8 +1,8 @@
 //! `cargo xtask`: checks and tasks of the repository (`test`, `soak`, `tidy`, `record`, `docs`, `build-times`, `lines`).
 //!
 //! * [`mod@test`]: all checks and short tests, from formatting to the last test. Stops at the first failure.
-//! * [`soak`]: long campaigns, round-robin with new seeds, until the time is up; [`record`]: their results.
-//! * [`mod@bench`]: records of benchmarks. [`docs`]: tables of documents from records.
+//! * [`soak`]: long campaigns, round-robin with new seeds, until the time is up. The module [`record`] keeps their results.
+//! * [`mod@bench`]: the task `record`, which runs a benchmark and writes its record. [`docs`]: tables of documents from records.
 //! * [`build_times`]: times of builds from an empty target directory.
 //! * [`lines`]: lines of code by crate.
 //! * [`tidy`]: rules of the repository that no compiler checks.

@@ -1,12 +1,12 @@
 //! `cargo xtask tidy`: the rules of the repository that no compiler checks, as a text search.
 //!
-//! * Y1: the crates above `pmem` have no intrinsics, raw pointers or assembly; `bptree` has no file or system calls.
+//! * Y1: the crates of [`TREES`] have no intrinsics, raw pointers or assembly; `bptree` has no file access and no system calls.
 //! * Y2: `unsafe` is only in the files of [`UNSAFE_FILES`].
 //! * Y3: every source module begins with its contract (`//!`); no file is longer than [`LINES_MAX`].
 //! * Y4: no unfinished code, and no ignored test.
 //! * Y5: no path of one user's folders.
 //! * Y6: no test asserts a time or a speed, because machines differ.
-//! * Y7: no files of a crate of [`circles::FREE`] import each other.
+//! * Y7: the files of each crate of [`circles::FREE`] have no import cycle.
 //! * Y8: a table of a document that is made from a record equals the record.
 //! * Y9: documents and comments use the field's terms ([`prose`]).
 //!

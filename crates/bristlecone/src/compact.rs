@@ -9,10 +9,10 @@
 //!
 //! The commit point is the rename of the new file to the store's name.
 //!
-//! | step | state after a crash before it |
+//! | step | state after a crash during the step |
 //! |---|---|
-//! | the compaction opens the store and locks it | the store |
-//! | the pairs are loaded into a file under a temporary name | the store; the next open removes the file |
+//! | the compaction opens the store and locks it | the old store |
+//! | the pairs are loaded into a file under a temporary name | the old store; the next open removes the new file |
 //! | the new index is counted and checked; the file is closed cleanly and synced | the same |
 //! | the store is closed, which empties its journal | the same |
 //! | the file gets the page that pairs it with the journal, and is synced | the same |

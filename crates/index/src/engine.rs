@@ -1,7 +1,7 @@
 //! The interface between engines and their callers.
 //!
 //! * [`Index`] is the interface of every engine. Stores, benchmarks, the cost model and the crash explorer use it. It is object-safe: a
-//!   store holds a `dyn Index`. Code that is generic over indexes is compiled for each one.
+//!   store holds a `dyn Index`. Code with a type parameter for the index is compiled for each index type, without dynamic dispatch.
 //! * [`Lifecycle`] is the part of [`Index`] that the kernel implements for every engine that embeds a [`Kernel`](crate::Kernel).
 //! * [`Create`] creates and opens an index over any [`Medium`].
 //! * [`Family`] is the registry entry of an engine: its capabilities, and its index for each kind of keys and values. [`About`] describes

@@ -1,9 +1,13 @@
 //! Vector comparison of a node's keys: the only module that reads durable lines as vectors.
 //!
-//! The entries of a node are pairs of words (key, payload) from a 16-byte aligned offset on, four to a line: [`pair_mask`] has bit
-//! `4 * line + i` set for the `i`-th pair of a line. Or keys are in a column: [`key_mask`] has a bit for each. Or an entry is half
-//! a line, with two versions beside the key: [`Vectors::slots`]. Results are used only after the reader validated the node's
-//! version, so a line that changes during the load has no effect.
+//! Nodes have one of three layouts:
+//!
+//! * The entries are pairs of words (key, payload) from a 16-byte aligned offset on, four to a line. Bit `4 * line + i` of
+//!   [`pair_mask`] is the result for the `i`-th pair of a line.
+//! * The keys are in an array of their own, apart from the payloads. [`key_mask`] has a bit for each key.
+//! * An entry is half a line: key, payload, start version, end version. [`Vectors::slots`] compares keys and versions.
+//!
+//! Results are used only after the reader validated the node's version, so a line that changes during the load has no effect.
 
 use crate::medium::traits::Line;
 

@@ -2,7 +2,7 @@
 //!
 //! A merge moves page R into its left sibling L. Page O is the parent of both. The steps are:
 //!
-//! 1. O gets a delta that announces the merge of R's term. From here on the merge must be completed. Until then O is not split,
+//! 1. O gets a delta with R's low key, which announces the merge of R. From here on the merge must be completed. Until then O is not split,
 //!    consolidated or removed. (The paper does not say what prevents a split of O between L and R meanwhile.)
 //! 2. R gets a remove delta. R does not change any more. R's own split and merges are completed before.
 //! 3. L gets a merge delta, with R's contents as its second arm. L's split is completed before. If L is being removed, that merge is
@@ -12,10 +12,10 @@
 //! Each step reads the current state and does the next step. So any thread can begin a merge, and any number of threads can take part.
 //!
 //! Invariants:
-//! * G1: R and L are neighbouring children of O from step 1 to step 4. Only pages that were split off from L, and their terms, come between
-//!   them.
-//! * G2: the exchange of step 3 expects a head of L that ends where R begins, with R as its right sibling. Afterwards L ends further right,
-//!   so the exchange can succeed only once.
+//! * G1: from step 1 to step 4, R is a child of O, and L is the child of O to the left of R. A page that is split off from L comes between
+//!   the two. Then this page takes the role of L.
+//! * G2: step 3 is one exchange (compare-and-swap) of L's word in the mapping table. It expects a head of L that ends where R begins, with
+//!   R as its right sibling. Afterwards L ends further right, so the exchange can succeed only once.
 //! * G3: a PID is not reused while a thread is active that knew it before. So R is the same page throughout.
 //!
 //! The root shrinks when it has one child without a right sibling. The child gets a remove delta without a low key, and its contents become

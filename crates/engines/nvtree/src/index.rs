@@ -4,11 +4,12 @@
 //!
 //! | fence passed | durable | after a crash |
 //! |---|---|---|
-//! | none | perhaps the entry after the count | nothing to do: it is not counted (L1); a record's block has no owner and is freed |
-//! | payload | the entry | the same |
-//! | commit | its sign and the count (one 8-byte store) | nothing to do |
+//! | none | perhaps the new entry | nothing to do: the count excludes it (L1 of `leaf`); its record's block has no owner and is freed |
+//! | payload | the new entry | the same |
+//! | commit | the sign, and the count (one 8-byte store, in the same line as the sign) | nothing to do |
 //!
-//! So no reader sees an update as a delete: both entries have one count, and the newest entry wins. A value is replaced by a new entry.
+//! One store of the count publishes both entries of an update of a byte string. So no reader sees the update as a delete. The newest entry
+//! of a key wins, so a new entry replaces a value.
 //! Only the sign of an entry in a full leaf is changed in place, by a delete. This is one word and the commit point, and it needs no space
 //! (`delete`).
 //!

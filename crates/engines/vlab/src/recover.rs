@@ -1,9 +1,12 @@
 //! Opening: reads the list from its head, completes or undoes an interrupted change, and builds the directory.
 //!
-//! Every header is read. Entries are read only in a flagged bucket; a crash leaves at most one. There, entries at or above the next
-//! bucket's `min` are dropped, `max` is set, and the flag is cleared. Then the list says which blocks of the newest operation it owns.
+//! Every header is read. A split or merge sets the flag of a bucket (the last bit of its bitmap) while it runs, so a crash leaves at most
+//! one flagged bucket. Entries are read only there: entries at or above the next bucket's `min` are dropped, `max` is set, and the flag is
+//! cleared. Afterwards recovery sets the allocation bit of each block that the newest operation allocated or freed, according to whether
+//! the list references the block.
 //!
-//! Under `faithful` there are two lists. An interrupted combine is completed first.
+//! With the option `faithful` there are two lists, which a combine merges ([`crate::combine`]). A combine that a crash interrupted is
+//! completed or undone before the flag is handled.
 
 use index::Schema;
 use index::leaf_list::bound::bound;

@@ -1,8 +1,11 @@
 //! The commands: a table of name, arity, flags and handler. Each family has a file.
 //!
-//! * [`strings`]: GET, SET and related commands; [`numbers`]: counters. * [`keys`]: DEL, EXISTS, SCAN, KEYS, RANGE …
-//! * [`connection`]: PING, HELLO, CLIENT … * [`server`]: INFO, CONFIG, FLUSHDB, SHUTDOWN … * [`save`]: SAVE, BGSAVE, LASTSAVE. *
-//!   [`introspect`]: COMMAND.
+//! * [`strings`]: GET, SET and related commands. [`numbers`]: counters.
+//! * [`keys`]: DEL, EXISTS, SCAN, KEYS, RANGE …
+//! * [`connection`]: PING, HELLO, CLIENT …
+//! * [`server`]: INFO, CONFIG, FLUSHDB, SHUTDOWN …
+//! * [`save`]: SAVE, BGSAVE, LASTSAVE.
+//! * [`introspect`]: COMMAND.
 //!
 //! Invariants:
 //! * I1: a handler writes exactly one reply, or returns an error. After an error, its partial reply is discarded ([`run`]).

@@ -1,14 +1,17 @@
-//! `bristlecone-lab crash --tree`: runs the crash explorer on the durable trees and on the indexes over a list.
+//! `bristlecone-lab crash --tree`: runs the crash explorer on the durable B+-trees of `bptree`, and on the other durable engines of the
+//! registry except those of `cdds`, whose own tests explore them.
 //!
 //! * [`subject`]: a tree as the explorer's subject.
-//! * [`workloads`]: the workloads of trees. [`generations`]: workloads of the log alone, over more generations than it has tags.
+//! * [`workloads`]: the workloads of trees. [`generations`]: workloads of the log without a tree. Some of them continue until the tags of
+//!   the log's generations repeat, after 4,096 generations.
 //! * [`suite`]: the choice of workloads for an engine, and the mutation run over them.
-//! * [`general`]: the same for every other index of the registry.
+//! * [`general`]: subject, workloads and suite of the engines that are not B+-trees.
 //! * [`argued`]: equivalent mutants and their reasons.
 //!
 //! Runs and mutants are independent of each other and run on several threads. Except for the times, the report depends only on the seed and
-//! the options. A run is good only if no image has a violation, every mutant is killed or has a reason, the canary is detected, and the
-//! number of explored states reaches the engine's recorded minimum. So a test that silently stops testing fails.
+//! the options. A run is good only if no image has a violation, every mutant is killed or has a reason, the *canary* (the mutant without
+//! the most important fence of the commit protocol) is killed, and the number of explored states reaches the engine's recorded minimum. So
+//! a test that silently stops testing fails.
 
 #![forbid(unsafe_code)]
 

@@ -1,14 +1,15 @@
-//! Commit protocols: the rules that make edits durable. A commit protocol knows words and their classes, but no layout.
+//! Commit protocols: the rules that make edits durable. A commit protocol gets the words of an [`Edit`] by class, for example words in
+//! unused space and words in use. It does not know the layout of the node.
 //!
 //! | commit protocol | a change inside one leaf | a change of several nodes |
 //! |---|---|---|
-//! | [`Volatile`] | stored | stored |
+//! | [`Volatile`] | stores without flushes and fences | stores without flushes and fences |
 //! | [`WriteAtomic`] | in place, committed by one word | redo-only log |
-//! | [`LineOrder`] | the same with one fence less | the same |
-//! | [`Stepwise`] | as write-atomic | the same, one split per commit |
+//! | [`LineOrder`] | as [`WriteAtomic`]; one fence less if slot array and bitmap share a line | redo-only log |
+//! | [`Stepwise`] | as [`WriteAtomic`] | redo-only log, one commit for each split node |
 //! | [`UndoRedo`] | undo-redo log | undo-redo log |
-//! | [`Redo`] | redo-only log; data words fenced, too | the same, one split per commit |
-//! | [`WriteAhead`] | redo-only log, in the frames of a buffer pool | the same |
+//! | [`Redo`] | redo-only log; data words fenced, too | as for one leaf, one commit for each split node |
+//! | [`WriteAhead`] | redo-only log; the nodes are in frames of a buffer pool | as for one leaf |
 //! | [`Shadow`] | a copy of the leaf, two pointers through the redo-only log | redo-only log |
 
 mod redo;

@@ -5,8 +5,8 @@
 //!
 //! | fence passed | may be on the medium | recovery |
 //! |---|---|---|
-//! | none | records, intents | the old node, or the new one if the records are complete |
-//! | allocate (only if blocks are allocated or freed) | the intents | the same; no record references a block without an intent |
+//! | none | intents, if blocks are allocated or freed; otherwise records | the old node, or the new one if the records are complete |
+//! | allocate (if blocks are allocated or freed) | intents, records, allocation bits | the same; a record's blocks have durable intents |
 //! | commit (commit point: the last record) | data words or not, allocation bits | replays the log |
 //! | data words | everything | a replay changes nothing |
 

@@ -5,10 +5,10 @@
 //!
 //! | fence passed | may be on the medium | recovery |
 //! |---|---|---|
-//! | none | records, intents | the old nodes, or the new ones if the records are complete |
-//! | allocate (only if blocks are allocated or freed) | the intents | the same; no record references a block without an intent |
-//! | commit (commit point: the last record) | allocation bits; data words of older generations only | replays the log |
-//! | the first checkpoint of the generation | data words | a replay changes nothing |
+//! | none | intents, if blocks are allocated or freed; otherwise records | the old nodes, or the new ones if the records are complete |
+//! | allocate (if blocks are allocated or freed) | intents, records, allocation bits | the same; a record's blocks have durable intents |
+//! | commit (commit point: the last record) | all records, all allocation bits; data words of older generations only | replays the log |
+//! | checkpoint (the first fence of the log truncation that ends the generation) | all data words | a replay changes nothing |
 
 use pmem::log::DataLines;
 use pmem::{BufferPool, Medium, Result};

@@ -1,17 +1,19 @@
-//! Garbage collection, and the removal of the traces of dead versions and splits, bucket by bucket.
+//! Garbage collection, bucket by bucket. It also clears the traces of dead versions (versions that a crash or a rollback made invisible:
+//! their entries and end versions), and the entries that a split left in their old bucket.
 //!
 //! An entry is removed, and its record freed, if no reader is or will be between its start and its end. A node without entries is freed,
 //! too. A pass visits the buckets by number. A bucket that is added during the pass is the last one. A bucket that is removed is cleaned
 //! when its entries move into its partner. So at the end of a pass no bucket has a trace of the versions that were dead at its beginning,
-//! and those versions are taken off the list.
+//! and those versions are removed from the list of dead intervals.
 //!
 //! | fence passed | durable | after a crash |
 //! |---|---|---|
-//! | none | some of the intents | the slots are unchanged |
+//! | none | some of the intents; some cleared slots that free no block; some reset ends | slots that free a block are unchanged |
 //! | payload | intents; some of the cleared slots, links and allocation bits | a block is free if it has no reference |
 //! | commit | slots, links and allocation bits | nothing to do |
 //!
-//! So a slot with the last reference to a block is cleared after a fence: by then recovery must know the block's intent.
+//! A slot or link with the last reference to a block is cleared only after the payload fence. Then the intent of the block is durable, so
+//! recovery checks the block and frees it if nothing references it.
 
 use index::{Life, Schema, WriteOptions};
 use pmem::region::INTENTS;

@@ -1,22 +1,24 @@
 //! Table 2 of E. Sha, W. Jiang and others, *Towards the Design of Efficient and Consistent Index Structure with Minimal Write
 //! Activities for Non-Volatile Memory*, IEEE Transactions on Computers 67(3), 2018.
 //!
-//! Bytes, for entries of 16 bytes; N entries of a node, M in use, L nodes split. Rules of counting:
+//! The formulas count written bytes (not words), flushes and fences, for entries of 16 bytes. N is the maximum number of entries of a node,
+//! M the number in use, L the number of nodes that are split. Rules of counting:
 //!
-//! * Logging is redo-only: a logged word costs two words of log and itself (§5.2: 72 bytes for an entry and a counter). The bytes of trees
-//!   B to D are three times the changed bytes.
-//! * A bitmap counts as the one byte that changes in row D (48 + 16 + 1 = 65), and as a word, twice, in row E (16 + (M + 2) + 16 = M + 34).
-//! * Flushes of rows B to D are those of the log and of data lines. An insert of row C flushes one line of log and one more, the line of
-//!   the entry and the line of the counter. Rows B and D, read the same way: the log's bytes / 64, a line, the data bytes / 64, and 7/8 for
-//!   a run of data words that begins anywhere in a line.
+//! * Logging is redo-only: a logged word costs two words of log and itself (§5.2: 72 bytes for an entry and a counter). So the bytes of
+//!   rows B to D are three times the changed bytes, except for the bitmap of row D (next rule).
+//! * In row D, an insert counts one changed byte of the bitmap and its log record of 16 bytes (48 + 16 + 1 = 65). In row E, it counts a
+//!   whole word of the bitmap, which is written twice (16 + (M + 2) + 16 = M + 34).
+//! * The flushes of rows B to D are those of the log and of the data lines. An insert of rows C and D flushes two lines of log, the line of
+//!   the entry, and the line of the counter or of the bitmap. Row B counts parts of lines: for the log its bytes / 64 plus one line, and
+//!   for the data words their bytes / 64 plus 7/8 of a line for each run of words, because a run can begin at any word of a line.
 //! * Fences: one for the log, one for the data words; two for each split node, which commits separately. Row E adds two for each split to
 //!   the three of the insert, while the wB+-Tree paper's own table has three in total.
 //! * Row G, VLAB itself, counts the bytes whose value changes (§5.2.2: an entry and one byte of the bitmap): E + 1 for an insert of an
-//!   entry of E bytes, 1 for a delete. Its split is the split alone, after the insert that filled the bucket: five pairs of flush and fence
-//!   (§5.2.4), N entries of 16 bytes and their bits, and 88 bytes. Here the row of the insert is added. Half of the entries move, 8 N
-//!   bytes; the paper does not explain the other half in the row.
+//!   entry of E bytes, 1 for a delete. The row of a split does not include the insert that filled the bucket. It has five pairs of flush
+//!   and fence (§5.2.4), N entries of 16 bytes, N bits, and 88 bytes. The formula here adds the row of the insert. A split moves half of
+//!   the entries, which are 8 N bytes. The row counts 16 N bytes; the paper does not explain the difference.
 //!
-//! Rows A (shadowing) and F (bitmap nodes throughout) of the paper's comparison have no formulas.
+//! This module has no formulas for the paper's indexes A (shadowing) and F (all nodes have bitmaps).
 
 use super::{Met, Paper};
 

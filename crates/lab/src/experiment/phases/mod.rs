@@ -1,9 +1,9 @@
 //! The measurements of the VLAB paper: basic operations, phases of a database's life and a trace, on six indexes with nodes of 4 KiB [VLAB
 //! §6].
 //!
-//! Each index is filled in random order, in its own file, and is alone in memory while it is measured. In a round every index gets the same
-//! operations, one by one. A second pass on smaller indexes counts words, flushes and fences. All answers and the final contents are known
-//! in advance and checked.
+//! Each index is filled in random order, in its own file, and is alone in memory while it is measured. In a round the indexes are measured
+//! one after the other, with the same sequence of single operations. A second pass on smaller indexes counts words, flushes and fences. All
+//! answers and the final contents are known in advance and checked. (After updates, only the presence of the final keys is checked.)
 
 mod claims;
 mod report;

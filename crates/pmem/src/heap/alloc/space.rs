@@ -1,14 +1,16 @@
-//! The writer's volatile knowledge of chunks: which have space, which are sparse, which are free. Every step takes constant time.
+//! The writer's volatile state of the chunks that have a class and were read since open: their taken blocks, and which chunks
+//! have space or are sparse. (`supply` knows the free chunks.) The time of a step does not depend on the number of chunks.
 //!
 //! The chunks of a class that have space are in two stacks, the *dense* and the *sparse* chunks. One more chunk is *in use*: blocks
-//! are taken from it until it is full. A chunk knows its position in its stack, so it is removed by a swap with the last one. A
-//! chunk is sparse if it has records and fewer than half of its blocks are taken. A dense chunk is used before a sparse one, so
-//! that sparse chunks have time to become empty, by deletes or by moves ([`Space::next_to_move`]).
+//! are taken from it until it is full. A chunk knows its position in its stack, so it is removed by a swap with the last one. Only
+//! chunks of kind `Record` can be sparse: such a chunk is sparse if fewer than half of its blocks are taken. A dense chunk is used
+//! before a sparse one, so that sparse chunks have time to become empty, by deletes or by moves ([`Space::next_to_move`]). The
+//! *victim* is the sparse chunk whose records are being moved to other chunks of its class.
 //!
 //! Invariants:
 //! * S1: a chunk is in at most one of: in use, dense, sparse, victim. It is in none of them exactly if it is full.
 //! * S2: `Stock::free` is the sum of the free blocks of a class's chunks, without the victim's.
-//! * S3: the victim's blocks are not taken.
+//! * S3: no block is taken from the victim. Its free blocks stay free.
 
 use rustc_hash::FxHashMap as HashMap;
 

@@ -4,12 +4,12 @@
 //!
 //! | step | may be on the media at a power failure | recovery |
 //! |---|---|---|
-//! | the groups are durable | all of them: a checkpoint's are acknowledged, recovery makes its own durable | the generations are replayed |
+//! | none yet | all groups (a checkpoint's were acknowledged, recovery made its own durable) | the generations are replayed |
 //! | lines written to the data file | any sectors of them | the generations are replayed over them |
 //! | data file synced | all of them | the same again, with the same outcome |
 //! | first header copy written, synced | it, and the other copy as it was | the generations are no longer live |
 //! | other copy written | it, complete or not, or as it was | the same |
-//! | private pages dropped | | |
+//! | private pages dropped (by a checkpoint only) | as before: the step changes only memory | the same |
 
 use crate::error::{Error, Result};
 use crate::medium::journal::group::{Header as Group, Patch, SECTOR, bytes_of};

@@ -4,15 +4,16 @@
 //!
 //! | | words | flushes | fences |
 //! |---|---|---|---|
-//! | insert | the entry, the number | lines of the entry; the header | 2 |
-//! | delete | a key, its sign, the number | the key's line; the header | 2 |
+//! | insert | the entry, the count of entries | lines of the entry; the header | 2 |
+//! | delete | a negative entry: its key and its sign; the count of entries | the key's line; the header | 2 |
 //! | delete in a full leaf | a sign | the header | 1 |
 //! | a full leaf replaced | c entries, 8 words of header for each new leaf, one link | lines of the new leaves; the link's line | 2: the new leaves; the link |
 //!
-//! A full leaf becomes two leaves if more than half of its entries are live, else one. A key above all others does not change a full last
-//! leaf: a new leaf begins with that key, which completes the insert. A delete that uses or finds the last position replaces its leaf at
-//! once if at most half of the entries remain. (A merge with a neighbour, if both together fill half a leaf, has no expected cost: the
-//! measured trees keep more than a quarter in each leaf.)
+//! A full leaf becomes two leaves if more than half of its entries are live, else one. One case is different: the full leaf is the last
+//! one, more than half of it is live, and the new key is above all others. Then the leaf does not change. The key begins a new leaf, which
+//! completes the insert. A delete after which the leaf is full and at most half of its entries are live also replaces the leaf. (The
+//! formulas do not include merges. Two neighbours are merged only if together they fill at most half a leaf. In the measured trees every
+//! leaf is more than a quarter full, so no leaves are merged.)
 
 use super::{Bounds, Change, Cut, Parts, Price, Protocol, lines_of, words_of, write_atomic};
 use crate::costs::survey::{Step, Way};
