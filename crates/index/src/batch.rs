@@ -168,6 +168,7 @@ pub trait Batching: Life {
             self.settle(pending, ticket)?;
         };
         prepare(self, &mut writer, &writes, &extent, record_bytes)?;
+        let mut spare = None;
         if let [write] = writes.as_slice() {
             self.write_all(&mut writer, &[write_of::<Self::Schema>(write)], &mut [false])?;
         } else if !writes.is_empty() {
@@ -189,10 +190,11 @@ pub trait Batching: Life {
                 let _ = self.settle(pending, ticket);
                 return Err(error);
             }
-            kernel.images.end();
+            spare = Some(kernel.images.end());
         }
-        self.leave(writer, how)?;
-        Ok(true)
+        let left = self.leave(writer, how);
+        drop(spare);
+        left.map(|()| true)
     }
 
     /// Finishes a batch that a crash interrupted, if there is one. No other thread has the index yet.

@@ -308,7 +308,7 @@ impl<T: Embed> Drop for TakenBack<'_, T> {
         kernel.region.medium().roll_back();
         // The durable state is a state between two operations (G1). So it needs no recovery, and `reload` stores nothing.
         self.0.reload(&mut writer);
-        kernel.images.end();
+        drop(kernel.images.end());
         kernel.stripes.unlock(&mut writer.held);
     }
 }

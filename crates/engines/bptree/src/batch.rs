@@ -6,7 +6,7 @@ use pmem::alloc::Kind;
 use pmem::region::BATCH_AT;
 use pmem::{LINE, Medium, Region, Result, record};
 
-use crate::batched_ops::GROUP_WRITES;
+use crate::batched_ops::{GROUP_WRITES, Leaves};
 use crate::commit_protocol::CommitProtocol;
 use crate::layout::{Layout, Layouts};
 use crate::search::Scalar;
@@ -79,9 +79,8 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Batching for Tree<M, S
             |i, arrived| {
                 let (key, value) = &writes[i];
                 let borrowed = S::borrow(key);
-                let found = arrived.and_then(|(leaf, _)| {
-                    self.leaf_value::<Scalar>(shape, leaf, borrowed).map(|value| (value, leaf))
-                });
+                let found =
+                    arrived.and_then(|(leaf, _)| Some((self.confirmed_value(shape, leaf, borrowed)?, leaf)));
                 let (old, leaf) = match found {
                     Some(found) => found,
                     // The descent failed. If the reason is damage, this lookup reports it.
@@ -137,7 +136,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Batching for Tree<M, S
 
     fn write_all(&self, writer: &mut Writer<S>, writes: &[WriteOf<'_, S>], found: &mut [bool]) -> Result<()> {
         for (group, found) in writes.chunks(GROUP_WRITES).zip(found.chunks_mut(GROUP_WRITES)) {
-            self.write_group(writer, group, found)?;
+            self.write_group(writer, group, found, Leaves::Confirmed)?;
         }
         Ok(())
     }

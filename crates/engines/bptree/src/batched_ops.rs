@@ -45,6 +45,15 @@ const RECORD_BYTES_MAX: u64 = 4096;
 /// The leaves of a group of descents with their versions, and the bits of the descents that failed.
 type Arrived = ([(Node, Version); LANES], u32);
 
+/// What is known of the leaves to which the keys of a write group lead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Leaves {
+    /// A damaged pointer may lead to another leaf.
+    Found,
+    /// Since the writer's lock was taken, all of them were confirmed ([`Tree::confirm_leaf`]).
+    Confirmed,
+}
+
 /// True if single writes may succeed although the group lacks space: for log records, or for blocks that an earlier write would free.
 fn is_crowded(error: &Error) -> bool {
     matches!(error, Error::TooLarge { .. } | Error::NoSpace { .. } | Error::Full { .. })
@@ -211,6 +220,25 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         S::read_value(medium, &shape.entry(medium, leaf, index), &mut value).then_some(Some(value))
     }
 
+    /// The value of a key in a leaf, for the writer; `Some(None)` if the key is absent and the leaf is confirmed. `None` after damage: a
+    /// single read then reports it.
+    #[inline(always)]
+    pub(crate) fn confirmed_value(
+        &self,
+        shape: &Shape,
+        leaf: Node,
+        key: &S::Key,
+    ) -> Option<Option<S::ValueBuf>> {
+        let medium = self.region.medium();
+        Link::read(medium, leaf).filter(|link| link.level == 0)?;
+        let located = L::Leaf::place::<_, S, Scalar>(medium, shape, leaf, S::probe(key));
+        let Some(index) = located.hit else {
+            return self.confirm_leaf::<Scalar>(leaf, located.rank, S::probe(key)).is_ok().then_some(None);
+        };
+        let mut value = S::ValueBuf::default();
+        S::read_value(medium, &shape.entry(medium, leaf, index), &mut value).then_some(Some(value))
+    }
+
     /// Does many writes; writes of one key keep their order. Returns for each write whether its key was present. With
     /// [`WriteOptions::sync`] all of them are durable on return.
     ///
@@ -237,7 +265,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
                 }
                 count += 1;
             }
-            self.write_group(&mut writer, &rest[..count], &mut was_there[done..])?;
+            self.write_group(&mut writer, &rest[..count], &mut was_there[done..], Leaves::Found)?;
             self.move_some(&mut writer);
             done += count;
             if done == writes.len() {
@@ -253,12 +281,13 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         writer: &mut Writer<S>,
         writes: &[WriteOf<'_, S>],
         was_there: &mut [bool],
+        leaves: Leaves,
     ) -> Result<()> {
         self.save_images(writes)?;
         let mut alone = u64::MAX;
         // A constant of the types: unused code is not compiled.
         if const { D::SHARES_FENCES } && writes.len() > 1 {
-            alone = dispatch!(self, V => self.write_together::<V>(writer, writes, was_there))?;
+            alone = dispatch!(self, V => self.write_together::<V>(writer, writes, was_there, leaves))?;
         }
         for (i, write) in writes.iter().enumerate().filter(|(i, _)| alone >> i & 1 != 0) {
             self.note_key(write.key());
@@ -277,6 +306,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         writer: &mut Writer<S>,
         writes: &[WriteOf<'_, S>],
         was_there: &mut [bool],
+        confirmed: Leaves,
     ) -> Result<u64> {
         let (medium, shape) = (self.region.medium(), &self.leaf_for::<V>());
         let mut leaves = [self.root(); GROUP_WRITES];
@@ -302,7 +332,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
             }
             let located = L::Leaf::place::<_, S, V>(medium, shape, leaf, S::probe(write.key()));
             let count = L::Leaf::count(medium, shape, leaf);
-            if located.hit.is_none() {
+            if located.hit.is_none() && confirmed == Leaves::Found {
                 // After damage, the single write reports the place.
                 let confirmed = self.confirm_leaf::<V>(leaf, located.rank, S::probe(write.key()));
                 if confirmed.is_err() {

@@ -60,6 +60,17 @@ pub struct Held {
     pub snapshots: u64,
 }
 
+/// Images that no view needs any more.
+pub struct Spare<S: Schema> {
+    _segments: [Vec<Segment<S>>; 2],
+}
+
+impl<S: Schema> Default for Spare<S> {
+    fn default() -> Self {
+        Self { _segments: [Vec::new(), Vec::new()] }
+    }
+}
+
 /// The before-images of an index.
 pub struct Images<S: Schema> {
     /// Anchor of the newest segment.
@@ -170,10 +181,12 @@ impl<S: Schema> Images<S> {
         self.running.store(newest, Ordering::Release);
     }
 
-    /// Ends the running batch, if there is one, after its last change or its rollback. The caller holds the writer's lock.
-    pub fn end(&self) {
+    /// Ends the running batch, if there is one, after its last change or its rollback. The caller holds the writer's lock. Returns the
+    /// images that no view needs any more: freeing them takes time, so the caller drops them without the lock.
+    #[must_use]
+    pub fn end(&self) -> Spare<S> {
         if self.running.load(Ordering::Relaxed) == 0 {
-            return;
+            return Spare::default();
         }
         step();
         let mut table = self.write();
@@ -182,8 +195,7 @@ impl<S: Schema> Images<S> {
         self.running.store(0, Ordering::Release);
         let spare = self.sweep(&mut table);
         let dropped = self.keep_bound(&mut table);
-        drop(table);
-        drop((spare, dropped));
+        Spare { _segments: [spare, dropped] }
     }
 
     /// True while a batch runs. The reader must call this after it has validated its read.
@@ -336,7 +348,7 @@ mod tests {
 
     fn run(images: &Images<Words>, pairs: &[(u64, Option<u64>)]) {
         images.begin(pairs.to_vec());
-        images.end();
+        drop(images.end());
     }
 
     #[test]
@@ -348,7 +360,7 @@ mod tests {
         assert!(images.is_running());
         assert_eq!((images.before(&3, Some(&mut value)), value), (Some(true), 30));
         assert_eq!((images.before(&5, None), images.before(&4, None)), (Some(false), None));
-        images.end();
+        drop(images.end());
         assert!(!images.is_running());
         assert_eq!(images.before(&3, None), None);
         // A view reads the oldest image since its moment.
@@ -392,7 +404,7 @@ mod tests {
         images.begin((0..11).map(|key| (key, Some(key))).collect());
         assert_eq!(images.before(&7, None), Some(true), "what the running batch replaced is kept");
         assert_eq!(snapshot.replaced(&7).unwrap(), Some(Some(7)));
-        images.end();
+        drop(images.end());
         for view in [scan, snapshot] {
             assert!(matches!(view.replaced(&7), Err(Error::SnapshotBytes { .. })));
         }

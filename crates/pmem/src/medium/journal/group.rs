@@ -281,12 +281,15 @@ impl Header {
     }
 }
 
-/// Clears `buffer` and writes space for the header and the body of a group of `lines` (ascending addresses).
+/// Clears `buffer` and writes space for the header and the body of a group of `lines`.
 pub(super) fn encode(buffer: &mut Vec<u8>, lines: &[Changed]) {
     buffer.clear();
     buffer.resize(HEADER_BYTES as usize, 0);
+    // Their numbers are sorted instead of the lines, which are large.
+    let mut order: Vec<(u64, u32)> = lines.iter().zip(0..).map(|(line, i)| (line.at, i)).collect();
+    order.sort_unstable();
     let mut previous = 0;
-    for line in lines {
+    for line in order.iter().map(|(_, i)| &lines[*i as usize]) {
         line.encode(previous, buffer);
         previous = line.at / LINE;
     }

@@ -192,7 +192,6 @@ impl Journal {
     fn write_group(&self, scratch: &mut Scratch, closed: &Closed) -> Result<u64> {
         let Closed { number, at: Position { generation, from, in_annex }, pages, .. } = *closed;
         let Scratch { lines, bytes } = scratch;
-        lines.sort_unstable_by_key(|line| line.at);
         group::encode(bytes, lines);
         group::seal(bytes, self.pair.salt(generation), closed);
         let in_half = if in_annex { &bytes[..SECTOR as usize] } else { &bytes[..] };
