@@ -19,6 +19,7 @@ use crate::latency::LatencyStats;
 use crate::options::Options;
 use crate::stats::{JournalActivity, JournalStats, LimboStats, Space, Stats};
 use crate::store_dir::{CopyForm, Hold, Promise, StoreDir};
+use crate::tickets::Committer;
 
 /// The parts of an engine's registry entry that opening a store needs.
 #[derive(Clone, Copy)]
@@ -36,6 +37,7 @@ pub struct Engine<K: Kind> {
     opened: Opened,
     capabilities: Capabilities,
     journal: Option<JournalThread>,
+    committer: Arc<Committer>,
     /// Thread of the index's background work. It ends when no work is left, or the index is closed.
     maintenance: Mutex<Option<JoinHandle<()>>>,
 }
@@ -339,7 +341,8 @@ fn open_with<K: Kind>(
         index.count_all()?;
     }
     let journal = journal.map(|journal| JournalThread::start(journal, Arc::downgrade(&index)));
-    let engine = Engine { index, opened, capabilities, journal, maintenance: Mutex::default() };
+    let (committer, maintenance) = (Arc::default(), Mutex::default());
+    let engine = Engine { index, opened, capabilities, journal, committer, maintenance };
     if !is_copy {
         engine.start_maintenance();
     }
@@ -371,6 +374,11 @@ impl<K: Kind> Engine<K> {
             return Ok(());
         }
         Ok(self.index.commit()?)
+    }
+
+    /// The futures that wait for commits, and the index that commits.
+    pub(crate) fn committer(&self) -> (&Arc<Committer>, &Arc<dyn Index<K>>) {
+        (&self.committer, &self.index)
     }
 
     /// True if a commit syncs a file. Otherwise a write is durable after its fences.
@@ -505,6 +513,7 @@ impl<K: Kind> Drop for Engine<K> {
         if std::thread::panicking() {
             return;
         }
+        self.committer.end();
         // If the close fails, the next open recovers the index.
         let _ = self.index.close();
         // The running thread holds the index, and the index holds the files.

@@ -160,8 +160,9 @@ impl Latencies {
         outcome
     }
 
+    /// Notes how long an operation took that stands for `stands_for` ones.
     #[inline(never)]
-    fn note(&self, what: Timed, stands_for: u32, took: Duration) {
+    pub fn note(&self, what: Timed, stands_for: u32, took: Duration) {
         let nanoseconds = took.as_nanos().clamp(1, u128::from(LONGEST_NS)) as u64;
         let shard = &self.shards[what as usize][OWN.with(Own::shard)].0;
         let Ok(mut times) = shard.try_lock() else { return };

@@ -34,6 +34,7 @@ pub mod snapshot;
 pub mod stats;
 pub mod store;
 pub mod store_dir;
+pub mod tickets;
 
 pub use ::index::engine::{
     Capabilities, Change, Count, Cursor, History, KeyValue, NamedVersion, Retain, Versions, View,
@@ -55,6 +56,7 @@ pub use salvage::{SalvageReport, salvage};
 pub use snapshot::Snapshot;
 pub use stats::{JournalActivity, JournalStats, LimboStats, Space, Stats};
 pub use store::{Scan, Store, StoreFixed, StoreOf, StoreU64, prefix_range};
+pub use tickets::{Durable, Ticket};
 
 /// Compiles the examples of the documents.
 #[cfg(doctest)]

@@ -73,6 +73,14 @@ impl<K: Kind> StoreOf<K> {
         &self.engine
     }
 
+    pub(crate) fn latencies(&self) -> &Arc<Latencies> {
+        &self.latencies
+    }
+
+    pub(crate) fn engine_shared(&self) -> Arc<Engine<K>> {
+        Arc::clone(&self.engine)
+    }
+
     /// Makes a store of an engine.
     pub fn from_engine(engine: Arc<Engine<K>>) -> Self {
         let has_syncs = engine.commits_with_sync();

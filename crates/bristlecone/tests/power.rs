@@ -5,7 +5,11 @@
 //! `BRISTLECONE_ROUNDS` sets the number of lives of each engine in the campaign of cuts (default 1). `BRISTLECONE_SEED` changes the seeds.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
 
 use crate::common::history;
 use crate::common::number_from;
@@ -376,7 +380,32 @@ fn scans_of_a_leaf_that_is_written_without_end_come_to_an_end() {
     }
 }
 
-/// Writers with keys of their own, readers of all keys, and a cut. Acknowledged values and read values are present after it.
+/// Writes, and returns when the write is durable. With `ahead` it waits for a ticket.
+fn put_durably(store: &StoreU64, ahead: bool, key: u64, value: u64) -> Result<(), Error> {
+    if !ahead {
+        return store.put(&key, &value).map(|_| ());
+    }
+    let (written, ticket) = store.apply(|store| store.put(&key, &value));
+    written.and_then(|_| store.wait(ticket))
+}
+
+/// The values of keys 0 to 3, durably read by a scan or by gets. `None` if they were rolled back.
+fn read_durably(store: &StoreU64, ahead: bool, scans: bool) -> Option<Vec<(u64, u64)>> {
+    let read = |store: &StoreU64| -> Vec<(u64, u64)> {
+        match scans {
+            true => store.scan(..4).map(Result::unwrap).collect(),
+            false => (0..4).map(|key| (key, store.get(&key).unwrap().unwrap_or(0))).collect(),
+        }
+    };
+    if !ahead {
+        return Some(read(store));
+    }
+    let (values, ticket) = store.apply(read);
+    store.wait(ticket).is_ok().then_some(values)
+}
+
+/// Writers with keys of their own, readers of all keys, and a cut. Acknowledged values and read values are present after it. Every third
+/// time all of them wait for tickets.
 #[test]
 fn what_anybody_read_before_the_cut_is_there_after_it() {
     let (mut acknowledged_groups, mut reads, mut images) = (0, 0, Images::default());
@@ -390,17 +419,18 @@ fn what_anybody_read_before_the_cut_is_there_after_it() {
         let newest: Vec<AtomicU64> = (0..4).map(|_| AtomicU64::new(0)).collect();
         let seen: Vec<AtomicU64> = (0..4).map(|_| AtomicU64::new(0)).collect();
         let done = AtomicBool::new(false);
+        let ahead = seed % 3 == 0;
         std::thread::scope(|scope| {
             for (key, newest) in (0..).zip(&newest) {
                 let (store, done) = (store.clone(), &done);
                 scope.spawn(move || {
                     for value in 1.. {
-                        match store.put(&key, &value) {
-                            Ok(_) => newest.store(value, Ordering::Relaxed),
+                        match put_durably(&store, ahead, key, value) {
+                            Ok(()) => newest.store(value, Ordering::Relaxed),
                             Err(_) => break,
                         }
                         // Other keys, so that leaves split.
-                        if store.put(&(100 + value * 4 + key), &value).is_err() {
+                        if put_durably(&store, ahead, 100 + value * 4 + key, value).is_err() {
                             break;
                         }
                     }
@@ -411,15 +441,8 @@ fn what_anybody_read_before_the_cut_is_there_after_it() {
                 let (store, done, seen) = (store.clone(), &done, &seen);
                 scope.spawn(move || {
                     while !done.load(Ordering::Acquire) {
-                        if scans {
-                            for (key, value) in store.scan(..4).map(Result::unwrap) {
-                                seen[key as usize].fetch_max(value, Ordering::Relaxed);
-                            }
-                        } else {
-                            for key in 0..4 {
-                                let value = store.get(&key).unwrap().unwrap_or(0);
-                                seen[key as usize].fetch_max(value, Ordering::Relaxed);
-                            }
+                        for (key, value) in read_durably(&store, ahead, scans).unwrap_or_default() {
+                            seen[key as usize].fetch_max(value, Ordering::Relaxed);
                         }
                     }
                 });
@@ -445,6 +468,92 @@ fn what_anybody_read_before_the_cut_is_there_after_it() {
     }
     println!("{images:?}, {acknowledged_groups} groups, values read up to a sum of {reads}");
     assert!(reads > 0);
+}
+
+/// Runs a future on this thread.
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    struct Unpark(std::thread::Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(result) => return result,
+            Poll::Pending => std::thread::park(),
+        }
+    }
+}
+
+/// Threads that wait for futures share syncs, and what their futures told is present after a cut. After it every future fails.
+#[test]
+fn futures_share_syncs_and_tell_only_what_is_durable() {
+    let campaign = number_from("BRISTLECONE_SEED", 0);
+    let mut writes = 0;
+    let mut groups = 0;
+    for seed in 0..12 {
+        let machine = Machine::new(1000 + seed);
+        machine.make_slow();
+        let store: StoreU64 = Life::<U64>::new(registry::DEFAULT).make(&machine).unwrap();
+        machine.cut_at(machine.changes() + 60 + seed * 9);
+        let newest: Vec<AtomicU64> = (0..8).map(|_| AtomicU64::new(0)).collect();
+        std::thread::scope(|scope| {
+            for (key, newest) in (0..).zip(&newest) {
+                let store = store.clone();
+                scope.spawn(move || {
+                    for value in 1.. {
+                        let (written, ticket) = store.apply(|store| store.put(&key, &value));
+                        if written.is_err() {
+                            break;
+                        }
+                        if block_on(store.durable(ticket)).is_err() {
+                            assert!(!store.is_durable(ticket), "the future told another thing");
+                            break;
+                        }
+                        newest.store(value, Ordering::Relaxed);
+                    }
+                });
+            }
+        });
+        let ticket = store.apply(|store| store.put(&0, &0)).1;
+        assert!(store.is_durable(ticket), "nothing was written, so there is nothing to wait for");
+        groups += store.stats().journal.unwrap().activity.unwrap().groups;
+        writes += newest.iter().map(|newest| newest.load(Ordering::Relaxed)).sum::<u64>();
+        drop(store);
+        let judge = |image: &Machine| {
+            let store = Life::<U64>::open(image).map_err(|error| error.to_string())?;
+            for (key, newest) in (0..).zip(&newest) {
+                let (found, newest) = (store.get(&key).unwrap().unwrap_or(0), newest.load(Ordering::Relaxed));
+                if found < newest {
+                    return Err(format!("key {key} holds {found}, {newest} was acknowledged"));
+                }
+            }
+            Ok(())
+        };
+        let mut images = Images::default();
+        images.each(&machine, mix(campaign, seed), judge).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+    }
+    println!("{writes} writes in {groups} groups");
+    assert!(writes > groups, "threads that wait share groups: {writes} writes, {groups} groups");
+}
+
+/// A future that is dropped before it is ready holds nothing: the store closes, and another one opens.
+#[test]
+fn a_future_that_is_given_up_does_not_keep_the_store() {
+    let machine = Machine::new(7);
+    machine.make_slow();
+    let store: StoreU64 = Life::<U64>::new(registry::DEFAULT).make(&machine).unwrap();
+    for key in 0..100 {
+        let ticket = store.apply(|store| store.put(&key, &1)).1;
+        let mut future = pin!(store.durable(ticket));
+        let _ = future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    }
+    drop(store);
+    let store = Life::<U64>::open(&machine).unwrap();
+    assert_eq!(store.count().unwrap(), 100);
 }
 
 /// Writers and readers of the same keys, and a cut. Some sequential order explains the contents after it. That order contains every

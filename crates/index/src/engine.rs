@@ -224,6 +224,17 @@ pub trait Lifecycle: Send + Sync {
     fn commit(&self) -> Result<()>;
     /// True if everything was durable a moment ago. Then a read is unlikely to wait for a commit.
     fn is_quiet(&self) -> bool;
+    /// The newest durable ticket ([`pmem::pending::ahead`]). All lower tickets are durable, too.
+    fn durable_ticket(&self) -> u64 {
+        u64::MAX
+    }
+    /// Waits until a ticket is durable.
+    ///
+    /// # Errors
+    /// As [`Life::commit`](crate::Life::commit): its group was rolled back.
+    fn settle_ticket(&self, _ticket: u64) -> Result<()> {
+        Ok(())
+    }
     /// Makes all acknowledged writes survive a power failure, as far as the medium can.
     ///
     /// # Errors

@@ -19,7 +19,7 @@
 use std::sync::PoisonError;
 
 use pmem::alloc;
-use pmem::pending::Pending;
+use pmem::pending::{Pending, goes_ahead};
 use pmem::region::Identity;
 use pmem::{Error, Group, LINE, Medium, Result};
 
@@ -102,7 +102,20 @@ pub trait Life: Embed {
         let Some(pending) = &self.kernel().pending else { return Ok(()) };
         let ticket = pending.ticket();
         drop(writer);
-        if how.sync { self.settle(pending, ticket) } else { Ok(()) }
+        if how.sync {
+            return self.settle(pending, ticket);
+        }
+        goes_ahead(ticket);
+        Ok(())
+    }
+
+    /// For a reader that found data of this group: waits until it is durable, unless the thread goes on without waiting
+    /// ([`pmem::pending::ahead`]).
+    ///
+    /// # Errors
+    /// As [`Life::commit`]: the data was rolled back.
+    fn settle_read(&self, pending: &Pending, ticket: u64) -> Result<()> {
+        if goes_ahead(ticket) { Ok(()) } else { self.settle(pending, ticket) }
     }
 
     /// Moves some records out of sparse chunks, if there are any ([`crate::moves`]). Called between two operations.
@@ -213,6 +226,14 @@ impl<T: Embed + Send + Sync> Lifecycle for T {
 
     fn is_quiet(&self) -> bool {
         self.kernel().is_quiet()
+    }
+
+    fn durable_ticket(&self) -> u64 {
+        self.kernel().pending.as_ref().map_or(u64::MAX, |pending| pending.durable())
+    }
+
+    fn settle_ticket(&self, ticket: u64) -> Result<()> {
+        self.kernel().pending.as_ref().map_or(Ok(()), |pending| self.settle(pending, ticket))
     }
 
     fn sync(&self) -> Result<()> {

@@ -5,7 +5,8 @@
 //! writes all replies of a pipeline together.
 //!
 //! Invariants:
-//! * I1: a reply is written after its store call has returned. So an acknowledged write is as durable as the store guarantees.
+//! * I1: a reply is written after everything that its command wrote or read is durable, as the store promises. Commands do not wait for
+//!   this themselves: no thread is blocked while a connection waits for a sync.
 //! * I2: the commands of a connection run one after another, in their order of arrival.
 //! * I3: memory is bounded: by [`resp::RequestLimits`] for a command, by [`Config::reply_bytes_max`] for a reply, by
 //!   [`Config::held_bytes_max`] for all connections together. The server does not read from a client that does not read its replies.
@@ -55,9 +56,6 @@ pub struct Config {
     pub backup_dir: Option<PathBuf>,
     /// Time that a stopping server gives connections to finish their running command.
     pub stop_grace: Duration,
-    /// True if a write takes milliseconds because it syncs a file. Then it must not block a worker of the runtime. `None` derives it from
-    /// the store's [`bristlecone::Stats`].
-    pub slow_writes: Option<bool>,
 }
 
 impl Default for Config {
@@ -70,7 +68,6 @@ impl Default for Config {
             cursors_max: 4096,
             backup_dir: None,
             stop_grace: Duration::from_secs(10),
-            slow_writes: None,
         }
     }
 }

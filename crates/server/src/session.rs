@@ -2,8 +2,9 @@
 //! together.
 //!
 //! Invariants:
-//! * I1: the session writes replies in the order of their commands, after the commit of the commands' changes. All commands since the last
-//!   written replies share one commit. If the commit fails, the session discards these replies, sends one error and closes the connection.
+//! * I1: the session writes replies in the order of their commands. It first waits for the ticket of these commands
+//!   ([`bristlecone::StoreOf::apply`]): so everything that they changed or read is durable. If the commit fails, the session discards these
+//!   replies, sends one error and closes the connection.
 //! * I2: while a client does not read its replies, the session does not read from that client. At most `FLUSH_BYTES` and one reply wait in
 //!   memory.
 //! * I3: the session frees large buffers when they are empty, so an idle connection needs little memory.
@@ -14,6 +15,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bristlecone::Ticket;
 use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -50,8 +52,8 @@ pub struct SessionState {
     pub command: &'static str,
     /// True if the connection closes after its replies are written.
     pub close: bool,
-    /// True if a command that may have changed keys ran since the last commit.
-    pub wrote: bool,
+    /// The newest ticket of the commands whose replies are not written yet.
+    pub ticket: Ticket,
     /// Commands that are not yet added to the server's counter.
     pub commands: u64,
     /// Error replies that are not yet added.
@@ -110,7 +112,7 @@ pub async fn run(stream: TcpStream, entry: ClientEntry) {
             value: Vec::new(),
             command: "",
             close: false,
-            wrote: false,
+            ticket: Ticket::default(),
             commands: 0,
             errors: 0,
             hits: 0,
@@ -165,12 +167,9 @@ impl Session {
             command::prefetch(&self.shared, &commands);
             let is_full = commands.len() == COMMANDS_PER_TURN;
             self.taken_bytes = commands.iter().flatten().map(Bytes::len).sum();
-            for arguments in commands.drain(..) {
-                command::run(&self.shared, &mut self.state, &arguments, &mut self.output);
-                // Each command frees its bytes after it has run.
-                self.taken_bytes -= arguments.iter().map(Bytes::len).sum::<usize>();
-                drop(arguments);
-                if self.state.close || *self.stopping.borrow() {
+            let mut rest = commands.drain(..);
+            while rest.len() > 0 {
+                if self.run_some(&mut rest) {
                     turn = Turn::Close { linger: true };
                     break;
                 }
@@ -181,6 +180,7 @@ impl Session {
                     }
                 }
             }
+            drop(rest);
             self.taken_bytes = 0;
             if self.state.close || !matches!(turn, Turn::Read) {
                 break;
@@ -209,6 +209,27 @@ impl Session {
         Ok(if self.state.close { Turn::Close { linger: true } } else { turn })
     }
 
+    /// Runs commands until their replies have to be written. True if the connection closes.
+    fn run_some(&mut self, commands: &mut std::vec::Drain<'_, Vec<Bytes>>) -> bool {
+        let shared = Arc::clone(&self.shared);
+        let (closes, ticket) = shared.store.apply(|_| {
+            for arguments in commands {
+                command::run(&shared, &mut self.state, &arguments, &mut self.output);
+                // Each command frees its bytes after it has run.
+                self.taken_bytes -= arguments.iter().map(Bytes::len).sum::<usize>();
+                if self.state.close || *self.stopping.borrow() {
+                    return true;
+                }
+                if self.output.len() >= FLUSH_BYTES {
+                    break;
+                }
+            }
+            false
+        });
+        self.state.ticket = self.state.ticket.max(ticket);
+        closes
+    }
+
     /// Parses complete commands, at most those of one turn.
     fn parse(&mut self, commands: &mut Vec<Vec<Bytes>>) -> End {
         while commands.len() < COMMANDS_PER_TURN {
@@ -235,8 +256,9 @@ impl Session {
     }
 
     async fn flush(&mut self) -> io::Result<()> {
-        if std::mem::take(&mut self.state.wrote)
-            && let Err(error) = command::commit(&self.shared)
+        let ticket = std::mem::take(&mut self.state.ticket);
+        if !self.shared.store.is_durable(ticket)
+            && let Err(error) = self.shared.store.durable(ticket).await
         {
             // No reply in the buffer is true, and a client cannot match one error to its command.
             self.output.clear();

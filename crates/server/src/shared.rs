@@ -84,7 +84,7 @@ pub struct Client {
 
 /// State shared by the connections of a server.
 pub struct Shared {
-    /// The store. Writes are without sync; a session commits before it replies.
+    /// The store. Its writes do not wait for a sync; a session waits for their ticket before it replies.
     pub store: Store,
     /// Settings.
     pub config: Config,
@@ -98,8 +98,6 @@ pub struct Shared {
     pub cursors: Mutex<CursorTable>,
     /// State of backups.
     pub saves: Arc<Saves>,
-    /// True if a commit takes milliseconds.
-    pub slow_writes: bool,
     /// True if prefetching for the writes of a pipeline pays. It slows down writes that wait for a flush or a sync: by 9 % over a journal,
     /// by 12 % where lines are flushed.
     pub prefetches_writes: bool,
@@ -114,7 +112,6 @@ impl Shared {
     #[must_use]
     pub fn new(store: Store, config: Config, address: SocketAddr) -> Self {
         let stats = store.stats();
-        let slow_writes = config.slow_writes.unwrap_or(stats.journal.is_some());
         Self {
             prefetches_writes: stats.durability == Durability::Process.to_string(),
             store: store.with(WriteOptions { sync: false }),
@@ -123,7 +120,6 @@ impl Shared {
             counters: Counters::default(),
             saves: Arc::default(),
             cursors: Mutex::new(CursorTable::new(config.cursors_max)),
-            slow_writes,
             clients: Mutex::default(),
             next_client: AtomicU64::new(1),
             held_bytes: AtomicUsize::new(0),

@@ -27,6 +27,12 @@ pub use shuttle::thread::yield_now;
 #[cfg(not(any(all(test, loom), shuttle)))]
 pub use std::thread::yield_now;
 
+/// A variable of each thread.
+#[cfg(shuttle)]
+pub(crate) use shuttle::thread_local;
+#[cfg(not(shuttle))]
+pub(crate) use std::thread_local;
+
 /// Locks of parts that are in no model, with functions that loom's locks lack.
 pub(crate) mod unmodelled {
     #[cfg(shuttle)]

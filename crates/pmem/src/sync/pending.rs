@@ -23,6 +23,10 @@
 //! durable groups. If too many marks remain, the writer removes all of them, and every key or node of the shard then counts as
 //! marked until the group is durable.
 //!
+//! A thread can also go on without waiting ([`ahead`]). Meanwhile its lookups, its scans and its writes without sync do not wait.
+//! They note the ticket that they would have waited for. The thread must not tell anybody about their results until the newest of
+//! these tickets is durable.
+//!
 //! Invariants:
 //! * W1: a writer sets dirty marks under the index's writer lock, before it unlocks the version of the node. So a reader that saw
 //!   the change sees the mark. While the group of a mark is not durable, a lookup of the mark returns its ticket or a higher one.
@@ -33,13 +37,16 @@
 //! * W4: a thread begins to sleep only while there is a leader. A leader that ends wakes all threads. The first one whose group
 //!   is not durable becomes the leader.
 
+use std::cell::Cell;
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use rustc_hash::FxHashMap;
 
 use crate::error::{Error, Result};
-use crate::sync::atomics::{AtomicBool, AtomicU64, Condvar, Mutex, MutexGuard, Ordering, unmodelled};
+use crate::sync::atomics::{
+    AtomicBool, AtomicU64, Condvar, Mutex, MutexGuard, Ordering, thread_local, unmodelled,
+};
 use crate::sync::canary::{Canary, sings};
 
 /// Entries of the table of nodes (32 KiB). A model has to distinguish two nodes, a schedule some.
@@ -57,6 +64,36 @@ const SHARDS: usize = if cfg!(any(all(test, loom), shuttle)) { 1 } else { 64 };
 const NUMBERS: usize = 1 << 20;
 /// Numbers of a shard from which on it removes those that are durable.
 const PURGED: usize = 256;
+
+thread_local! {
+    /// The newest ticket that this thread noted instead of waiting for it. `None` outside of [`ahead`].
+    static AHEAD: Cell<Option<u64>> = const { Cell::new(None) };
+}
+
+/// Runs `work` without waiting for commits: see the module's head. Returns the newest ticket that must be durable before anybody is
+/// told about the results; 0 if there is none. Calls may be nested.
+pub fn ahead<R>(work: impl FnOnce() -> R) -> (R, u64) {
+    /// Restores the outer ticket, also if `work` panics.
+    struct Outer(Option<u64>);
+    impl Drop for Outer {
+        fn drop(&mut self) {
+            let inner = AHEAD.with(Cell::take);
+            AHEAD.with(|ahead| ahead.set(self.0.map(|outer| outer.max(inner.unwrap_or_default()))));
+        }
+    }
+    let _outer = Outer(AHEAD.with(|ahead| ahead.replace(Some(0))));
+    let result = work();
+    (result, AHEAD.with(Cell::get).unwrap_or_default())
+}
+
+/// Notes a ticket, if this thread goes on without waiting. False if it must wait.
+pub fn goes_ahead(ticket: u64) -> bool {
+    AHEAD.with(|ahead| {
+        let noted = ahead.get();
+        ahead.set(noted.map(|noted| noted.max(ticket)));
+        noted.is_some()
+    })
+}
 
 /// The state of changes that are not durable yet.
 #[derive(Debug)]
@@ -386,6 +423,21 @@ mod tests {
         assert_eq!((waits(0, 0), waits(1, 64)), ((50_000, 50_000), (0, 0)));
         pending.settle(1, || Ok(pending.close())).unwrap();
         assert_eq!(waits(0, 0), (0, 0));
+    }
+
+    #[test]
+    fn a_thread_that_goes_ahead_notes_the_newest_ticket_and_then_waits_again() {
+        assert!(!goes_ahead(3));
+        let ((inner, _), outer) = ahead(|| {
+            assert!(goes_ahead(5));
+            let nested = ahead(|| assert!(goes_ahead(7) && goes_ahead(6)));
+            assert!(goes_ahead(4));
+            (nested.1, ())
+        });
+        assert_eq!((inner, outer), (7, 7));
+        assert!(!goes_ahead(3), "outside it waits");
+        let caught = std::panic::catch_unwind(|| ahead(|| panic!("within")));
+        assert!(caught.is_err() && !goes_ahead(3));
     }
 
     #[test]

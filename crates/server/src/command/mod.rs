@@ -256,7 +256,6 @@ fn session_command(call: &mut Call<'_>) {
                 call.session.command = command.name;
                 lock(&call.session.client.names).command = command.name;
             }
-            call.session.wrote |= command.flags.has(Flags::WRITE);
             if is_long(command, call) {
                 off_the_worker(|| (command.handler)(call))
             } else {
@@ -281,19 +280,8 @@ pub fn arity_fits(arity: i64, arguments: usize) -> bool {
 
 fn is_long(command: &Command, call: &Call<'_>) -> bool {
     command.flags.has(Flags::SLOW)
-        || (call.shared.slow_writes
-            && (command.flags.has(Flags::WRITE)
-                || command.flags.has(Flags::READ) && !call.shared.store.is_quiet()))
         || call.arguments.len() > 64
         || call.arguments.iter().map(Bytes::len).sum::<usize>() > INLINE_BYTES_MAX
-}
-
-/// Makes the changes of all earlier commands durable.
-///
-/// # Errors
-/// Those of the store. Then none of the changes is acknowledged.
-pub fn commit(shared: &Shared) -> bristlecone::Result<()> {
-    if shared.slow_writes { off_the_worker(|| shared.store.commit()) } else { shared.store.commit() }
 }
 
 /// Runs `work` while other tasks of the runtime go on, if the runtime has several workers.
