@@ -1,4 +1,4 @@
-//! External programs that the tests need: `redis-cli`, `redis-benchmark` and Valgrind from Debian, and a Python environment with the
+//! External programs that the tests need: `redis-cli`, `redis-benchmark`, `redis-server` and Valgrind from Debian, and a Python environment with the
 //! `redis` package in the target folder.
 //!
 //! Missing Debian packages are installed if the user is root. Otherwise the error names them.
@@ -12,9 +12,10 @@ use crate::run::{Step, target};
 const REDIS_PY: &str = "redis==8.1.0";
 
 /// A command that must run, and the Debian package that contains its program.
-const PROGRAMS: [(&str, &str); 4] = [
+const PROGRAMS: [(&str, &str); 5] = [
     ("redis-cli --version", "redis-tools"),
     ("redis-benchmark --version", "redis-tools"),
+    ("redis-server --version", "redis-server"),
     ("python3 -m ensurepip --version", "python3-venv"),
     ("valgrind --version", "valgrind"),
 ];

@@ -73,6 +73,15 @@ pub enum Error {
         /// The engines with batches.
         batched: String,
     },
+    /// Other threads changed the keys of a transaction whenever it ran.
+    #[error(
+        "the transaction ran {attempts} times, and each time another thread changed a key that it had read. Nothing was changed. Run it \
+         again later, or let it read fewer keys"
+    )]
+    Conflict {
+        /// Number of times that it ran.
+        attempts: usize,
+    },
     /// An option has a wrong value.
     #[error("{0}")]
     Option(String),

@@ -35,6 +35,7 @@ pub mod stats;
 pub mod store;
 pub mod store_dir;
 pub mod tickets;
+pub mod transaction;
 
 pub use ::index::engine::{
     Capabilities, Change, Count, Cursor, History, KeyValue, NamedVersion, Retain, Versions, View,
@@ -57,6 +58,7 @@ pub use snapshot::Snapshot;
 pub use stats::{JournalActivity, JournalStats, LimboStats, Space, Stats};
 pub use store::{Scan, Store, StoreFixed, StoreOf, StoreU64, prefix_range};
 pub use tickets::{Durable, Ticket};
+pub use transaction::Transaction;
 
 /// Compiles the examples of the documents.
 #[cfg(doctest)]

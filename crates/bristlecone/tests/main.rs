@@ -19,3 +19,4 @@ mod read_only;
 mod scans_and_batches;
 mod snapshots;
 mod stats;
+mod transactions;

@@ -24,6 +24,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod access;
 pub mod command;
 pub mod cursor;
 pub mod glob;

@@ -54,6 +54,8 @@ pub struct SessionState {
     pub close: bool,
     /// The newest ticket of the commands whose replies are not written yet.
     pub ticket: Ticket,
+    /// The transaction between MULTI and EXEC, and watched keys.
+    pub transaction: command::transactions::State,
     /// Commands that are not yet added to the server's counter.
     pub commands: u64,
     /// Error replies that are not yet added.
@@ -113,6 +115,7 @@ pub async fn run(stream: TcpStream, entry: ClientEntry) {
             command: "",
             close: false,
             ticket: Ticket::default(),
+            transaction: command::transactions::State::default(),
             commands: 0,
             errors: 0,
             hits: 0,
@@ -249,8 +252,11 @@ impl Session {
 
     /// Accounts for held bytes. False if this connection holds much memory and all connections exceed the bound.
     fn hold(&mut self) -> bool {
-        let held =
-            self.input.capacity() + self.parser.held_bytes() + self.taken_bytes + self.output.capacity();
+        let held = self.input.capacity()
+            + self.parser.held_bytes()
+            + self.taken_bytes
+            + self.output.capacity()
+            + self.state.transaction.held_bytes();
         let held = if held > KEPT_BYTES { held } else { 0 };
         self.entry.hold(held)
     }

@@ -68,7 +68,7 @@ fn set_keeps_its_conditions() {
         for wrong in [["7", "NX", "XX"].as_slice(), &["7", "FOO"], &["7", "NX", "XX", "GET"]] {
             assert_eq!(error(set(wrong)), "ERR syntax error");
         }
-        for option in [["7", "EX", "10"].as_slice(), &["7", "px", "10"], &["7", "KEEPTTL"]] {
+        for option in [["7", "EX", "10"].as_slice(), &["7", "px", "10"]] {
             assert!(error(set(option)).contains("not supported yet: keys do not expire"));
         }
         assert_eq!(client.get::<_, String>("k").unwrap(), "6");
@@ -476,4 +476,120 @@ fn clients_have_names_and_numbers() {
         assert!(error(cmd("AUTH").arg("secret").exec(client)).contains("without any password configured"));
         assert_eq!(cmd("RESET").query::<String>(client).unwrap(), "RESET");
     });
+}
+
+#[test]
+fn a_transaction_takes_effect_as_a_whole_or_not_at_all() {
+    let server = TestServer::start();
+    both(&server, |client| {
+        let mut other = server.client();
+        let _: () = client.set("a", "1").unwrap();
+        let one = |client: &mut Connection, words: &str| -> RedisResult<Value> {
+            let mut words = words.split(' ');
+            cmd(words.next().unwrap()).arg(words.collect::<Vec<_>>()).query(client)
+        };
+        // Other clients see nothing before EXEC.
+        one(client, "MULTI").unwrap();
+        assert_eq!(one(client, "INCR a").unwrap(), Value::SimpleString("QUEUED".into()));
+        one(client, "SET b 5").unwrap();
+        one(client, "GET b").unwrap();
+        assert_eq!(other.get::<_, String>("a").unwrap(), "1");
+        let replies: (i64, String, String) = cmd("EXEC").query(client).unwrap();
+        assert_eq!(replies, (2, "OK".to_owned(), "5".to_owned()));
+        assert_eq!(other.mget::<_, Vec<String>>(&["a", "b"]).unwrap(), ["2", "5"]);
+        // An error of a queued command is its reply, and the others take effect.
+        one(client, "MULTI").unwrap();
+        one(client, "SET word x").unwrap();
+        one(client, "INCR word").unwrap();
+        one(client, "INCR a").unwrap();
+        assert!(error(cmd("EXEC").query::<Value>(client)).contains("not an integer"));
+        assert_eq!(other.get::<_, i64>("a").unwrap(), 3);
+        // A command that cannot be queued discards everything.
+        for wrong in ["NOSUCH", "GET", "KEYS *", "FLUSHALL"] {
+            one(client, "MULTI").unwrap();
+            one(client, "SET a 100").unwrap();
+            one(client, wrong).unwrap_err();
+            let text = error(cmd("EXEC").query::<Value>(client));
+            assert!(text.starts_with("EXECABORT"), "{wrong}: {text}");
+            assert_eq!(other.get::<_, i64>("a").unwrap(), 3);
+        }
+        // DISCARD and a closed connection leave nothing.
+        one(client, "MULTI").unwrap();
+        one(client, "SET a 100").unwrap();
+        one(client, "DISCARD").unwrap();
+        let mut gone = server.client();
+        one(&mut gone, "MULTI").unwrap();
+        one(&mut gone, "SET a 100").unwrap();
+        drop(gone);
+        assert_eq!(other.get::<_, i64>("a").unwrap(), 3);
+    });
+}
+
+#[test]
+fn a_watched_key_that_changed_lets_exec_fail() {
+    let server = TestServer::start();
+    both(&server, |client| {
+        let mut other = server.client();
+        let _: () = client.set("balance", "10").unwrap();
+        for (changes, expected) in [(true, None), (false, Some(vec!["OK".to_owned()]))] {
+            cmd("WATCH").arg("balance").arg("absent").exec(client).unwrap();
+            if changes {
+                let _: () = other.set("absent", "1").unwrap();
+            }
+            cmd("MULTI").exec(client).unwrap();
+            let _: Value = cmd("SET").arg("balance").arg("7").query(client).unwrap();
+            let replies: Option<Vec<String>> = cmd("EXEC").query(client).unwrap();
+            assert_eq!(replies, expected);
+        }
+        // EXEC and UNWATCH forget the keys.
+        cmd("WATCH").arg("balance").exec(client).unwrap();
+        cmd("UNWATCH").exec(client).unwrap();
+        let _: () = other.set("balance", "1").unwrap();
+        cmd("MULTI").exec(client).unwrap();
+        assert_eq!(cmd("EXEC").query::<Option<Vec<String>>>(client).unwrap(), Some(Vec::new()));
+    });
+}
+
+/// Clients that move amounts with WATCH, MULTI and EXEC, and clients that add with INCR inside MULTI: the sum stays the same, and no
+/// addition is lost.
+#[test]
+fn transactions_of_many_clients_lose_nothing() {
+    const CLIENTS: i64 = 4;
+    const ROUNDS: i64 = 50;
+    let server = TestServer::start();
+    let mut client = server.client();
+    let _: () = client.mset(&[("x", 500), ("y", 500)]).unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..CLIENTS {
+            scope.spawn(|| {
+                let mut client = server.client();
+                for _ in 0..ROUNDS {
+                    loop {
+                        cmd("WATCH").arg("x").arg("y").exec(&mut client).unwrap();
+                        let (x, y): (i64, i64) = client.mget(&["x", "y"]).unwrap();
+                        assert_eq!(x + y, 1000);
+                        let moved: Option<(i64, i64, i64)> = pipe()
+                            .atomic()
+                            .cmd("DECRBY")
+                            .arg("x")
+                            .arg(3)
+                            .cmd("INCRBY")
+                            .arg("y")
+                            .arg(3)
+                            .cmd("INCR")
+                            .arg("count")
+                            .query(&mut client)
+                            .unwrap();
+                        if moved.is_some_and(|(x, y, _)| x + y == 1000) {
+                            break;
+                        }
+                        assert!(moved.is_none(), "{moved:?}");
+                    }
+                }
+            });
+        }
+    });
+    let moved = CLIENTS * ROUNDS;
+    let (x, y, count): (i64, i64, i64) = client.mget(&["x", "y", "count"]).unwrap();
+    assert_eq!((x, y, count), (500 - 3 * moved, 500 + 3 * moved, moved));
 }

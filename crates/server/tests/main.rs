@@ -3,4 +3,5 @@
 mod commands;
 mod common;
 mod connections;
+mod differential;
 mod parser;

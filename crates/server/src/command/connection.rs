@@ -4,6 +4,7 @@
 
 use std::fmt::Write as _;
 
+use super::transactions::State;
 use super::{Call, Command, CommandError, Flags, Handler, NO_KEYS, integer, is};
 use crate::resp::Protocol;
 use crate::shared::{Client, lock};
@@ -18,6 +19,8 @@ const fn command(name: &'static str, arity: i64, summary: &'static str, handler:
     Command { name, arity, flags: Flags::FAST, keys: NO_KEYS, group: GROUP, summary, handler }
 }
 
+const AT_ONCE: Flags = Flags::FAST.and(Flags::AT_ONCE);
+
 /// The commands of this module.
 pub const COMMANDS: &[Command] = &[
     command("ping", -1, "Answers PONG, or its argument.", ping),
@@ -26,8 +29,8 @@ pub const COMMANDS: &[Command] = &[
     command("auth", -2, "Refused: there are no passwords.", |_| Err(no_password())),
     command("client", -2, "Tells and asks about connections.", client),
     command("select", 2, "Chooses a database; there is only 0.", select),
-    command("quit", -1, "Closes the connection.", quit),
-    command("reset", 1, "Makes the connection as it was when new.", reset),
+    Command { flags: AT_ONCE, ..command("quit", -1, "Closes the connection.", quit) },
+    Command { flags: AT_ONCE, ..command("reset", 1, "Makes the connection as it was when new.", reset) },
 ];
 
 fn ping(call: &mut Call<'_>) -> Result<(), CommandError> {
@@ -117,6 +120,7 @@ fn quit(call: &mut Call<'_>) -> Result<(), CommandError> {
 
 fn reset(call: &mut Call<'_>) -> Result<(), CommandError> {
     set_protocol(call, Protocol::Resp2);
+    call.session.transaction = State::default();
     lock(&call.session.client.names).name.clear();
     call.reply.simple("RESET");
     Ok(())

@@ -27,7 +27,7 @@ const fn command(
 }
 
 const READ: Flags = Flags::READ.and(Flags::FAST);
-const WALK: Flags = Flags::READ.and(Flags::SLOW);
+const WALK: Flags = Flags::READ.and(Flags::SLOW).and(Flags::ALONE);
 
 /// The commands of this module.
 pub const COMMANDS: &[Command] = &[
@@ -43,6 +43,18 @@ pub const COMMANDS: &[Command] = &[
     command("pexpire", -3, Flags::WRITE, ONE_KEY, "Not supported yet: keys do not expire.", expire),
     command("expireat", -3, Flags::WRITE, ONE_KEY, "Not supported yet: keys do not expire.", expire),
     command("pexpireat", -3, Flags::WRITE, ONE_KEY, "Not supported yet: keys do not expire.", expire),
+    command("rename", 3, Flags::WRITE, (1, 2, 1), "Gives a key another name.", rename),
+    command(
+        "renamenx",
+        3,
+        Flags::WRITE,
+        (1, 2, 1),
+        "Gives a key another name if that one is free.",
+        renamenx,
+    ),
+    command("copy", -3, Flags::WRITE, (1, 2, 1), "Copies a key. Options: DB 0, REPLACE.", copy),
+    command("randomkey", 1, WALK, NO_KEYS, "Returns any key; not all are equally likely.", randomkey),
+    command("object", -2, READ, (2, 2, 1), "Tells the encoding that Redis would use for a value.", object),
     command("keys", 2, WALK, NO_KEYS, "Returns the keys that match a pattern, in order.", keys),
     command(
         "scan",
@@ -63,18 +75,164 @@ pub const COMMANDS: &[Command] = &[
 ];
 
 fn del(call: &mut Call<'_>) -> Result<(), CommandError> {
-    let mut removed = 0;
-    for key in call.rest(1) {
-        removed += u64::from(call.shared.store.delete(key)?);
-    }
+    let removed = match call.rest(1) {
+        keys if keys.len() == 1 || !call.shared.store.capabilities().atomic_batch => {
+            let mut removed = 0;
+            for key in keys {
+                removed += u64::from(call.keys.delete(key)?);
+            }
+            removed
+        }
+        keys => call.keys.together(|transaction| {
+            let mut removed = 0;
+            for key in keys {
+                if transaction.contains(key)? {
+                    transaction.delete(key)?;
+                    removed += 1;
+                }
+            }
+            Ok(removed)
+        })?,
+    };
     call.reply.count(removed);
+    Ok(())
+}
+
+fn no_such_key() -> CommandError {
+    CommandError::Text("ERR no such key".to_owned())
+}
+
+/// Gives a key another name. `None` if the key is absent, false if `only_free` is set and the other name is in use.
+fn moved(call: &mut Call<'_>, only_free: bool) -> Result<Option<bool>, CommandError> {
+    let (from, to) = (call.argument(1), call.argument(2));
+    let moved = call.keys.together(|transaction| {
+        let Some(value) = transaction.get(from)? else { return Ok(None) };
+        if only_free && transaction.contains(to)? {
+            return Ok(Some(false));
+        }
+        if from != to {
+            transaction.delete(from)?;
+            transaction.put(to, &value)?;
+        }
+        Ok(Some(true))
+    })?;
+    Ok(moved)
+}
+
+fn rename(call: &mut Call<'_>) -> Result<(), CommandError> {
+    moved(call, false)?.ok_or_else(no_such_key)?;
+    call.reply.ok();
+    Ok(())
+}
+
+fn renamenx(call: &mut Call<'_>) -> Result<(), CommandError> {
+    let moved = moved(call, true)?.ok_or_else(no_such_key)?;
+    call.reply.flag(moved);
+    Ok(())
+}
+
+fn copy(call: &mut Call<'_>) -> Result<(), CommandError> {
+    let (from, to) = (call.argument(1), call.argument(2));
+    let mut replace = false;
+    let mut options = call.rest(3).iter();
+    while let Some(option) = options.next() {
+        if is(option, "REPLACE") {
+            replace = true;
+        } else if is(option, "DB") {
+            if integer(options.next().ok_or(CommandError::Syntax)?)? != 0 {
+                return Err(CommandError::Text("ERR DB index is out of range".to_owned()));
+            }
+        } else {
+            return Err(CommandError::Syntax);
+        }
+    }
+    if from == to {
+        let text = "ERR source and destination objects are the same";
+        return Err(CommandError::Text(text.to_owned()));
+    }
+    let copied = call.keys.together(|transaction| {
+        let Some(value) = transaction.get(from)? else { return Ok(false) };
+        if !replace && transaction.contains(to)? {
+            return Ok(false);
+        }
+        transaction.put(to, &value)?;
+        Ok(true)
+    })?;
+    call.reply.flag(copied);
+    Ok(())
+}
+
+/// Returns the first key at or after a random position between the smallest and the largest key.
+fn randomkey(call: &mut Call<'_>) -> Result<(), CommandError> {
+    let store = &call.shared.store;
+    if !store.capabilities().ordered {
+        let any = store.walk().next().transpose()?;
+        return call.reply_option(any.as_ref().map(|(key, _)| &key[..]));
+    }
+    let (Some((low, _)), Some((high, _))) = (store.first()?, store.last()?) else {
+        call.reply.null();
+        return Ok(());
+    };
+    // The keys agree in their first bytes. The next eight, as numbers, are between those of the two.
+    let same = low.iter().zip(&high).take_while(|(low, high)| low == high).count();
+    let number = |key: &[u8]| {
+        let rest = &key[same..];
+        let mut bytes = [0; 8];
+        let length = rest.len().min(8);
+        bytes[..length].copy_from_slice(&rest[..length]);
+        u64::from_be_bytes(bytes)
+    };
+    let (first, span) = (number(&low), number(&high) - number(&low));
+    let random = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), &call.session.client.id);
+    let offset = (u128::from(random) * (u128::from(span) + 1)) >> 64;
+    let start = [&low[..same], &(first + offset as u64).to_be_bytes()].concat();
+    let found = store.scan(start..).next().transpose()?.map_or(high, |(key, _)| key);
+    Ok(call.reply.bulk(&found)?)
+}
+
+/// Values of at most this length have the encoding `embstr`.
+const EMBEDDED_BYTES_MAX: usize = 44;
+
+fn object(call: &mut Call<'_>) -> Result<(), CommandError> {
+    let subcommand = String::from_utf8_lossy(call.argument(1)).to_ascii_lowercase();
+    match (subcommand.as_str(), call.rest(2)) {
+        ("encoding", [key]) => {
+            let found = call.keys.get_into(key, &mut call.session.value)?;
+            let value = &call.session.value;
+            if !found {
+                call.reply.null();
+            } else if integer(value).is_ok() {
+                call.reply.text("int");
+            } else if value.len() <= EMBEDDED_BYTES_MAX {
+                call.reply.text("embstr");
+            } else {
+                call.reply.text("raw");
+            }
+        }
+        ("refcount" | "idletime", [key]) => match call.keys.contains(key)? {
+            true => call.reply.integer(i64::from(subcommand == "refcount")),
+            false => call.reply.null(),
+        },
+        ("freq", [_]) => {
+            let text = "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when switching \
+                        between policies at runtime LRU and LFU data will take some time to adjust.";
+            return Err(CommandError::Text(text.to_owned()));
+        }
+        ("encoding" | "refcount" | "idletime" | "freq", _) => {
+            return Err(CommandError::Arity(format!("object|{subcommand}")));
+        }
+        _ => {
+            let name = String::from_utf8_lossy(call.argument(1)).chars().take(128).collect();
+            return Err(CommandError::Subcommand(name, "OBJECT"));
+        }
+    }
     Ok(())
 }
 
 fn exists(call: &mut Call<'_>) -> Result<(), CommandError> {
     let mut there = 0;
     for key in call.rest(1) {
-        let found = call.shared.store.contains(key)?;
+        let found = call.keys.contains(key)?;
         call.count_lookup(found);
         there += u64::from(found);
     }
@@ -83,13 +241,13 @@ fn exists(call: &mut Call<'_>) -> Result<(), CommandError> {
 }
 
 fn kind(call: &mut Call<'_>) -> Result<(), CommandError> {
-    let found = call.shared.store.contains(call.argument(1))?;
+    let found = call.keys.contains(call.argument(1))?;
     call.reply.simple(if found { "string" } else { "none" });
     Ok(())
 }
 
 fn ttl(call: &mut Call<'_>) -> Result<(), CommandError> {
-    let found = call.shared.store.contains(call.argument(1))?;
+    let found = call.keys.contains(call.argument(1))?;
     call.reply.integer(if found { -1 } else { -2 });
     Ok(())
 }

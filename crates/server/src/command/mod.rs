@@ -1,27 +1,29 @@
 //! The commands: a table of name, arity, flags and handler. Each family has a file.
 //!
-//! * [`strings`]: GET, SET and related commands. [`numbers`]: counters.
+//! * [`strings`]: GET, SET and related commands. [`numbers`]: counters. [`ranges`]: parts and bits of values.
 //! * [`keys`]: DEL, EXISTS, SCAN, KEYS, RANGE …
 //! * [`connection`]: PING, HELLO, CLIENT …
 //! * [`server`]: INFO, CONFIG, FLUSHDB, SHUTDOWN …
 //! * [`save`]: SAVE, BGSAVE, LASTSAVE.
 //! * [`introspect`]: COMMAND.
+//! * [`transactions`]: MULTI, EXEC, WATCH …
 //!
 //! Invariants:
 //! * I1: a handler writes exactly one reply, or returns an error. After an error, its partial reply is discarded ([`run`]).
 //! * I2: error texts that Redis has are identical to those of Redis, because clients match on them.
 //! * I3: a handler that may take long has [`Flags::SLOW`]. It runs where it does not block other connections.
 //!
-//! MSET and MSETNX are one batch: after a crash all writes are present or none is, and readers see all or none. DEL and UNLINK remove their
-//! keys one after another: after a crash some may be removed and others not. All removals are durable before the reply.
+//! A command that changes several keys does it in one step: after a crash all its writes are present or none is, and readers see all or none.
 
 pub mod connection;
 pub mod introspect;
 pub mod keys;
 pub mod numbers;
+pub mod ranges;
 pub mod save;
 pub mod server;
 pub mod strings;
+pub mod transactions;
 
 use std::sync::LazyLock;
 use std::sync::atomic::Ordering;
@@ -29,6 +31,7 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use tokio::runtime::{Handle, RuntimeFlavor};
 
+use crate::access::Access;
 use crate::resp::{Reply, reply::ReplyTooLong};
 use crate::session::SessionState;
 use crate::shared::{Shared, lock};
@@ -53,6 +56,10 @@ impl Flags {
     pub const SLOW: Self = Self(8);
     /// For administrators.
     pub const ADMIN: Self = Self(16);
+    /// Not allowed between MULTI and EXEC.
+    pub const ALONE: Self = Self(32);
+    /// Runs at once also between MULTI and EXEC.
+    pub const AT_ONCE: Self = Self(64);
 
     /// The union of both sets.
     #[must_use]
@@ -104,6 +111,8 @@ pub struct Call<'a> {
     pub arguments: &'a [Bytes],
     /// The reply.
     pub reply: Reply<'a>,
+    /// The keys.
+    pub keys: Access<'a>,
     /// The connection.
     pub session: &'a mut SessionState,
     /// The server.
@@ -128,7 +137,7 @@ impl<'a> Call<'a> {
     /// # Errors
     /// Those of the store; a reply that is too long.
     pub fn reply_value(&mut self, key: &[u8]) -> Result<(), CommandError> {
-        let found = self.shared.store.get_into(key, &mut self.session.value)?;
+        let found = self.keys.get_into(key, &mut self.session.value)?;
         self.count_lookup(found);
         if found {
             self.reply.bulk(&self.session.value)?;
@@ -193,11 +202,13 @@ static COMMANDS: LazyLock<Vec<&'static Command>> = LazyLock::new(|| {
     let families = [
         strings::COMMANDS,
         numbers::COMMANDS,
+        ranges::COMMANDS,
         keys::COMMANDS,
         connection::COMMANDS,
         save::COMMANDS,
         server::COMMANDS,
         introspect::COMMANDS,
+        transactions::COMMANDS,
     ];
     let mut all: Vec<_> = families.into_iter().flatten().collect();
     all.sort_by_key(|command| command.name);
@@ -222,8 +233,8 @@ pub fn run(shared: &Shared, session: &mut SessionState, arguments: &[Bytes], out
     let bytes_max = shared.config.reply_bytes_max.min(shared.free_bytes());
     let protocol = session.protocol;
     let reply = Reply::new(output, protocol, bytes_max);
-    let mut call = Call { arguments, reply, session, shared };
-    session_command(&mut call);
+    let mut call = Call { arguments, reply, keys: Access::Store(&shared.store), session, shared };
+    run_in(&mut call);
 }
 
 /// Prefetches the memory that commands of one key will read, for all commands together. The writes among them stay separate: after a crash,
@@ -244,12 +255,26 @@ pub fn prefetch(shared: &Shared, commands: &[Vec<Bytes>]) {
     }
 }
 
-fn session_command(call: &mut Call<'_>) {
+/// Runs a command on the keys of the call, or queues it. Writes its one reply.
+pub fn run_in(call: &mut Call<'_>) {
     let name = call.argument(0);
+    let is_open = call.session.transaction.is_open();
     let result = match find(name) {
-        None => Err(unknown(call.arguments)),
+        None => {
+            call.session.transaction.spoil();
+            Err(unknown(call.arguments))
+        }
         Some(command) if !arity_fits(command.arity, call.arguments.len()) => {
+            call.session.transaction.spoil();
             Err(CommandError::Arity(command.name.to_owned()))
+        }
+        Some(command) if is_open && command.flags.has(Flags::ALONE) => {
+            call.session.transaction.spoil();
+            Err(CommandError::Text("ERR Command not allowed inside a transaction".to_owned()))
+        }
+        Some(command) if is_open && !command.flags.has(Flags::AT_ONCE) => {
+            transactions::queue(call);
+            Ok(())
         }
         Some(command) => {
             if call.session.command != command.name {

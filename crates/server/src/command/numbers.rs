@@ -92,11 +92,11 @@ fn add_float(call: &mut Call<'_>) -> Result<(), CommandError> {
 
 /// Replaces the value of the first argument in one step. `next` computes a reply and the new text from the old value.
 fn change<T>(
-    call: &Call<'_>,
+    call: &mut Call<'_>,
     mut next: impl FnMut(Option<&[u8]>) -> Result<(T, String), CommandError>,
 ) -> Result<T, CommandError> {
     let mut answer = Err(CommandError::NotInteger);
-    call.shared.store.update(call.argument(1), |old| match next(old) {
+    call.keys.update(call.argument(1), |old| match next(old) {
         Ok((value, text)) => {
             answer = Ok(value);
             Change::Put(Cow::Owned(text.into_bytes()))

@@ -17,8 +17,14 @@ use crate::shared::{Shared, unix_time};
 
 /// The commands of this module.
 pub const COMMANDS: &[Command] = &[
-    command("save", 1, Flags::ADMIN.and(Flags::SLOW), "Makes a backup and answers when it is durable.", save),
-    command("bgsave", -1, Flags::ADMIN, "Makes a backup beside other commands.", bgsave),
+    command(
+        "save",
+        1,
+        Flags::ADMIN.and(Flags::SLOW).and(Flags::ALONE),
+        "Makes a backup and answers when it is durable.",
+        save,
+    ),
+    command("bgsave", -1, Flags::ADMIN.and(Flags::ALONE), "Makes a backup beside other commands.", bgsave),
     command("lastsave", 1, Flags::FAST, "Returns the name of the newest backup, a Unix time.", lastsave),
 ];
 

@@ -23,7 +23,7 @@ pub(super) const fn command(
     Command { name, arity, flags, keys: NO_KEYS, group: GROUP, summary, handler }
 }
 
-const FLUSH: Flags = Flags::WRITE.and(Flags::SLOW);
+const FLUSH: Flags = Flags::WRITE.and(Flags::SLOW).and(Flags::ALONE);
 
 /// The commands of this module.
 pub const COMMANDS: &[Command] = &[
@@ -33,11 +33,18 @@ pub const COMMANDS: &[Command] = &[
     command("info", -1, Flags::SLOW, "Tells about the server and the store.", info),
     command("config", -2, Flags::ADMIN, "Tells settings.", config),
     command("time", 1, Flags::FAST, "Returns the time: seconds since 1970 and microseconds.", time),
-    command("shutdown", -1, Flags::ADMIN, "Closes the store cleanly and ends the server.", shutdown),
+    command(
+        "shutdown",
+        -1,
+        Flags::ADMIN.and(Flags::ALONE),
+        "Closes the store cleanly and ends the server.",
+        shutdown,
+    ),
 ];
 
 fn dbsize(call: &mut Call<'_>) -> Result<(), CommandError> {
-    call.reply.count(call.shared.store.len().keys);
+    let added = call.keys.keys_added()?;
+    call.reply.count(call.shared.store.len().keys.saturating_add_signed(added));
     Ok(())
 }
 

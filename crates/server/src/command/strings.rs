@@ -94,6 +94,15 @@ pub const COMMANDS: &[Command] = &[
         handler: getset,
     },
     Command {
+        name: "getex",
+        arity: -2,
+        flags: Flags::WRITE.and(Flags::FAST),
+        keys: ONE_KEY,
+        group: GROUP,
+        summary: "Returns the value of a key. Option: PERSIST, which does nothing, because keys do not expire.",
+        handler: getex,
+    },
+    Command {
         name: "getdel",
         arity: 2,
         flags: Flags::WRITE.and(Flags::FAST),
@@ -139,7 +148,9 @@ fn set(call: &mut Call<'_>) -> Result<(), CommandError> {
             condition = Condition::IfPresent;
         } else if is(option, "GET") {
             get = true;
-        } else if ["EX", "PX", "EXAT", "PXAT", "KEEPTTL"].iter().any(|word| is(option, word)) {
+        } else if is(option, "KEEPTTL") {
+            // No key has a deadline that could be lost.
+        } else if ["EX", "PX", "EXAT", "PXAT"].iter().any(|word| is(option, word)) {
             let option = format!("the option {}", String::from_utf8_lossy(option).to_ascii_uppercase());
             return Err(CommandError::Unsupported(option, NO_EXPIRY));
         } else {
@@ -147,12 +158,12 @@ fn set(call: &mut Call<'_>) -> Result<(), CommandError> {
         }
     }
     if condition == Condition::Always && !get {
-        call.shared.store.put(key, value)?;
+        call.keys.put(key, value)?;
         call.reply.ok();
         return Ok(());
     }
     let (mut stored, mut before) = (false, None);
-    call.shared.store.update(key, |old| {
+    call.keys.update(key, |old| {
         stored = match condition {
             Condition::Always => true,
             Condition::IfAbsent => old.is_none(),
@@ -174,7 +185,7 @@ fn set(call: &mut Call<'_>) -> Result<(), CommandError> {
 }
 
 fn setnx(call: &mut Call<'_>) -> Result<(), CommandError> {
-    let stored = call.shared.store.put_if_absent(call.argument(1), call.argument(2))?;
+    let stored = call.keys.put_if_absent(call.argument(1), call.argument(2))?;
     call.reply.flag(stored);
     Ok(())
 }
@@ -182,16 +193,19 @@ fn setnx(call: &mut Call<'_>) -> Result<(), CommandError> {
 fn mget(call: &mut Call<'_>) -> Result<(), CommandError> {
     // One call reads the state of one moment, so it sees all or none of an MSET. It passes one value at a time, so a reply that is too long
     // ends it.
-    let (keys, store): (Vec<&[u8]>, _) =
-        (call.rest(1).iter().map(AsRef::as_ref).collect(), call.shared.store.clone());
-    call.reply.array(keys.len());
+    let keys: Vec<&[u8]> = call.rest(1).iter().map(AsRef::as_ref).collect();
+    let Call { keys: access, reply, session, .. } = call;
+    reply.array(keys.len());
     let mut outcome = Ok(());
-    store.get_each(&keys, |value| {
-        call.count_lookup(value.is_some());
-        outcome = call.reply_option(value.as_deref());
+    access.get_each(&keys, |value| {
+        *(if value.is_some() { &mut session.hits } else { &mut session.misses }) += 1;
+        match value {
+            Some(value) => outcome = reply.bulk(&value),
+            None => reply.null(),
+        }
         outcome.is_ok()
     })?;
-    outcome
+    Ok(outcome?)
 }
 
 fn mset(call: &mut Call<'_>) -> Result<(), CommandError> {
@@ -212,20 +226,22 @@ fn set_all(call: &mut Call<'_>, name: &str, absent: bool) -> Result<bool, Comman
     if !pairs.remainder().is_empty() {
         return Err(CommandError::Arity(name.to_owned()));
     }
-    let mut batch = call.shared.store.batch();
-    for pair in pairs {
-        if absent {
-            batch.require(&pair[0], None);
+    let stored = call.keys.together(|transaction| {
+        for pair in pairs.clone() {
+            if absent && transaction.contains(&pair[0])? {
+                return Ok(false);
+            }
         }
-        batch.put(&pair[0], &pair[1]);
-    }
-    Ok(batch.commit()?)
+        pairs.clone().try_for_each(|pair| transaction.put(&pair[0], &pair[1]))?;
+        Ok(true)
+    })?;
+    Ok(stored)
 }
 
 fn getset(call: &mut Call<'_>) -> Result<(), CommandError> {
     let (key, value) = (call.argument(1), call.argument(2));
     let mut before = None;
-    call.shared.store.update(key, |old| {
+    call.keys.update(key, |old| {
         before = old.map(<[u8]>::to_vec);
         Change::Put(Cow::Owned(value.to_vec()))
     })?;
@@ -234,7 +250,7 @@ fn getset(call: &mut Call<'_>) -> Result<(), CommandError> {
 
 fn getdel(call: &mut Call<'_>) -> Result<(), CommandError> {
     let mut before = None;
-    call.shared.store.update(call.argument(1), |old| {
+    call.keys.update(call.argument(1), |old| {
         before = old.map(<[u8]>::to_vec);
         if before.is_some() { Change::Delete } else { Change::Keep }
     })?;
@@ -242,8 +258,20 @@ fn getdel(call: &mut Call<'_>) -> Result<(), CommandError> {
     call.reply_option(before.as_deref())
 }
 
+fn getex(call: &mut Call<'_>) -> Result<(), CommandError> {
+    match call.rest(2) {
+        [] => call.reply_value(call.argument(1)),
+        [option] if is(option, "PERSIST") => call.reply_value(call.argument(1)),
+        [option, _] if ["EX", "PX", "EXAT", "PXAT"].iter().any(|word| is(option, word)) => {
+            let option = format!("the option {}", String::from_utf8_lossy(option).to_ascii_uppercase());
+            Err(CommandError::Unsupported(option, NO_EXPIRY))
+        }
+        _ => Err(CommandError::Syntax),
+    }
+}
+
 fn strlen(call: &mut Call<'_>) -> Result<(), CommandError> {
-    let found = call.shared.store.get_into(call.argument(1), &mut call.session.value)?;
+    let found = call.keys.get_into(call.argument(1), &mut call.session.value)?;
     call.count_lookup(found);
     call.reply.count(if found { call.session.value.len() as u64 } else { 0 });
     Ok(())
@@ -252,7 +280,7 @@ fn strlen(call: &mut Call<'_>) -> Result<(), CommandError> {
 fn append(call: &mut Call<'_>) -> Result<(), CommandError> {
     let (key, tail) = (call.argument(1), call.argument(2));
     let mut bytes = 0;
-    call.shared.store.update(key, |old| {
+    call.keys.update(key, |old| {
         let old = old.unwrap_or_default();
         bytes = (old.len() + tail.len()) as u64;
         Change::Put(Cow::Owned([old, tail].concat()))

@@ -54,6 +54,17 @@ impl<'a> Reply<'a> {
         self.output.len() - self.start
     }
 
+    /// Bytes that bulk strings may still take.
+    #[must_use]
+    pub fn free_bytes(&self) -> usize {
+        self.bytes_max.saturating_sub(self.bytes())
+    }
+
+    /// The output, for a reply inside this one.
+    pub fn output(&mut self) -> &mut Vec<u8> {
+        self.output
+    }
+
     /// Discards the reply written so far.
     pub fn restart(&mut self) {
         self.output.truncate(self.start);

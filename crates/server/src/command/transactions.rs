@@ -1,0 +1,176 @@
+//! MULTI, EXEC, DISCARD, WATCH, UNWATCH: commands that take effect together.
+//!
+//! After MULTI the session queues commands ([`queue`]). EXEC runs them in a [`Transaction`]: they see their own writes, and after a crash
+//! all of their writes are present or none is. If another client changes a key that they read, they run again, which no client can see.
+//!
+//! WATCH remembers the values of keys. EXEC runs nothing and returns null if one of them has another value by then. Redis also refuses if a
+//! key was changed and changed back meanwhile.
+//!
+//! Invariants:
+//! * I1: if a command could not be queued (unknown, a wrong number of arguments, not allowed here), EXEC runs none of the others.
+//! * I2: an error of a queued command is its reply. The other commands take effect, as in Redis.
+
+use bristlecone::transaction::ATTEMPTS;
+use bristlecone::{Bytes, Transaction};
+
+use super::{Call, Command, CommandError, Flags, Handler, NO_KEYS, run_in};
+use crate::access::Access;
+use crate::resp::Reply;
+
+const GROUP: &str = "transactions";
+
+const fn command(name: &'static str, arity: i64, summary: &'static str, handler: Handler) -> Command {
+    Command {
+        name,
+        arity,
+        flags: Flags::FAST.and(Flags::AT_ONCE),
+        keys: NO_KEYS,
+        group: GROUP,
+        summary,
+        handler,
+    }
+}
+
+/// The commands of this module.
+pub const COMMANDS: &[Command] = &[
+    command("multi", 1, "Begins a transaction: later commands are queued.", multi),
+    command("exec", 1, "Runs the queued commands in one step.", exec),
+    command("discard", 1, "Discards the queued commands.", discard),
+    Command {
+        keys: super::ALL_KEYS,
+        ..command("watch", -2, "Lets the next EXEC fail if one of the keys changes before it.", watch)
+    },
+    Command {
+        flags: Flags::FAST,
+        ..command("unwatch", 1, "Forgets the watched keys.", |call| {
+            call.session.transaction.watched.clear();
+            call.reply.ok();
+            Ok(())
+        })
+    },
+];
+
+/// The transaction of a connection.
+#[derive(Default)]
+pub struct State {
+    /// The queued commands. `None` outside of MULTI.
+    queued: Option<Vec<Vec<bytes::Bytes>>>,
+    /// Bytes of the arguments of queued commands and of watched values.
+    bytes: usize,
+    /// True if a command could not be queued.
+    is_spoilt: bool,
+    watched: Vec<(bytes::Bytes, Option<Vec<u8>>)>,
+}
+
+impl State {
+    /// True between MULTI and EXEC.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.queued.is_some()
+    }
+
+    /// Lets EXEC fail, because a command could not be queued (I1).
+    pub fn spoil(&mut self) {
+        self.is_spoilt |= self.is_open();
+    }
+
+    /// Bytes of memory that the transaction holds.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+fn multi(call: &mut Call<'_>) -> Result<(), CommandError> {
+    if call.session.transaction.is_open() {
+        return Err(CommandError::Text("ERR MULTI calls can not be nested".to_owned()));
+    }
+    call.session.transaction.queued = Some(Vec::new());
+    call.reply.ok();
+    Ok(())
+}
+
+/// Queues a command of a transaction.
+pub fn queue(call: &mut Call<'_>) {
+    let state = &mut call.session.transaction;
+    state.bytes += call.arguments.iter().map(bytes::Bytes::len).sum::<usize>();
+    state.queued.get_or_insert_default().push(call.arguments.to_vec());
+    call.reply.simple("QUEUED");
+}
+
+fn discard(call: &mut Call<'_>) -> Result<(), CommandError> {
+    if !call.session.transaction.is_open() {
+        return Err(CommandError::Text("ERR DISCARD without MULTI".to_owned()));
+    }
+    call.session.transaction = State::default();
+    call.reply.ok();
+    Ok(())
+}
+
+fn watch(call: &mut Call<'_>) -> Result<(), CommandError> {
+    if call.session.transaction.is_open() {
+        return Err(CommandError::Text("ERR WATCH inside MULTI is not allowed".to_owned()));
+    }
+    for key in call.rest(1) {
+        let value = call.shared.store.get(key)?;
+        let state = &mut call.session.transaction;
+        // The first value counts.
+        if state.watched.iter().all(|(watched, _)| watched != key) {
+            state.bytes += key.len() + value.as_ref().map_or(0, Vec::len);
+            state.watched.push((key.clone(), value));
+        }
+    }
+    call.reply.ok();
+    Ok(())
+}
+
+fn exec(call: &mut Call<'_>) -> Result<(), CommandError> {
+    if !call.session.transaction.is_open() {
+        return Err(CommandError::Text("ERR EXEC without MULTI".to_owned()));
+    }
+    let State { queued, is_spoilt, watched, .. } = std::mem::take(&mut call.session.transaction);
+    if is_spoilt {
+        let text = "EXECABORT Transaction discarded because of previous errors.";
+        return Err(CommandError::Text(text.to_owned()));
+    }
+    let queued = queued.unwrap_or_default();
+    for _ in 0..ATTEMPTS {
+        // Of an attempt that met a conflict nothing remains.
+        call.reply.restart();
+        for (key, value) in &watched {
+            if call.shared.store.get(key)? != *value {
+                call.reply.null_array();
+                return Ok(());
+            }
+        }
+        let mut transaction = Transaction::new(&call.shared.store);
+        for (key, value) in &watched {
+            transaction.require(key, value.as_deref())?;
+        }
+        call.reply.array(queued.len());
+        for arguments in &queued {
+            run_queued(call, arguments, &mut transaction)?;
+        }
+        if transaction.commit()? {
+            return Ok(());
+        }
+    }
+    Err(bristlecone::Error::Conflict { attempts: ATTEMPTS }.into())
+}
+
+/// Runs a queued command. Its reply, also an error, is an element of EXEC's reply (I2).
+fn run_queued(
+    call: &mut Call<'_>,
+    arguments: &[bytes::Bytes],
+    transaction: &mut Transaction<Bytes>,
+) -> Result<(), CommandError> {
+    let room = call.reply.free_bytes();
+    let protocol = call.session.protocol;
+    let reply = Reply::new(call.reply.output(), protocol, room);
+    let keys = Access::Transaction(transaction);
+    let mut inner = Call { arguments, reply, keys, session: &mut *call.session, shared: call.shared };
+    run_in(&mut inner);
+    let protocol = call.session.protocol;
+    call.reply.set_protocol(protocol);
+    Ok(())
+}

@@ -1,0 +1,304 @@
+//! The same commands to this server and to Debian's `redis-server`: all replies are equal, errors up to their first word.
+//!
+//! `BRISTLECONE_SEED` moves the seeds, `BRISTLECONE_ROUNDS` multiplies the number of commands (default 100,000).
+
+use std::fmt::Write as _;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::common::TestServer;
+
+/// Commands of a chunk: they are sent at once, and their replies are compared together.
+const CHUNK: usize = 64;
+/// Commands of each version of the protocol.
+const COMMANDS: u64 = 50_000;
+
+/// A `redis-server` on a free port, without persistence. Stopped when dropped.
+struct Redis {
+    process: Child,
+    address: SocketAddr,
+}
+
+impl Redis {
+    fn start(dir: &std::path::Path) -> Self {
+        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let port = address.port().to_string();
+        let process = Command::new("redis-server")
+            .args(["--port", &port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir"])
+            .arg(dir)
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("the Debian package redis-server is installed by `cargo xtask test`");
+        let redis = Self { process, address };
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while TcpStream::connect(address).is_err() {
+            assert!(Instant::now() < deadline, "redis-server does not listen");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        redis
+    }
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Sends commands and returns the bytes of their replies.
+fn exchange(socket: &mut TcpStream, commands: &[Vec<Vec<u8>>], marker: &str) -> Vec<u8> {
+    let mut request = Vec::new();
+    let end = vec![b"ECHO".to_vec(), marker.as_bytes().to_vec()];
+    for command in commands.iter().chain([&end]) {
+        write!(request, "*{}\r\n", command.len()).unwrap();
+        for argument in command {
+            write!(request, "${}\r\n", argument.len()).unwrap();
+            request.extend_from_slice(argument);
+            request.extend_from_slice(b"\r\n");
+        }
+    }
+    socket.write_all(&request).unwrap();
+    let tail = format!("${}\r\n{marker}\r\n", marker.len());
+    let mut replies = Vec::new();
+    let mut buffer = vec![0; 1 << 16];
+    while !replies.ends_with(tail.as_bytes()) {
+        let count = socket.read(&mut buffer).unwrap();
+        assert!(count > 0, "the server closed the connection after {}", text(commands));
+        replies.extend_from_slice(&buffer[..count]);
+    }
+    replies
+}
+
+fn text(commands: &[Vec<Vec<u8>>]) -> String {
+    commands.iter().fold(String::new(), |mut text, command| {
+        let words: Vec<_> = command.iter().map(|word| word.escape_ascii().to_string()).collect();
+        let _ = writeln!(text, "  {}", words.join(" "));
+        text
+    })
+}
+
+/// The lines of replies; of an error only the first word.
+fn lines(replies: &[u8]) -> Vec<String> {
+    let line = |line: &[u8]| {
+        let line = line.escape_ascii().to_string();
+        match line.starts_with('-') {
+            true => line.split([' ', '\\']).next().unwrap_or_default().to_owned(),
+            false => line,
+        }
+    };
+    replies.split(|byte| *byte == b'\n').map(line).collect()
+}
+
+/// Makes commands. Keys are few, so that commands meet each other's results.
+struct Maker {
+    rng: fastrand::Rng,
+    number: u64,
+    in_transaction: bool,
+}
+
+impl Maker {
+    fn key(&mut self) -> Vec<u8> {
+        format!("k{}", self.rng.u8(..8)).into_bytes()
+    }
+
+    /// An integer as an argument, now and then something else.
+    fn integer(&mut self) -> Vec<u8> {
+        let number = match self.rng.u8(..40) {
+            0 => return b"x".to_vec(),
+            1 => return b" 1".to_vec(),
+            2 => return b"1.5".to_vec(),
+            3 => i64::MAX,
+            4 => i64::MIN,
+            5..10 => self.rng.i64(-100..100),
+            _ => self.rng.i64(-12..12),
+        };
+        number.to_string().into_bytes()
+    }
+
+    fn value(&mut self) -> Vec<u8> {
+        self.number += 1;
+        match self.rng.u8(..8) {
+            0 => self.rng.i64(-1000..1000).to_string().into_bytes(),
+            1 => i64::MAX.to_string().into_bytes(),
+            2 => Vec::new(),
+            3 => vec![self.rng.u8(128..); self.rng.usize(..6)],
+            _ => format!("value{}", self.number).into_bytes(),
+        }
+    }
+
+    fn words(&mut self, template: &str) -> Vec<Vec<u8>> {
+        let word = |word: &str, maker: &mut Self| match word {
+            "K" => maker.key(),
+            "V" => maker.value(),
+            "N" => maker.integer(),
+            "O" => maker.rng.u16(..100).to_string().into_bytes(),
+            "B" => maker.rng.choice(["0", "1", "2"]).unwrap().as_bytes().to_vec(),
+            "U" => maker.rng.choice(["BIT", "BYTE", "bits"]).unwrap().as_bytes().to_vec(),
+            other => other.as_bytes().to_vec(),
+        };
+        template.split(' ').map(|part| word(part, self)).collect()
+    }
+
+    /// A command; `WATCH` with the commands that belong to it.
+    fn add(&mut self, commands: &mut Vec<Vec<Vec<u8>>>) {
+        // Two lines for what is written often.
+        const TEMPLATES: &[&str] = &[
+            "GET K",
+            "GET K",
+            "GET K",
+            "SET K V",
+            "SET K V",
+            "SET K V NX",
+            "SET K V XX",
+            "SET K V GET",
+            "SET K V XX GET",
+            "SET K V NX XX",
+            "SET K V KEEPTTL",
+            "SET K",
+            "set K V nx",
+            "SETNX K V",
+            "MGET K K K",
+            "MSET K V K V",
+            "MSET K V K",
+            "MSETNX K V K V",
+            "MSETNX K V K",
+            "GETSET K V",
+            "GETDEL K",
+            "GETEX K",
+            "GETEX K PERSIST",
+            "GETEX K NX",
+            "STRLEN K",
+            "APPEND K V",
+            "APPEND K V",
+            "INCR K",
+            "DECR K",
+            "INCRBY K N",
+            "DECRBY K N",
+            "INCRBYFLOAT K x",
+            "GETRANGE K N N",
+            "GETRANGE K N N",
+            "SUBSTR K N N",
+            "GETRANGE K 0",
+            "SETRANGE K O V",
+            "SETRANGE K N V",
+            "GETBIT K O",
+            "GETBIT K N",
+            "SETBIT K O B",
+            "SETBIT K N 1",
+            "BITCOUNT K",
+            "BITCOUNT K N N",
+            "BITCOUNT K N N U",
+            "BITCOUNT K N",
+            "BITPOS K B",
+            "BITPOS K B N",
+            "BITPOS K B N N",
+            "BITPOS K B N N U",
+            "DEL K",
+            "DEL K K K",
+            "UNLINK K K",
+            "EXISTS K K",
+            "TOUCH K K",
+            "TYPE K",
+            "TTL K",
+            "PTTL K",
+            "PERSIST K",
+            "RENAME K K",
+            "RENAMENX K K",
+            "COPY K K",
+            "COPY K K REPLACE",
+            "COPY K K DB 0",
+            "COPY K K DB",
+            "ECHO V",
+            "PING",
+            "PING V",
+            "PING V V",
+            "DBSIZE",
+            "SELECT 0",
+            "SELECT x",
+            "UNWATCH",
+            "NOSUCHCOMMAND K",
+            "GET",
+            "GET K K",
+            "MULTI",
+            "MULTI",
+            "EXEC",
+            "EXEC",
+            "EXEC",
+            "EXEC",
+            "DISCARD",
+            "LASTSAVE K",
+        ];
+        if !self.in_transaction && self.rng.u8(..30) == 0 {
+            // A change of a watched key by its own connection counts, too.
+            let changes = self.rng.bool();
+            for (template, is_used) in [("WATCH k1 k2", true), ("APPEND k1 x", changes), ("MULTI", true)] {
+                if is_used {
+                    commands.push(self.words(template));
+                }
+            }
+            self.in_transaction = true;
+            return;
+        }
+        let template = self.rng.choice(TEMPLATES).unwrap();
+        match *template {
+            "MULTI" => self.in_transaction = true,
+            "EXEC" | "DISCARD" => self.in_transaction = false,
+            _ => {}
+        }
+        commands.push(self.words(template));
+    }
+}
+
+#[test]
+fn replies_are_those_of_redis() {
+    let number =
+        |name: &str, default| std::env::var(name).map_or(default, |text| text.parse::<u64>().unwrap());
+    let (seed, rounds) = (number("BRISTLECONE_SEED", 0), number("BRISTLECONE_ROUNDS", 1));
+    let dir = tempfile::tempdir().unwrap();
+    let (redis, ours) = (Redis::start(dir.path()), TestServer::start());
+    for version in ["2", "3"] {
+        let [mut there, mut here] = [redis.address, ours.address].map(|address| {
+            let socket = TcpStream::connect(address).unwrap();
+            socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+            socket.set_nodelay(true).unwrap();
+            socket
+        });
+        let hello = [vec![b"HELLO".to_vec(), version.as_bytes().to_vec()], vec![b"FLUSHALL".to_vec()]];
+        for socket in [&mut there, &mut here] {
+            exchange(socket, &hello, "begin");
+        }
+        let rng = fastrand::Rng::with_seed(seed * 2 + u64::from(version == "3"));
+        let mut maker = Maker { rng, number: 0, in_transaction: false };
+        let mut done = 0;
+        while done < COMMANDS * rounds {
+            let mut commands = Vec::new();
+            while commands.len() < CHUNK {
+                maker.add(&mut commands);
+            }
+            let marker = format!("marker{done}");
+            // Inside a transaction the marker would be queued.
+            if std::mem::take(&mut maker.in_transaction) {
+                commands.push(vec![b"EXEC".to_vec()]);
+            }
+            let [expected, found] =
+                [&mut there, &mut here].map(|socket| lines(&exchange(socket, &commands, &marker)));
+            if expected != found {
+                let at =
+                    expected.iter().zip(&found).take_while(|(expected, found)| expected == found).count();
+                let near =
+                    |lines: &[String]| lines[at.saturating_sub(8)..lines.len().min(at + 3)].join("\n  ");
+                panic!(
+                    "seed {seed}, protocol {version}, after {done} commands, line {at} of the replies to\n{}Redis:\n  {}\nhere:\n  {}",
+                    text(&commands),
+                    near(&expected),
+                    near(&found)
+                );
+            }
+            done += commands.len() as u64;
+        }
+        println!("protocol {version}: {done} commands");
+    }
+}
