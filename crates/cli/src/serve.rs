@@ -16,8 +16,8 @@ use crate::failure::{Result, io};
 use crate::stats;
 
 const EXAMPLES: &str = "\
-Speaks the protocol of Redis (RESP2 and RESP3): redis-cli and every Redis client can connect. There are no passwords:
-listen only on addresses that you trust. SIGTERM, SIGINT and SHUTDOWN complete running commands and close the store.
+Speaks the protocol of Redis (RESP2 and RESP3): redis-cli and every Redis client can connect. Without a password it
+answers only clients on its own machine. Passwords and data cross the network unencrypted. SIGTERM, SIGINT and SHUTDOWN complete running commands and close the store.
 
 Examples:
   bristlecone serve --dir data
@@ -56,6 +56,12 @@ pub struct Arguments {
     /// this option both commands are refused.
     #[arg(long, value_name = "DIR")]
     backup_dir: Option<PathBuf>,
+    /// File whose first line is the password that clients give with AUTH. The variable BRISTLECONE_PASSWORD has the same effect.
+    #[arg(long, value_name = "FILE")]
+    password_file: Option<PathBuf>,
+    /// Answer clients on other machines although there is no password.
+    #[arg(long)]
+    unprotected: bool,
     /// Maximum number of connections.
     #[arg(long, value_name = "N", default_value = "10000")]
     max_connections: NonZeroUsize,
@@ -94,6 +100,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 }
 
 async fn serve(arguments: &Arguments) -> Result<ExitCode> {
+    let password = password(arguments)?;
     // Install the signal handlers first: a signal that arrives during recovery stops the server right after it.
     let mut terminate = signal(SignalKind::terminate()).map_err(io("cannot wait for SIGTERM"))?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(io("cannot wait for SIGINT"))?;
@@ -105,6 +112,8 @@ async fn serve(arguments: &Arguments) -> Result<ExitCode> {
     let config = server::Config {
         connections_max: arguments.max_connections.get(),
         backup_dir: arguments.backup_dir.clone(),
+        password,
+        unprotected: arguments.unprotected,
         ..server::Config::default()
     };
     let signals = async {
@@ -124,6 +133,21 @@ async fn serve(arguments: &Arguments) -> Result<ExitCode> {
         say(|output| output.line(&format!("  {:<12}cleanly, {} keys{so_far}", "closed", count.keys)))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The password, from the file or the environment.
+fn password(arguments: &Arguments) -> Result<Option<server::Password>> {
+    let Some(file) = &arguments.password_file else {
+        return Ok(std::env::var("BRISTLECONE_PASSWORD")
+            .ok()
+            .and_then(|text| server::Password::new(text.as_bytes())));
+    };
+    let text = std::fs::read(file).map_err(io(format!("cannot read the password in {}", file.display())))?;
+    let line = text.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    let none = || std::io::Error::new(std::io::ErrorKind::InvalidData, "its first line is empty");
+    let password = server::Password::new(line).ok_or_else(none);
+    Ok(Some(password.map_err(io(format!("there is no password in {}", file.display())))?))
 }
 
 /// Prints to standard output. A closed pipe is ignored: the parent process need not read the output.

@@ -4,8 +4,8 @@
 //! * I1: the table is bounded in entries and in bytes. The oldest cursors are removed first. A removed cursor is an error for its client,
 //!   never a wrong position.
 //! * I2: a scan keeps at most its last two entries. So a client that lost a reply can repeat its request with the same cursor.
-//! * I3: a number is used only once, also across server processes, because its upper half is random. So an old number is not taken for a
-//!   new one.
+//! * I3: a number is used only once, also across server processes, because its upper 20 bits are random. So an old
+//!   number is hardly ever taken for a new one.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -38,8 +38,8 @@ impl CursorTable {
     /// An empty table for at most `entries_max` cursors.
     #[must_use]
     pub fn new(entries_max: usize) -> Self {
-        // 31 random bits above 32 counter bits. Clients keep cursors in signed 64-bit integers.
-        let random = RandomState::new().build_hasher().finish() >> 33;
+        // 20 random bits above 32 counter bits. Some clients keep cursors in doubles, which are exact up to 2^53.
+        let random = RandomState::new().build_hasher().finish() >> 44;
         Self {
             entries: BTreeMap::new(),
             children: HashMap::new(),

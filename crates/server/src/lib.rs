@@ -11,6 +11,7 @@
 //! * I3: memory is bounded: by [`resp::RequestLimits`] for a command, by [`Config::reply_bytes_max`] for a reply, by
 //!   [`Config::held_bytes_max`] for all connections together. The server does not read from a client that does not read its replies.
 //! * I4: no input from the network causes a panic.
+//! * I5: a server without a password answers only clients on its own machine, unless [`Config::unprotected`] is set.
 //!
 //! ```no_run
 //! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
@@ -53,10 +54,39 @@ pub struct Config {
     pub held_bytes_max: usize,
     /// Maximum number of cursors of SCAN.
     pub cursors_max: usize,
+    /// The password that clients must give with AUTH. `None`: there is none.
+    pub password: Option<Password>,
+    /// Answers clients on other machines although there is no password.
+    pub unprotected: bool,
     /// Directory for the backups of SAVE and BGSAVE. `None` refuses these commands.
     pub backup_dir: Option<PathBuf>,
     /// Time that a stopping server gives connections to finish their running command.
     pub stop_grace: Duration,
+}
+
+/// A password. It is not printed.
+#[derive(Clone)]
+pub struct Password(Vec<u8>);
+
+impl std::fmt::Debug for Password {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Password")
+    }
+}
+
+impl Password {
+    /// A password of these bytes. `None` if there are none.
+    #[must_use]
+    pub fn new(bytes: &[u8]) -> Option<Self> {
+        (!bytes.is_empty()).then(|| Self(bytes.to_vec()))
+    }
+
+    /// True if `given` is the password. The time does not depend on the number of equal bytes.
+    #[must_use]
+    pub fn is(&self, given: &[u8]) -> bool {
+        let differing = self.0.iter().zip(given).fold(0, |bits, (own, given)| bits | (own ^ given));
+        std::hint::black_box(differing) == 0 && self.0.len() == given.len()
+    }
 }
 
 impl Default for Config {
@@ -67,6 +97,8 @@ impl Default for Config {
             reply_bytes_max: 512 << 20,
             held_bytes_max: 2 << 30,
             cursors_max: 4096,
+            password: None,
+            unprotected: false,
             backup_dir: None,
             stop_grace: Duration::from_secs(10),
         }

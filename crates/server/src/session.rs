@@ -48,6 +48,8 @@ pub struct SessionState {
     pub protocol: Protocol,
     /// A reusable buffer for values.
     pub value: Vec<u8>,
+    /// True if the server has no password, or the client has given it.
+    pub is_admitted: bool,
     /// The name of the last command.
     pub command: &'static str,
     /// True if the connection closes after its replies are written.
@@ -112,6 +114,7 @@ pub async fn run(stream: TcpStream, entry: ClientEntry) {
             client: Arc::clone(&entry.client),
             protocol: Protocol::default(),
             value: Vec::new(),
+            is_admitted: shared.config.password.is_none(),
             command: "",
             close: false,
             ticket: Ticket::default(),

@@ -593,3 +593,63 @@ fn transactions_of_many_clients_lose_nothing() {
     let (x, y, count): (i64, i64, i64) = client.mget(&["x", "y", "count"]).unwrap();
     assert_eq!((x, y, count), (500 - 3 * moved, 500 + 3 * moved, moved));
 }
+
+#[test]
+fn without_the_password_no_command_runs() {
+    let config = server::Config { password: server::Password::new(b"secret"), ..server::Config::default() };
+    let server = TestServer::with(config);
+    for (request, expected) in [
+        ("GET k", "-NOAUTH"),
+        ("SET k v", "-NOAUTH"),
+        ("PING", "-NOAUTH"),
+        ("SHUTDOWN", "-NOAUTH"),
+        ("HELLO 3", "-NOAUTH"),
+        ("AUTH wrong", "-WRONGPASS"),
+        ("AUTH root secret", "-WRONGPASS"),
+        ("HELLO 3 AUTH default wrong", "-WRONGPASS"),
+        ("AUTH a b c", "-ERR syntax"),
+        ("MULTI", "-NOAUTH"),
+    ] {
+        let answer = server.exchange(format!("{request}\r\nQUIT\r\n").as_bytes());
+        assert!(answer.starts_with(expected) && answer.ends_with("+OK\r\n"), "{request}: {answer}");
+    }
+    assert_eq!(server.store.count().unwrap(), 0);
+    for admitted in ["AUTH secret", "AUTH default secret", "HELLO 2 AUTH default secret SETNAME me"] {
+        let answer =
+            server.exchange(format!("{admitted}\r\nSET k v\r\nRESET\r\nGET k\r\nQUIT\r\n").as_bytes());
+        assert!(
+            answer.ends_with("+OK\r\n+RESET\r\n-NOAUTH Authentication required.\r\n+OK\r\n"),
+            "{admitted}: {answer}"
+        );
+    }
+    let client = redis::Client::open(format!("redis://:secret@{}/", server.address)).unwrap();
+    assert_eq!(client.get_connection().unwrap().get::<_, String>("k").unwrap(), "v");
+    // An inner EXEC, or a queued command, is refused in the same way after RESET.
+    let answer = server.exchange(b"AUTH secret\r\nMULTI\r\nSET k w\r\nRESET\r\nEXEC\r\nQUIT\r\n");
+    assert!(answer.ends_with("+QUEUED\r\n+RESET\r\n-NOAUTH Authentication required.\r\n+OK\r\n"), "{answer}");
+}
+
+/// A command that removes what it returns changes nothing if its reply is too long.
+#[test]
+fn a_value_that_cannot_be_returned_is_not_removed() {
+    let server = TestServer::with(server::Config { reply_bytes_max: 1000, ..server::Config::default() });
+    let mut client = server.client();
+    let value = vec![7_u8; 2000];
+    server.store.put(b"k", &value).unwrap();
+    for command in [["GETDEL", "k"].as_slice(), &["GETSET", "k", "new"], &["SET", "k", "new", "GET"]] {
+        let text = error(cmd(command[0]).arg(&command[1..]).query::<Value>(&mut client));
+        assert!(text.contains("more than 1000 bytes"), "{command:?}: {text}");
+        assert_eq!(server.store.get(b"k").unwrap().as_ref(), Some(&value), "{command:?}");
+    }
+}
+
+#[test]
+fn cursors_of_scan_are_exact_in_doubles() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    for number in 0..20 {
+        let _: () = client.set(number, number).unwrap();
+    }
+    let (cursor, _): (u64, Vec<String>) = cmd("SCAN").arg(0).arg("COUNT").arg(3).query(&mut client).unwrap();
+    assert!(cursor > 0 && cursor < 1 << 53, "{cursor}");
+}

@@ -1,6 +1,6 @@
 //! Commands of the connection: PING, HELLO, CLIENT, SELECT, QUIT …
 //!
-//! There are no users and no passwords. Every client that can reach the port can run every command. AUTH returns an error that says so.
+//! There is one user, `default`. If the server has a password, a client must give it with AUTH or HELLO before other commands.
 
 use std::fmt::Write as _;
 
@@ -19,14 +19,18 @@ const fn command(name: &'static str, arity: i64, summary: &'static str, handler:
     Command { name, arity, flags: Flags::FAST, keys: NO_KEYS, group: GROUP, summary, handler }
 }
 
-const AT_ONCE: Flags = Flags::FAST.and(Flags::AT_ONCE);
+const OPEN: Flags = Flags::FAST.and(Flags::OPEN);
+const AT_ONCE: Flags = OPEN.and(Flags::AT_ONCE);
 
 /// The commands of this module.
 pub const COMMANDS: &[Command] = &[
     command("ping", -1, "Answers PONG, or its argument.", ping),
     command("echo", 2, "Returns its argument.", |call| Ok(call.reply.bulk(call.argument(1))?)),
-    command("hello", -1, "Chooses the protocol's version.", hello),
-    command("auth", -2, "Refused: there are no passwords.", |_| Err(no_password())),
+    Command {
+        flags: OPEN,
+        ..command("hello", -1, "Chooses the protocol's version. Options: AUTH, SETNAME.", hello)
+    },
+    Command { flags: OPEN, ..command("auth", -2, "Gives the password.", auth) },
     command("client", -2, "Tells and asks about connections.", client),
     command("select", 2, "Chooses a database; there is only 0.", select),
     Command { flags: AT_ONCE, ..command("quit", -1, "Closes the connection.", quit) },
@@ -50,6 +54,27 @@ fn no_password() -> CommandError {
     )
 }
 
+fn auth(call: &mut Call<'_>) -> Result<(), CommandError> {
+    match call.rest(1) {
+        [password] => admit(call, b"default", password)?,
+        [user, password] => admit(call, user, password)?,
+        _ => return Err(CommandError::Syntax),
+    }
+    call.reply.ok();
+    Ok(())
+}
+
+/// Lets the client run commands, if it gave the password.
+fn admit(call: &mut Call<'_>, user: &[u8], given: &[u8]) -> Result<(), CommandError> {
+    let password = call.shared.config.password.as_ref().ok_or_else(no_password)?;
+    if user != b"default" || !password.is(given) {
+        let text = "WRONGPASS invalid username-password pair or user is disabled.";
+        return Err(CommandError::Text(text.to_owned()));
+    }
+    call.session.is_admitted = true;
+    Ok(())
+}
+
 fn hello(call: &mut Call<'_>) -> Result<(), CommandError> {
     let mut protocol = call.session.protocol;
     let mut name = None;
@@ -63,10 +88,11 @@ fn hello(call: &mut Call<'_>) -> Result<(), CommandError> {
         };
         let mut options = options.iter();
         while let Some(option) = options.next() {
-            if is(option, "AUTH") {
-                return Err(no_password());
-            }
             match options.next() {
+                Some(user) if is(option, "AUTH") => match options.next() {
+                    Some(password) => admit(call, user, password)?,
+                    None => return Err(CommandError::Syntax),
+                },
                 Some(value) if is(option, "SETNAME") => name = Some(client_name(value)?),
                 _ => {
                     let option = String::from_utf8_lossy(option);
@@ -74,6 +100,11 @@ fn hello(call: &mut Call<'_>) -> Result<(), CommandError> {
                 }
             }
         }
+    }
+    if !call.session.is_admitted {
+        let text = "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> \
+                    option can be used to authenticate the client and select the RESP protocol version at the same time";
+        return Err(CommandError::Text(text.to_owned()));
     }
     if let Some(name) = name {
         lock(&call.session.client.names).name = name;
@@ -121,6 +152,7 @@ fn quit(call: &mut Call<'_>) -> Result<(), CommandError> {
 fn reset(call: &mut Call<'_>) -> Result<(), CommandError> {
     set_protocol(call, Protocol::Resp2);
     call.session.transaction = State::default();
+    call.session.is_admitted = call.shared.config.password.is_none();
     lock(&call.session.client.names).name.clear();
     call.reply.simple("RESET");
     Ok(())

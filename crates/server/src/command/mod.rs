@@ -61,6 +61,9 @@ impl Flags {
     /// Runs at once also between MULTI and EXEC.
     pub const AT_ONCE: Self = Self(64);
 
+    /// Runs before the client has given the password.
+    pub const OPEN: Self = Self(128);
+
     /// The union of both sets.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
@@ -267,6 +270,9 @@ pub fn run_in(call: &mut Call<'_>) {
         Some(command) if !arity_fits(command.arity, call.arguments.len()) => {
             call.session.transaction.spoil();
             Err(CommandError::Arity(command.name.to_owned()))
+        }
+        Some(command) if !call.session.is_admitted && !command.flags.has(Flags::OPEN) => {
+            Err(CommandError::Text("NOAUTH Authentication required.".to_owned()))
         }
         Some(command) if is_open && command.flags.has(Flags::ALONE) => {
             call.session.transaction.spoil();

@@ -162,19 +162,20 @@ fn set(call: &mut Call<'_>) -> Result<(), CommandError> {
         call.reply.ok();
         return Ok(());
     }
-    let (mut stored, mut before) = (false, None);
-    call.keys.update(key, |old| {
+    let mut stored = false;
+    let decide = |old: Option<&[u8]>| {
         stored = match condition {
             Condition::Always => true,
             Condition::IfAbsent => old.is_none(),
             Condition::IfPresent => old.is_some(),
         };
-        before = if get { old.map(<[u8]>::to_vec) } else { None };
         if stored { Change::Put(Cow::Owned(value.to_vec())) } else { Change::Keep }
-    })?;
+    };
     if get {
+        let before = exchange(call, decide)?;
         call.reply_option(before.as_deref())
     } else {
+        call.keys.update(key, decide)?;
         if stored {
             call.reply.ok()
         } else {
@@ -238,22 +239,33 @@ fn set_all(call: &mut Call<'_>, name: &str, absent: bool) -> Result<bool, Comman
     Ok(stored)
 }
 
-fn getset(call: &mut Call<'_>) -> Result<(), CommandError> {
-    let (key, value) = (call.argument(1), call.argument(2));
-    let mut before = None;
-    call.keys.update(key, |old| {
+/// Changes a key in one step and returns the value that it had. If the reply has no space for this value, nothing changes.
+fn exchange(
+    call: &mut Call<'_>,
+    mut decide: impl FnMut(Option<&[u8]>) -> Change<'static, [u8]>,
+) -> Result<Option<Vec<u8>>, CommandError> {
+    let (mut before, mut fits) = (None, Ok(()));
+    let Call { keys, reply, arguments, .. } = call;
+    keys.update(&arguments[1], |old| {
+        fits = reply.check_space(old.map_or(0, <[u8]>::len));
+        if fits.is_err() {
+            return Change::Keep;
+        }
         before = old.map(<[u8]>::to_vec);
-        Change::Put(Cow::Owned(value.to_vec()))
+        decide(old)
     })?;
+    fits?;
+    Ok(before)
+}
+
+fn getset(call: &mut Call<'_>) -> Result<(), CommandError> {
+    let value = call.argument(2);
+    let before = exchange(call, |_| Change::Put(Cow::Owned(value.to_vec())))?;
     call.reply_option(before.as_deref())
 }
 
 fn getdel(call: &mut Call<'_>) -> Result<(), CommandError> {
-    let mut before = None;
-    call.keys.update(call.argument(1), |old| {
-        before = old.map(<[u8]>::to_vec);
-        if before.is_some() { Change::Delete } else { Change::Keep }
-    })?;
+    let before = exchange(call, |old| if old.is_some() { Change::Delete } else { Change::Keep })?;
     call.count_lookup(before.is_some());
     call.reply_option(before.as_deref())
 }

@@ -100,14 +100,20 @@ impl<'a> Reply<'a> {
         self.integer(i64::from(flag));
     }
 
+    /// Checks that a bulk string of this length fits. A command that removes what it returns checks this first.
+    ///
+    /// # Errors
+    /// The reply is too long.
+    pub fn check_space(&self, bytes: usize) -> Result<(), ReplyTooLong> {
+        if bytes > self.free_bytes() { Err(ReplyTooLong(self.bytes_max)) } else { Ok(()) }
+    }
+
     /// A bulk string.
     ///
     /// # Errors
     /// The reply is too long.
     pub fn bulk(&mut self, bytes: &[u8]) -> Result<(), ReplyTooLong> {
-        if self.bytes() + bytes.len() > self.bytes_max {
-            return Err(ReplyTooLong(self.bytes_max));
-        }
+        self.check_space(bytes.len())?;
         self.number(b'$', i64::try_from(bytes.len()).unwrap_or(i64::MAX));
         self.output.extend_from_slice(bytes);
         self.output.extend_from_slice(b"\r\n");
