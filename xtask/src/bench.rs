@@ -37,7 +37,7 @@ const BENCHES: &[Bench] = &[
     },
     Bench {
         name: "trees",
-        arguments: "bench trees --rounds 7 --engines btree,wbtree,wbtree-keyptr,vlab,nvtree,cdds --json",
+        arguments: "bench trees --keys 10000000 --rounds 5 --engines btree,wbtree,wbtree-bmp,wbtree-line,vlab,nvtree --json",
         competes: false,
         baseline: "a dependent read and a flush of the same memory (`floor` in the figures)",
     },
@@ -49,7 +49,7 @@ const BENCHES: &[Bench] = &[
     },
     Bench {
         name: "reopen",
-        arguments: "bench reopen --json",
+        arguments: "bench reopen --keys 1000000,10000000 --json",
         competes: false,
         baseline: "the number of keys in the same run",
     },

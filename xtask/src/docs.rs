@@ -22,6 +22,9 @@ const TABLES: &[Table] = &[
     ("README.md", STORES_PROCESS, first_table),
     ("docs/benchmarks.md", STORES_PROCESS, stores_table),
     ("docs/benchmarks.md", STORES_POWER, stores_table),
+    ("docs/benchmarks.md", "docs/records/trees.json", trees_table),
+    ("docs/benchmarks.md", "docs/records/readers.json", readers_table),
+    ("docs/benchmarks.md", "docs/records/reopen.json", reopen_table),
 ];
 
 /// The rows of the README's table: the operation in the record and its name in the table.
@@ -127,6 +130,84 @@ fn stores_table(text: &str) -> Result<Option<Vec<String>>, String> {
             &format!("syncs per commit: {}", label["label"].as_str().unwrap_or_default()),
             &cells,
         ));
+    }
+    Ok(Some(lines))
+}
+
+fn rows(figures: &Value) -> &[Value] {
+    figures["rows"].as_array().map_or(&[], Vec::as_slice)
+}
+
+/// A number of a row.
+fn number(row: &Value, name: &str) -> Result<f64, String> {
+    row[name].as_f64().ok_or_else(|| format!("no number {name} in {row}"))
+}
+
+/// A `bench trees` record: nanoseconds for each operation of each tree. The first column's head has the memory's own times.
+fn trees_table(text: &str) -> Result<Option<Vec<String>>, String> {
+    const OPERATIONS: [&str; 9] = [
+        "load",
+        "search hit",
+        "search miss",
+        "insert",
+        "update",
+        "delete",
+        "scan 100",
+        "get 64",
+        "insert 64",
+    ];
+    let figures = figures(text)?;
+    if rows(&figures).is_empty() {
+        return Ok(None);
+    }
+    let memory = ["read_ns", "flush_ns", "inner_ns"].map(|name| number(&figures, name));
+    let [read, flush, inner] = memory;
+    let head = format!("ns (R = {:.0}, F = {:.0}, I = {:.0})", read?, flush?, inner?);
+    let mut lines = vec![
+        format!("| {head} | {} |", OPERATIONS.join(" | ")),
+        format!("|{}", "---|".repeat(OPERATIONS.len() + 1)),
+    ];
+    for row in rows(&figures) {
+        let cells = OPERATIONS.map(|name| Ok(format!("{:.0}", number(&row["ns"], name)?)));
+        let cells = cells.into_iter().collect::<Result<Vec<_>, String>>()?;
+        lines.push(line(row["name"].as_str().unwrap_or_default(), &cells));
+    }
+    Ok(Some(lines))
+}
+
+/// A `bench readers` record: lookups per second of elapsed time and of processor time.
+fn readers_table(text: &str) -> Result<Option<Vec<String>>, String> {
+    let figures = figures(text)?;
+    if rows(&figures).is_empty() {
+        return Ok(None);
+    }
+    let mut lines = vec![
+        "| readers | gets per second | gets per second of processor time | writes per second |".to_owned(),
+        "|---|---|---|---|".to_owned(),
+    ];
+    for row in rows(&figures) {
+        let beside = if row["beside_writer"] == true { " and a writer" } else { "" };
+        let rate = |name: &str| Ok::<_, String>(grouped(number(row, name)?.round() as u64));
+        let writes = if beside.is_empty() { String::new() } else { rate("writes_per_second")? };
+        let cells = [rate("gets_per_second")?, rate("gets_per_cpu_second")?, writes];
+        lines.push(line(&format!("{}{beside}", row["readers"]), &cells));
+    }
+    Ok(Some(lines))
+}
+
+/// A `bench reopen` record: microseconds until a store is open that was not closed.
+fn reopen_table(text: &str) -> Result<Option<Vec<String>>, String> {
+    let figures = figures(text)?;
+    if rows(&figures).is_empty() {
+        return Ok(None);
+    }
+    let mut lines =
+        vec!["| engine | keys | microseconds, median | most |".to_owned(), "|---|---|---|---|".to_owned()];
+    for row in rows(&figures) {
+        let keys = grouped(row["keys"].as_u64().unwrap_or_default());
+        let time = |name: &str| Ok::<_, String>(format!("{:.0}", number(row, name)?));
+        let cells = [keys, time("open_us")?, time("open_us_max")?];
+        lines.push(line(row["tree"].as_str().unwrap_or_default(), &cells));
     }
     Ok(Some(lines))
 }
