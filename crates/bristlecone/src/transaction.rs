@@ -77,18 +77,9 @@ impl<K: Kind> Transaction<K> {
         Ok(())
     }
 
-    /// Adds a condition: the transaction commits only if the key has this value then, or is absent (`None`). For a value that was read
-    /// before the transaction began.
-    pub fn require(&mut self, key: &K::Key, value: Option<&K::Value>) -> Result<()> {
-        K::validate(key, value)?;
-        self.reads.insert(K::own_key(key), value.map(K::own_value));
-        Ok(())
-    }
-
-    /// Number of keys that the transaction writes.
-    #[must_use]
-    pub fn writes(&self) -> usize {
-        self.writes.len()
+    /// The keys that the transaction writes.
+    pub fn written(&self) -> impl Iterator<Item = &K::KeyBuf> {
+        self.writes.keys()
     }
 
     /// Number of keys that the commit will add to the store, negative if it removes more. Looks up the keys that were written without being

@@ -9,5 +9,6 @@ mod operator;
 mod real_clients;
 mod shared_keys;
 mod tour;
+mod transactions;
 mod usage;
 mod versions;

@@ -4,12 +4,14 @@
 
 use std::borrow::Cow;
 
-use bristlecone::{Bytes, Change, Result, Store, Transaction};
+use bristlecone::{Bytes, Change, Result, Transaction};
+
+use crate::shared::Shared;
 
 /// The keys of a command.
 pub enum Access<'a> {
     /// Each call takes effect by itself.
-    Store(&'a Store),
+    Store(&'a Shared),
     /// The calls take effect together when the transaction commits.
     Transaction(&'a mut Transaction<Bytes>),
 }
@@ -20,7 +22,7 @@ impl Access<'_> {
     /// Copies the value of a key into a buffer. False if the key is absent.
     pub fn get_into(&mut self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
         match self {
-            Self::Store(store) => store.get_into(key, value),
+            Self::Store(shared) => shared.store.get_into(key, value),
             Self::Transaction(transaction) => {
                 let found = transaction.get(key)?;
                 let is_there = found.is_some();
@@ -33,7 +35,7 @@ impl Access<'_> {
     /// True if the key is present.
     pub fn contains(&mut self, key: &[u8]) -> Result<bool> {
         match self {
-            Self::Store(store) => store.contains(key),
+            Self::Store(shared) => shared.store.contains(key),
             Self::Transaction(transaction) => transaction.contains(key),
         }
     }
@@ -41,7 +43,7 @@ impl Access<'_> {
     /// Passes the values of keys to `give`, in their order and of one moment, until it returns false.
     pub fn get_each(&mut self, keys: &[&[u8]], mut give: impl FnMut(Option<Vec<u8>>) -> bool) -> Result<()> {
         match self {
-            Self::Store(store) => store.get_each(keys, give),
+            Self::Store(shared) => shared.store.get_each(keys, give),
             Self::Transaction(transaction) => {
                 for key in keys {
                     if !give(transaction.get(key)?) {
@@ -56,7 +58,7 @@ impl Access<'_> {
     /// Stores a value.
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         match self {
-            Self::Store(store) => store.put(key, value).map(|_| ()),
+            Self::Store(shared) => shared.watches.write([key], || shared.store.put(key, value).map(|_| ())),
             Self::Transaction(transaction) => transaction.put(key, value),
         }
     }
@@ -64,7 +66,7 @@ impl Access<'_> {
     /// Removes a key. True if it was present.
     pub fn delete(&mut self, key: &[u8]) -> Result<bool> {
         match self {
-            Self::Store(store) => store.delete(key),
+            Self::Store(shared) => shared.watches.write([key], || shared.store.delete(key)),
             Self::Transaction(transaction) => {
                 let was_there = transaction.contains(key)?;
                 if was_there {
@@ -82,7 +84,7 @@ impl Access<'_> {
         mut decide: impl FnMut(Option<&[u8]>) -> Change<'static, [u8]>,
     ) -> Result<()> {
         match self {
-            Self::Store(store) => store.update(key, decide),
+            Self::Store(shared) => shared.watches.write([key], || shared.store.update(key, decide)),
             Self::Transaction(transaction) => match decide(transaction.get(key)?.as_deref()) {
                 Change::Keep => Ok(()),
                 Change::Delete => transaction.delete(key),
@@ -109,10 +111,16 @@ impl Access<'_> {
         }
     }
 
-    /// Runs `run`, whose calls take effect together.
-    pub fn together<R>(&mut self, mut run: impl FnMut(&mut Transaction<Bytes>) -> Result<R>) -> Result<R> {
+    /// Runs `run`, which writes only these keys. Its calls take effect together.
+    pub fn together<R>(
+        &mut self,
+        keys: &[bytes::Bytes],
+        mut run: impl FnMut(&mut Transaction<Bytes>) -> Result<R>,
+    ) -> Result<R> {
         match self {
-            Self::Store(store) => store.transaction(run),
+            Self::Store(shared) => {
+                shared.watches.write(keys.iter().map(AsRef::as_ref), || shared.store.transaction(run))
+            }
             Self::Transaction(transaction) => run(transaction),
         }
     }

@@ -33,6 +33,7 @@ pub mod listener;
 pub mod resp;
 pub mod session;
 pub mod shared;
+pub mod watch;
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,7 +1,8 @@
 //! State that all connections share: the store, the registry of clients, counters, cursors of SCAN, the stop signal.
 //!
 //! Invariants:
-//! * I1: locks are leaf locks. They are held for a few instructions, never across a store call or an await.
+//! * I1: locks are leaf locks. They are held for a few instructions, never across a store call or an await. The exception is
+//!   [`crate::watch`], whose lock is held across a store call.
 //! * I2: a client is in the registry exactly while its connection exists ([`ClientEntry`] removes it).
 
 use std::collections::BTreeMap;
@@ -16,6 +17,7 @@ use tokio::sync::watch;
 use crate::Config;
 use crate::command::save::Saves;
 use crate::cursor::CursorTable;
+use crate::watch::Watches;
 
 /// Takes a lock. Its data is consistent after every instruction, so a poisoned lock is usable.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -96,6 +98,8 @@ pub struct Shared {
     pub counters: Counters,
     /// Cursors of SCAN.
     pub cursors: Mutex<CursorTable>,
+    /// Watched keys.
+    pub watches: Arc<Watches>,
     /// State of backups.
     pub saves: Arc<Saves>,
     /// True if prefetching for the writes of a pipeline pays. It slows down writes that wait for a flush or a sync: by 9 % over a journal,
@@ -118,6 +122,7 @@ impl Shared {
             address,
             started: Instant::now(),
             counters: Counters::default(),
+            watches: Arc::default(),
             saves: Arc::default(),
             cursors: Mutex::new(CursorTable::new(config.cursors_max)),
             clients: Mutex::default(),

@@ -83,7 +83,7 @@ fn del(call: &mut Call<'_>) -> Result<(), CommandError> {
             }
             removed
         }
-        keys => call.keys.together(|transaction| {
+        keys => call.keys.together(keys, |transaction| {
             let mut removed = 0;
             for key in keys {
                 if transaction.contains(key)? {
@@ -105,7 +105,7 @@ fn no_such_key() -> CommandError {
 /// Gives a key another name. `None` if the key is absent, false if `only_free` is set and the other name is in use.
 fn moved(call: &mut Call<'_>, only_free: bool) -> Result<Option<bool>, CommandError> {
     let (from, to) = (call.argument(1), call.argument(2));
-    let moved = call.keys.together(|transaction| {
+    let moved = call.keys.together(&call.arguments[1..3], |transaction| {
         let Some(value) = transaction.get(from)? else { return Ok(None) };
         if only_free && transaction.contains(to)? {
             return Ok(Some(false));
@@ -150,7 +150,7 @@ fn copy(call: &mut Call<'_>) -> Result<(), CommandError> {
         let text = "ERR source and destination objects are the same";
         return Err(CommandError::Text(text.to_owned()));
     }
-    let copied = call.keys.together(|transaction| {
+    let copied = call.keys.together(&call.arguments[2..3], |transaction| {
         let Some(value) = transaction.get(from)? else { return Ok(false) };
         if !replace && transaction.contains(to)? {
             return Ok(false);

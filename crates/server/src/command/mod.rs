@@ -236,7 +236,7 @@ pub fn run(shared: &Shared, session: &mut SessionState, arguments: &[Bytes], out
     let bytes_max = shared.config.reply_bytes_max.min(shared.free_bytes());
     let protocol = session.protocol;
     let reply = Reply::new(output, protocol, bytes_max);
-    let mut call = Call { arguments, reply, keys: Access::Store(&shared.store), session, shared };
+    let mut call = Call { arguments, reply, keys: Access::Store(shared), session, shared };
     run_in(&mut call);
 }
 

@@ -54,7 +54,7 @@ fn flush(call: &mut Call<'_>) -> Result<(), CommandError> {
         [how] if is(how, "SYNC") || is(how, "ASYNC") => {}
         _ => return Err(CommandError::Syntax),
     }
-    call.shared.store.clear()?;
+    call.shared.watches.clear(|| call.shared.store.clear())?;
     call.reply.ok();
     Ok(())
 }

@@ -227,7 +227,8 @@ fn set_all(call: &mut Call<'_>, name: &str, absent: bool) -> Result<bool, Comman
     if !pairs.remainder().is_empty() {
         return Err(CommandError::Arity(name.to_owned()));
     }
-    let stored = call.keys.together(|transaction| {
+    let keys: Vec<_> = pairs.clone().map(|pair| pair[0].clone()).collect();
+    let stored = call.keys.together(&keys, |transaction| {
         for pair in pairs.clone() {
             if absent && transaction.contains(&pair[0])? {
                 return Ok(false);

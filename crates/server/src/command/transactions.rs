@@ -3,8 +3,7 @@
 //! After MULTI the session queues commands ([`queue`]). EXEC runs them in a [`Transaction`]: they see their own writes, and after a crash
 //! all of their writes are present or none is. If another client changes a key that they read, they run again, which no client can see.
 //!
-//! WATCH remembers the values of keys. EXEC runs nothing and returns null if one of them has another value by then. Redis also refuses if a
-//! key was changed and changed back meanwhile.
+//! After WATCH, EXEC changes nothing and returns null if one of the keys was written meanwhile ([`crate::watch`]).
 //!
 //! Invariants:
 //! * I1: if a command could not be queued (unknown, a wrong number of arguments, not allowed here), EXEC runs none of the others.
@@ -16,6 +15,7 @@ use bristlecone::{Bytes, Transaction};
 use super::{Call, Command, CommandError, Flags, Handler, NO_KEYS, run_in};
 use crate::access::Access;
 use crate::resp::Reply;
+use crate::watch::Watching;
 
 const GROUP: &str = "transactions";
 
@@ -43,7 +43,7 @@ pub const COMMANDS: &[Command] = &[
     Command {
         flags: Flags::FAST,
         ..command("unwatch", 1, "Forgets the watched keys.", |call| {
-            call.session.transaction.watched.clear();
+            call.session.transaction.watching = None;
             call.reply.ok();
             Ok(())
         })
@@ -55,11 +55,11 @@ pub const COMMANDS: &[Command] = &[
 pub struct State {
     /// The queued commands. `None` outside of MULTI.
     queued: Option<Vec<Vec<bytes::Bytes>>>,
-    /// Bytes of the arguments of queued commands and of watched values.
+    /// Bytes of the arguments of queued commands.
     bytes: usize,
     /// True if a command could not be queued.
     is_spoilt: bool,
-    watched: Vec<(bytes::Bytes, Option<Vec<u8>>)>,
+    watching: Option<Watching>,
 }
 
 impl State {
@@ -77,7 +77,7 @@ impl State {
     /// Bytes of memory that the transaction holds.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
-        self.bytes
+        self.bytes + self.watching.as_ref().map_or(0, Watching::bytes)
     }
 }
 
@@ -111,15 +111,9 @@ fn watch(call: &mut Call<'_>) -> Result<(), CommandError> {
     if call.session.transaction.is_open() {
         return Err(CommandError::Text("ERR WATCH inside MULTI is not allowed".to_owned()));
     }
-    for key in call.rest(1) {
-        let value = call.shared.store.get(key)?;
-        let state = &mut call.session.transaction;
-        // The first value counts.
-        if state.watched.iter().all(|(watched, _)| watched != key) {
-            state.bytes += key.len() + value.as_ref().map_or(0, Vec::len);
-            state.watched.push((key.clone(), value));
-        }
-    }
+    let keys = call.rest(1);
+    let watching = &mut call.session.transaction.watching;
+    watching.get_or_insert_with(|| Watching::new(&call.shared.watches)).add(keys);
     call.reply.ok();
     Ok(())
 }
@@ -128,30 +122,28 @@ fn exec(call: &mut Call<'_>) -> Result<(), CommandError> {
     if !call.session.transaction.is_open() {
         return Err(CommandError::Text("ERR EXEC without MULTI".to_owned()));
     }
-    let State { queued, is_spoilt, watched, .. } = std::mem::take(&mut call.session.transaction);
+    let State { queued, is_spoilt, watching, .. } = std::mem::take(&mut call.session.transaction);
     if is_spoilt {
         let text = "EXECABORT Transaction discarded because of previous errors.";
         return Err(CommandError::Text(text.to_owned()));
     }
-    let queued = queued.unwrap_or_default();
+    let (queued, watching) = (queued.unwrap_or_default(), watching.as_ref());
     for _ in 0..ATTEMPTS {
         // Of an attempt that met a conflict nothing remains.
         call.reply.restart();
-        for (key, value) in &watched {
-            if call.shared.store.get(key)? != *value {
-                call.reply.null_array();
-                return Ok(());
-            }
+        if watching.is_some_and(Watching::is_broken) {
+            call.reply.null_array();
+            return Ok(());
         }
         let mut transaction = Transaction::new(&call.shared.store);
-        for (key, value) in &watched {
-            transaction.require(key, value.as_deref())?;
-        }
         call.reply.array(queued.len());
         for arguments in &queued {
             run_queued(call, arguments, &mut transaction)?;
         }
-        if transaction.commit()? {
+        let keys: Vec<_> = transaction.written().cloned().collect();
+        if let Some(committed) = call.shared.watches.commit(watching, &keys, || transaction.commit())
+            && committed?
+        {
             return Ok(());
         }
     }
