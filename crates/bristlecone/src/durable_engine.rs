@@ -418,6 +418,7 @@ impl<K: Kind> Engine<K> {
             recovery_us: opened.recovery_us,
             opened: opened.opened.into(),
             read_only: opened.is_read_only(),
+            beside_writer: opened.store_dir.as_ref().is_some_and(|dir| dir.hold == Hold::BesideWriter),
             journal: self.journal_stats(),
             limbo: self.index.limbo_bytes().map(|bytes| LimboStats { bytes }),
             latency: LatencyStats::default(),
