@@ -58,12 +58,15 @@ type Row = (&'static str, String);
 
 /// Statistics of a store as rows of text.
 pub fn rows(stats: &Stats) -> Vec<Row> {
-    let counting = if stats.keys_pending { " so far (counting)" } else { "" };
+    let keys = match stats.keys_pending {
+        true => format!("at least {} (the count after the crash is running)", stats.keys),
+        false => stats.keys.to_string(),
+    };
     let mut rows = vec![
         ("engine", stats.engine.clone()),
         ("medium", stats.medium.clone()),
         ("durability", with_reason(&stats.durability, &stats.durability_reason)),
-        ("keys", format!("{}{counting}", stats.keys)),
+        ("keys", keys),
         ("found", format!("{}, ready in {} us", found(stats), stats.recovery_us)),
         ("node", in_bytes(stats.node_bytes)),
     ];
