@@ -8,7 +8,8 @@ use bristlecone::{Options, Store};
 pub fn main() -> Result<(), bristlecone::Error> {
     let dir = std::env::temp_dir().join(format!("bristlecone-tour-{}", std::process::id()));
     let store = Store::open(&dir, Options::default())?;
-    println!("{} on {}: {}", store.stats().engine, store.stats().medium, store.stats().durability_reason);
+    let stats = store.stats();
+    println!("engine {}, durability {} ({})", stats.engine, stats.durability, stats.durability_reason);
 
     for (city, people) in
         [("zurich", "443000"), ("bern", "137000"), ("basel", "178000"), ("geneva", "209000")]

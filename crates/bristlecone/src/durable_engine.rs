@@ -14,12 +14,12 @@ use pmem::file::Backing;
 use pmem::journal::{MEMORY_MIN, Replay};
 use pmem::{Durability, Durable, Found, Journal, LINE, Medium, Native, alloc};
 
+use crate::committer::{Committer, spawn};
 use crate::error::{Error, Result};
 use crate::latency::LatencyStats;
 use crate::options::Options;
 use crate::stats::{JournalActivity, JournalStats, LimboStats, Space, Stats};
 use crate::store_dir::{CopyForm, Hold, Promise, StoreDir};
-use crate::tickets::Committer;
 
 /// The parts of an engine's registry entry that opening a store needs.
 #[derive(Clone, Copy)]
@@ -145,11 +145,6 @@ impl Prepared {
         let (promise, since, journal) = (dir.promise, dir.since, memory.journal().cloned());
         Self { store_dir: Some(dir), journal, since, ..Self::new(memory, promise) }
     }
-}
-
-/// Starts a background thread. `None` if the system refuses it. The closure is boxed, so that the standard library's code is compiled once.
-pub(crate) fn spawn(name: &str, work: Box<dyn FnOnce() + Send>) -> Option<JoinHandle<()>> {
-    std::thread::Builder::new().name(name.to_owned()).spawn(work).ok()
 }
 
 /// The thread of a journal. It checkpoints full halves of the journal. It commits writes without sync that no caller waits for, at the
@@ -418,6 +413,7 @@ impl<K: Kind> Engine<K> {
             recovery_us: opened.recovery_us,
             opened: opened.opened.into(),
             read_only: opened.is_read_only(),
+            beside_writer: opened.store_dir.as_ref().is_some_and(|dir| dir.hold == Hold::BesideWriter),
             journal: self.journal_stats(),
             limbo: self.index.limbo_bytes().map(|bytes| LimboStats { bytes }),
             latency: LatencyStats::default(),

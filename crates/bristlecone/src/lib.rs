@@ -22,6 +22,7 @@ pub mod backup;
 pub mod batch;
 #[cfg(feature = "bwtree")]
 mod bw_index;
+mod committer;
 pub mod compact;
 mod durable_engine;
 pub mod error;

@@ -2,11 +2,11 @@
 
 use std::ops::RangeBounds;
 
-use ::index::Kind;
 use ::index::engine::{History, Retain, Versions, View};
+use ::index::kind::{Bytes, Kind};
 
 use crate::error::{Error, Result};
-use crate::store::{Scan, StoreOf};
+use crate::store::{Scan, StoreOf, prefix_range};
 
 /// The state of a store at one moment. Later writes do not change it. It takes memory only for values that are overwritten while it exists.
 /// After a rollback to an earlier version, every read returns an error.
@@ -70,6 +70,13 @@ impl<K: Kind> Snapshot<'_, K> {
     /// The pairs of that moment in a range, in key order. [`Scan::descending`] reverses the order.
     pub fn scan(&self, range: impl RangeBounds<K::KeyBuf>) -> Scan<'_, K> {
         Scan::over(self.view.cursor(), &range)
+    }
+}
+
+impl Snapshot<'_, Bytes> {
+    /// The pairs of that moment whose keys start with `prefix`, in key order.
+    pub fn scan_prefix(&self, prefix: &[u8]) -> Scan<'_, Bytes> {
+        self.scan(prefix_range(prefix))
     }
 }
 

@@ -33,6 +33,9 @@ pub struct Stats {
     pub opened: String,
     /// True if the store was opened for reading only.
     pub read_only: bool,
+    /// True if another process had the store open for writing. Then this is a copy in memory of the state of one moment, and `opened` tells
+    /// nothing about a crash.
+    pub beside_writer: bool,
     /// The journal, if the store has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub journal: Option<JournalStats>,

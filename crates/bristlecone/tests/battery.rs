@@ -540,6 +540,10 @@ fn a_prefix_scan_ends_where_the_prefix_does() {
     assert_eq!(keys(b"\xff"), [&b"\xff"[..], b"\xff\xff\x01"]);
     assert_eq!(keys(b"").len(), 8);
     assert_eq!(store.scan_prefix(b"b").descending().next().unwrap().unwrap().0, b"b\xff\xff");
+    let before = store.snapshot().unwrap();
+    store.delete(b"b\xff").unwrap();
+    let keys: Vec<_> = before.scan_prefix(b"b\xff").map(|pair| pair.unwrap().0).collect();
+    assert_eq!(keys, [&b"b\xff"[..], b"b\xff\xff"], "a snapshot's prefix scan sees its moment");
 }
 
 #[path = "../examples/tour.rs"]

@@ -98,7 +98,8 @@ fn stores_of_version_4_are_refused_with_what_to_do() {
             Kind::Fixed => StoreFixed::open(dir.path(), existing()).map(drop),
         };
         let why = opened.err().unwrap_or_else(|| panic!("{golden:?} opens")).to_string();
-        let told = ["format version 4, this program reads version 5", "scan --raw", "load FILE --format tsv"];
+        let told =
+            ["format version 4, this program reads version 5", "scan --json", "load FILE --format jsonl"];
         assert!(told.iter().all(|words| why.contains(words)), "{golden:?}: {why}");
     }
 }

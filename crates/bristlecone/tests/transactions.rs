@@ -17,7 +17,7 @@ fn engines_with_batches() -> impl Iterator<Item = (&'static str, bool)> {
     })
 }
 
-/// A transaction against a map: it sees its own writes; nobody else sees them before the commit, and everybody sees all of them after it.
+/// A transaction against a map: it sees its own writes; other threads see none of them before the commit and all of them after it.
 #[test]
 fn a_transaction_reads_its_own_writes_and_changes_nothing_before_its_commit() {
     for (engine, journaled) in engines_with_batches() {
@@ -29,7 +29,7 @@ fn a_transaction_reads_its_own_writes_and_changes_nothing_before_its_commit() {
             let before = model.clone();
             let is_given_up = round % 5 == 4;
             let outcome = store.transaction(|transaction| {
-                // Of an attempt that is repeated nothing remains.
+                // An attempt that is repeated leaves nothing.
                 model.clone_from(&before);
                 for _ in 0..rng.usize(1..30) {
                     let key = vec![rng.u8(..20)];
@@ -140,7 +140,7 @@ fn a_transaction_that_always_meets_conflicts_fails_and_changes_nothing() {
     });
     assert!(matches!(outcome, Err(Error::Conflict { attempts }) if attempts as u64 == runs), "{outcome:?}");
     assert_eq!(store.get(&2).unwrap(), None);
-    // Of a read alone the commit verifies the value as well.
+    // The commit also verifies a value that was only read.
     let mut transaction = Transaction::new(&store);
     transaction.get(&1).unwrap();
     store.put(&1, &0).unwrap();

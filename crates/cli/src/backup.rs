@@ -7,6 +7,7 @@ use serde_json::json;
 
 use terminal::{Output, progress_bar};
 
+use crate::common::Place;
 use crate::failure::Result;
 
 const EXAMPLES: &str = "\
@@ -16,18 +17,18 @@ it with --backup-dir and send it SAVE or BGSAVE.
 
 TARGET must not exist, or be an empty directory. An interrupted backup leaves no store there. The backup has a journal if the
 store has one. On another kind of file system it has one if a new store there would have one. To restore, run
-`bristlecone backup BACKUP DIRECTORY`.
+`bristlecone backup --dir BACKUP DIRECTORY`.
 
 Examples:
-  bristlecone backup data backups/monday
-  bristlecone backup backups/monday /dev/shm/data      (restores it)";
+  bristlecone backup --dir data backups/monday               (or: bristlecone backup data backups/monday)
+  bristlecone backup --dir backups/monday /dev/shm/data      (restores it)";
 
 /// Arguments of `backup`.
 #[derive(clap::Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES, allow_missing_positional = true)]
 pub struct Arguments {
-    /// Directory of the store.
-    store: PathBuf,
+    #[command(flatten)]
+    place: Place,
     /// Directory of the backup.
     target: PathBuf,
     /// Print JSON.
@@ -38,7 +39,7 @@ pub struct Arguments {
 /// Runs the command.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let bar = progress_bar(0, "{wide_bar} {bytes}/{total_bytes} {eta}");
-    let made = bristlecone::backup(&arguments.store, &arguments.target, &|done, total| {
+    let made = bristlecone::backup(arguments.place.dir(), &arguments.target, &|done, total| {
         bar.set_length(total);
         bar.set_position(done);
     });

@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use bristlecone::{Options, Store};
 
@@ -33,6 +33,25 @@ impl Common {
     /// Opens the store. An error if it does not exist.
     pub fn open(&self) -> Result<Store> {
         Ok(Store::open(&self.dir, Options { create: false, ..Options::default() })?)
+    }
+}
+
+/// Directory of the store for the commands that also take it as their first argument.
+#[derive(clap::Args)]
+pub struct Place {
+    /// Directory of the store.
+    #[arg(value_name = "STORE", required_unless_present = "dir", conflicts_with = "dir")]
+    store: Option<PathBuf>,
+    /// Directory of the store, in the form of the other commands.
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+}
+
+impl Place {
+    /// The directory.
+    pub fn dir(&self) -> &Path {
+        // The parser requires one of the two.
+        self.dir.as_deref().or(self.store.as_deref()).unwrap_or(Path::new("."))
     }
 }
 

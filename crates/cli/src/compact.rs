@@ -1,10 +1,10 @@
 //! `compact`: rewrites a store into a smaller file.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use terminal::{Output, progress_bar};
 
+use crate::common::Place;
 use crate::failure::Result;
 
 const EXAMPLES: &str = "\
@@ -13,14 +13,14 @@ No other process may have the store open, and the disk must have space for both 
 newest one, without names. (Writes use the space of deleted keys again also without this command.)
 
 Example:
-  bristlecone compact data";
+  bristlecone compact --dir data               (or: bristlecone compact data)";
 
 /// Arguments of `compact`.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
-    /// Directory of the store.
-    store: PathBuf,
+    #[command(flatten)]
+    place: Place,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -29,7 +29,7 @@ pub struct Arguments {
 /// Runs the command.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let bar = progress_bar(0, "{wide_bar} {human_pos}/{human_len} keys {eta}");
-    let done = bristlecone::compact(&arguments.store, &|done, total| {
+    let done = bristlecone::compact(arguments.place.dir(), &|done, total| {
         bar.set_length(total);
         bar.set_position(done);
     });

@@ -1,6 +1,6 @@
 //! Input files, plain or gzip, read line by line in bounded memory.
 //!
-//! Invariant: at most one line (one record of CSV) is in memory. It has at most [`LINE_BYTES_MAX`] bytes.
+//! Invariant: at most one line (one record of CSV) is in memory. It has at most as many bytes as the caller allows.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -12,8 +12,6 @@ use flate2::bufread::MultiGzDecoder;
 
 use crate::failure::{Failure, Result, io};
 
-/// Maximum bytes of a line. A key and a value of maximum size fit.
-pub const LINE_BYTES_MAX: u64 = 300 << 20;
 const BUFFER_BYTES: usize = 256 << 10;
 
 /// Counts the bytes that are read from the file, before unpacking.
@@ -39,12 +37,14 @@ pub struct Lines {
     pub file_bytes: u64,
     /// Lines read so far.
     pub number: u64,
+    line_bytes_max: u64,
     count: Arc<AtomicU64>,
 }
 
 impl Lines {
-    /// Opens a file, or standard input for `-`. Unpacks gzip, which it recognizes by the first bytes.
-    pub fn open(path: &Path) -> Result<Self> {
+    /// Opens a file, or standard input for `-`. Unpacks gzip, which it recognizes by the first bytes. A line with more than
+    /// `line_bytes_max` bytes is an error.
+    pub fn open(path: &Path, line_bytes_max: u64) -> Result<Self> {
         let (raw, name, file_bytes): (Box<dyn Read>, _, _) = if path.as_os_str() == "-" {
             (Box::new(io::stdin()), "standard input".to_owned(), 0)
         } else {
@@ -65,7 +65,7 @@ impl Lines {
         } else {
             Box::new(plain)
         };
-        Ok(Self { reader, name, file_bytes, number: 0, count })
+        Ok(Self { reader, name, file_bytes, number: 0, line_bytes_max, count })
     }
 
     /// Number of bytes read from the file so far; of a gzip file, packed bytes.
@@ -77,7 +77,7 @@ impl Lines {
     /// cannot be read.
     pub fn append(&mut self, line: &mut Vec<u8>) -> std::result::Result<bool, String> {
         let held = line.len() as u64;
-        let space = (LINE_BYTES_MAX + 1).saturating_sub(held);
+        let space = (self.line_bytes_max + 1).saturating_sub(held);
         self.number += 1;
         let read = self.reader.by_ref().take(space).read_until(b'\n', line);
         match read.map_err(|error| format!("cannot be read: {error}"))? {
@@ -85,8 +85,8 @@ impl Lines {
                 self.number -= 1;
                 Ok(false)
             }
-            _ if line.len() as u64 > LINE_BYTES_MAX => {
-                Err(format!("longer than {} MiB", LINE_BYTES_MAX >> 20))
+            _ if line.len() as u64 > self.line_bytes_max => {
+                Err(format!("longer than {} MiB", self.line_bytes_max >> 20))
             }
             _ => Ok(true),
         }

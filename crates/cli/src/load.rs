@@ -4,6 +4,7 @@
 //! if this command made the store, it removes the store. In an existing store the pairs before the bad line stay.
 
 mod csv;
+mod jsonl;
 
 use std::borrow::Cow;
 use std::path::PathBuf;
@@ -11,7 +12,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use bristlecone::store_dir::StoreDir;
-use bristlecone::{Change, Store, WriteOptions};
+use bristlecone::{Change, KEY_BYTES_MAX, Store, VALUE_BYTES_MAX, WriteOptions};
 use serde_json::json;
 use terminal::ProgressBar;
 
@@ -28,11 +29,14 @@ Formats (gzip is recognised in each):
         names the columns, and --key-column and --value-column choose among them
   fimi  a transaction of item numbers on each line: key t:<line, 8 digits>:<item, 6 digits> for each item, and the number
         of transactions with an item under i:<item, 6 digits>
+  jsonl the lines of `bristlecone scan --json`: an object with `key` or `key_base64`, and `value` or `value_base64`. This
+        format keeps every byte. The lines of `scan` without --json are not loaded back: they are escaped for reading
 
 Examples:
   bristlecone load pairs.tsv.gz --format tsv --dir data
   bristlecone load people.csv --format csv --header --key-column id --value-column name
-  zcat retail.dat.gz | bristlecone load - --format fimi";
+  zcat retail.dat.gz | bristlecone load - --format fimi
+  bristlecone scan --dir data --json | bristlecone load - --format jsonl --dir copy";
 
 /// Arguments of `load`.
 #[derive(clap::Args)]
@@ -67,6 +71,21 @@ enum Format {
     Csv,
     /// Transactions of item numbers.
     Fimi,
+    /// Lines of `scan --json`.
+    Jsonl,
+}
+
+impl Format {
+    /// Maximum bytes of a line. A key and a value of maximum size fit.
+    fn line_bytes_max(self) -> u64 {
+        let pair = (KEY_BYTES_MAX + VALUE_BYTES_MAX) as u64;
+        match self {
+            // JSON writes some bytes with six characters.
+            Format::Jsonl => 6 * pair + 1024,
+            // The quotes of CSV are not counted.
+            Format::Tsv | Format::Csv | Format::Fimi => 300 << 20,
+        }
+    }
 }
 
 /// The reason why a line cannot be loaded.
@@ -123,7 +142,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         return Err(Failure::Usage("--header is for --format csv".to_owned()));
     }
     // Open the file before the store: a wrong file name must not make a store.
-    let mut lines = Lines::open(&arguments.file)?;
+    let mut lines = Lines::open(&arguments.file, arguments.format.line_bytes_max())?;
     let store = arguments.common.open_or_create_within(&arguments.memory)?.with(UNSYNCED);
     let mut loader = Loader { store, pairs: 0, bytes: 0 };
     let is_new = loader.store.stats().opened == "new";
@@ -183,6 +202,9 @@ fn load(
         let step = match arguments.format {
             Format::Tsv => tsv(loader, &line),
             Format::Fimi => fimi(loader, first, &line),
+            Format::Jsonl => jsonl::pair(&line)
+                .map_err(Bad::Line)
+                .and_then(|(key, value)| loader.put(&key, &value).map(drop)),
             Format::Csv if first == 1 && arguments.header => {
                 let (key, value) = (arguments.key_column.as_deref(), arguments.value_column.as_deref());
                 csv::Columns::named(&line, key, value).map(|named| columns = named).map_err(Bad::Line)

@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use bristlecone::{Durability, Options, Stats, Store};
+use bristlecone::{Count, Durability, Options, Stats, Store};
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -21,7 +21,9 @@ answers only clients on its own machine. Passwords and data cross the network un
 
 Examples:
   bristlecone serve --dir data
-  bristlecone serve --dir /dev/shm/data --listen 127.0.0.1:0 --json";
+  bristlecone serve --dir /dev/shm/data --listen 127.0.0.1:0 --json
+
+With --json it prints one object when it listens, and one after it closed the store: `closed`, `keys`, `keys_pending`.";
 
 /// Arguments of `serve`.
 #[derive(clap::Args)]
@@ -127,11 +129,11 @@ async fn serve(arguments: &Arguments) -> Result<ExitCode> {
     let closed = store.close();
     served?;
     closed?;
-    if !arguments.common.json {
-        let count = store.len();
-        let so_far = if count.pending { " counted so far" } else { "" };
-        say(|output| output.line(&format!("  {:<12}cleanly, {} keys{so_far}", "closed", count.keys)))?;
-    }
+    let Count { keys, pending } = store.len();
+    say(|output| match arguments.common.json {
+        true => output.json(&json!({ "closed": true, "keys": keys, "keys_pending": pending })),
+        false => output.line(&format!("  {:<12}{}", "closed", closing(keys, pending))),
+    })?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -148,6 +150,16 @@ fn password(arguments: &Arguments) -> Result<Option<server::Password>> {
     let none = || std::io::Error::new(std::io::ErrorKind::InvalidData, "its first line is empty");
     let password = server::Password::new(line).ok_or_else(none);
     Ok(Some(password.map_err(io(format!("there is no password in {}", file.display())))?))
+}
+
+/// The end of the last line. A close does not wait for the count of keys after a crash.
+fn closing(keys: u64, pending: bool) -> String {
+    match pending {
+        true => {
+            format!("cleanly; the store has at least {keys} keys (the count after the crash had not ended)")
+        }
+        false => format!("cleanly, {keys} keys"),
+    }
 }
 
 /// Prints to standard output. A closed pipe is ignored: the parent process need not read the output.
@@ -197,4 +209,15 @@ fn announce(arguments: &Arguments, store: &Store, listener: &TcpListener) -> Res
         }
         output.line(&format!("  {:<12}{address}", "listening"))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::closing;
+
+    #[test]
+    fn a_count_that_had_not_ended_is_no_loss_of_keys() {
+        assert_eq!(closing(7, false), "cleanly, 7 keys");
+        assert!(closing(8192, true).contains("at least 8192 keys"));
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use bristlecone::{JournalActivity, JournalStats, LatencyStats, Percentiles, Space, Stats};
+use bristlecone::{JournalActivity, JournalStats, Space, Stats};
 
 use terminal::Output;
 
@@ -10,8 +10,8 @@ use crate::common::Reading;
 use crate::failure::Result;
 
 const HELP: &str = "\
-Counts \"since it was opened\" and latencies belong to the process that has the store open. For a server, use
-`redis-cli INFO`.
+This command opens the store itself. So counts \"since it was opened\" are of this command, and there are no latencies. The
+counts and latencies of a server are in `redis-cli INFO`.
 
 Example:
   bristlecone stats --dir data --json";
@@ -46,7 +46,6 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     } else {
         let mut rows = rows(&told.stats);
         rows.extend(of_space(&told.space));
-        rows.extend(of_latency(&told.stats.latency));
         for (name, value) in rows {
             output.line(&format!("{name:<12}{value}"))?;
         }
@@ -59,19 +58,31 @@ type Row = (&'static str, String);
 
 /// Statistics of a store as rows of text.
 pub fn rows(stats: &Stats) -> Vec<Row> {
-    let counting = if stats.keys_pending { " so far (counting)" } else { "" };
+    let keys = match stats.keys_pending {
+        true => format!("at least {} (the count after the crash is running)", stats.keys),
+        false => stats.keys.to_string(),
+    };
     let mut rows = vec![
         ("engine", stats.engine.clone()),
         ("medium", stats.medium.clone()),
         ("durability", with_reason(&stats.durability, &stats.durability_reason)),
-        ("keys", format!("{}{counting}", stats.keys)),
-        ("found", format!("{}, ready in {} us", stats.opened, stats.recovery_us)),
+        ("keys", keys),
+        ("found", format!("{}, ready in {} us", found(stats), stats.recovery_us)),
         ("node", in_bytes(stats.node_bytes)),
     ];
     rows.extend(stats.file_bytes.map(|bytes| ("file", in_bytes(bytes))));
     rows.extend(stats.journal.iter().flat_map(of_journal));
     rows.push(("region", in_bytes(stats.region_bytes)));
     rows
+}
+
+/// State in which the store was found.
+fn found(stats: &Stats) -> &str {
+    match stats.opened.as_str() {
+        _ if stats.beside_writer => "open in another process: this is a copy in memory of one moment",
+        "recovered" if stats.read_only => "not closed: recovered in memory, the files are unchanged",
+        opened => opened,
+    }
 }
 
 fn of_journal(journal: &JournalStats) -> Vec<Row> {
@@ -102,16 +113,6 @@ fn of_space(space: &Space) -> [Row; 3] {
         ("free", format!("{free_bytes} bytes, used again before the file grows")),
         ("overhead", in_bytes(overhead_bytes)),
     ]
-}
-
-fn of_latency(latency: &LatencyStats) -> Vec<Row> {
-    let LatencyStats { get, write, commit } = *latency;
-    let all = [("get", get), ("write", write), ("commit", commit)];
-    let row = |(name, times): (_, Option<Percentiles>)| {
-        let Percentiles { timed, p50_ns, p99_ns, p999_ns, max_ns } = times?;
-        Some((name, format!("p50 {p50_ns} ns, p99 {p99_ns}, p99.9 {p999_ns}, max {max_ns} ({timed} timed)")))
-    };
-    all.into_iter().filter_map(row).collect()
 }
 
 fn in_bytes(bytes: u64) -> String {

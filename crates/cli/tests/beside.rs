@@ -90,6 +90,10 @@ fn a_store_that_a_server_has_open_is_read_and_backed_up_beside_it() {
         let stats: serde_json::Value =
             serde_json::from_str(&succeed(&run(store, &["stats", "--read-only", "--json"]))).unwrap();
         assert_eq!((&stats["read_only"], &stats["durability"]), (&true.into(), &"power".into()));
+        assert_eq!(stats["beside_writer"], true);
+        let text = succeed(&run(store, &["stats", "--read-only"]));
+        assert!(text.contains("found       open in another process: this is a copy in memory"), "{text}");
+        assert!(!text.contains("recovered"), "nothing crashed: {text}");
         // Values that only the server knows are absent, not zero.
         let journal = stats["journal"].as_object().unwrap();
         assert_eq!(journal.keys().collect::<Vec<_>>(), ["bytes", "file_bytes"], "{stats}");
@@ -198,6 +202,8 @@ fn a_killed_servers_store_is_read_as_it_will_be_recovered_and_stays_as_it_is() {
             assert!(succeed(&run(store, &["check", "--read-only"])).starts_with("sound; "));
             let value = succeed(&run(store, &["get", "--read-only", "key 000007"]));
             assert_eq!(value.trim_end().trim_start_matches('0'), "7");
+            let text = succeed(&run(store, &["stats", "--read-only"]));
+            assert!(text.contains("found       not closed: recovered in memory"), "{text}");
             let target = dir.path().join("backup");
             succeed(&tell(&["backup", "--json"], &[store, &target]));
             assert!(trace(store) == before, "a file was changed by who only reads");
@@ -260,6 +266,30 @@ fn a_compaction_that_is_killed_leaves_every_key() {
             assert!(!store.join("store.bristlecone.new").exists());
         }
         assert!(succeed(&run(store, &["scan"])) == expected);
+    }
+}
+
+#[test]
+fn backup_and_compact_take_the_store_as_an_argument_or_as_dir() {
+    let dir = memory();
+    let store = &dir.path().join("store");
+    fill(store, 10);
+    let (first, second) = (&dir.path().join("first"), &dir.path().join("second"));
+    assert!(succeed(&tell(&["backup"], &[store, first])).starts_with("10 keys, "));
+    assert!(succeed(&tell(&["backup", "--dir"], &[store, second])).starts_with("10 keys, "));
+    assert_eq!(succeed(&run(second, &["scan"])), succeed(&run(store, &["scan"])));
+    assert!(succeed(&tell(&["compact"], &[store])).starts_with("10 keys; "));
+    assert!(succeed(&tell(&["compact", "--dir"], &[store])).starts_with("10 keys; "));
+    // Exactly one of the two, and a target for the backup.
+    for output in [
+        tell(&["compact"], &[]),
+        tell(&["backup"], &[]),
+        tell(&["backup"], &[store]),
+        tell(&["backup", "--dir"], &[store]),
+        run(store, &["compact", "elsewhere"]),
+        run(store, &["backup", "elsewhere", "target"]),
+    ] {
+        assert_eq!(code(&output), 2, "{output:?}");
     }
 }
 

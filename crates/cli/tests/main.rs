@@ -4,6 +4,7 @@ mod beside;
 mod common;
 mod durable;
 mod kill;
+mod load;
 mod memory;
 mod operator;
 mod real_clients;

@@ -153,6 +153,26 @@ fn serve_tells_where_it_listens_and_ends_on_a_signal() {
 }
 
 #[test]
+fn serve_with_json_prints_an_object_at_its_start_and_one_at_its_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut child = program()
+        .args(["serve", "--json", "--listen", "127.0.0.1:0", "--dir"])
+        .arg(dir.path().join("store"))
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().unwrap()));
+    let mut object =
+        || -> serde_json::Value { serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap() };
+    assert!(object()["listen"].is_string());
+    let status = std::process::Command::new("kill").arg(child.id().to_string()).status().unwrap();
+    assert!(status.success());
+    assert_eq!(object(), serde_json::json!({ "closed": true, "keys": 0, "keys_pending": false }));
+    assert!(lines.next().is_none());
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
 fn serve_ends_on_shutdown() {
     let dir = tempfile::tempdir().unwrap();
     let mut serve = Serve::start(&dir.path().join("store"));

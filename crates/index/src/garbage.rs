@@ -11,8 +11,9 @@
 //! Invariants:
 //! * U1: garbage owns the blocks that are reachable from its word and not free. A walk visits them in a fixed order. Each step frees the
 //!   first blocks of the walk, and only these. The commit of the step also removes exactly these blocks from the walk. So the walk never
-//!   reaches a free block. Recovery must find the owners of only those blocks that are in the intents of the newest step. These can only be
-//!   at the beginning of the walk, so recovery does not walk further.
+//!   reaches a free block. Recovery asks only about the blocks in the intents of the newest operation. If the garbage owns such a block,
+//!   that operation was a step that did not commit. So the block is at the beginning of the walk: it is the first leaf, one of its records,
+//!   its separator, or (in a tree) an inner node above it or a separator there. Recovery does not walk further.
 //! * U2: a clear locks all version locks. So a reader that began before the clear fails its validation and does not continue in freed
 //!   memory.
 //! * U3: with an open snapshot every key needs a before-image, so a clear deletes key by key. It does the same if there is no space for an
@@ -26,7 +27,7 @@
 //! | clear: payload | the new root and the garbage word, or neither | the old structure; or the empty one and the garbage |
 //! | clear: commit | both | the empty structure and the garbage |
 //! | step: none | intents | the garbage is unchanged; it owns the blocks in the step's intents |
-//! | step: payload | changed allocation bits; the step's new word, or not | sets each allocation bit as the owner requires |
+//! | step: payload | changed allocation bits; the step's new word, or not | sets the bits of blocks that are still garbage, clears others |
 //! | step: commit | the step's new word | the garbage without the freed blocks |
 
 pub use pmem::region::Garbage;

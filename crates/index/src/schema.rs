@@ -8,10 +8,12 @@
 //! | [`Prefixed`] | the key's first 8 bytes, key pointer, record pointer | byte string in the record |
 //!
 //! The key pointer and the record pointer of a byte-string entry reference the same record, which contains key and value. An update in
-//! place writes a new record and switches the two words one after the other. Between the two, the key is read from one record and the value
-//! from the other, and the entry owns both records. The record pointer alone determines the value.
+//! place writes a new record and switches the two words one after the other. A crash can leave one of the words switched and the other
+//! not. Then the key pointer references one record and the record pointer another. Both records have the same key, and the entry
+//! owns both. The value is always that of the record pointer's record.
 //!
-//! Separators of inner nodes are records of their own. A separator is the shortest key that separates its neighbours.
+//! A separator in an inner node has key words, too. With 64-bit keys it is the key of the right neighbour. With byte-string keys it is the
+//! shortest key above the left neighbour's key that is a prefix of the right neighbour's key, and it has a record of its own.
 
 use std::cmp::Ordering;
 use std::fmt::Debug;

@@ -86,8 +86,8 @@ pub enum Error {
     /// The file was written by a program of another format version.
     #[error(
         "the store has format version {found}, this program reads version {known}: open it with the program that made it; to move \
-         it here, write its content with that program (`scan --raw > FILE` if it is text without line breaks, else `scan --json`) \
-         and load it with this one (`load FILE --format tsv --dir NEW_DIR`)"
+         it here, write its content with that program (`scan --json > FILE`) and load it with this one (`load FILE --format jsonl \
+         --dir NEW_DIR`)"
     )]
     Version {
         /// Version in the superblock.

@@ -144,7 +144,7 @@ impl Maker {
 
     /// A command; `WATCH` with the commands that belong to it.
     fn add(&mut self, commands: &mut Vec<Vec<Vec<u8>>>) {
-        // Two lines for what is written often.
+        // Frequent commands are listed more than once.
         const TEMPLATES: &[&str] = &[
             "GET K",
             "GET K",

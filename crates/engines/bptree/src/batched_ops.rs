@@ -45,7 +45,7 @@ const RECORD_BYTES_MAX: u64 = 4096;
 /// The leaves of a group of descents with their versions, and the bits of the descents that failed.
 type Arrived = ([(Node, Version); LANES], u32);
 
-/// What is known of the leaves to which the keys of a write group lead.
+/// The check that the leaves of a write group have passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Leaves {
     /// A damaged pointer may lead to another leaf.

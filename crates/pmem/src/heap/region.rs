@@ -3,8 +3,9 @@
 //! ```text
 //! 0      superblock copy A (256 bytes, crc32c in its last word)
 //! 4096   superblock copy B
-//! 8192   root line: word 0 root of the index, word 1 length of the region, word 2 the running batch, word 3 the garbage of a clear
-//!        (see [`Garbage`]); each word is self-checking
+//! 8192   root line: word 0 address of the index's root, word 1 length of the region, word 2 address of the running batch's
+//!        record, word 3 the garbage of a clear (see [`Garbage`]); each word is self-checking, but words 2 and 3 may also be
+//!        zero, which means none
 //! 8256   log line: word 0 the last truncated generation
 //! 8320   intent ring: 128 words
 //! 12288  redo log: `log_records` records of 16 bytes
@@ -14,7 +15,8 @@
 //! Invariants:
 //! * R1: a superblock copy is changed only while the other one is valid, durable and the newest. Each copy has a block of 4 KiB
 //!   that contains nothing else, so losing one whole block leaves the other copy.
-//! * R2: words that change while the store runs are self-checking: 48 bits of value, 16 bits of hash.
+//! * R2: the words of the root line and of the log line change while the store runs. They are self-checking: 48 bits of value,
+//!   16 bits of hash.
 //! * R3: the state is durably `in use` before the first store of a session. It becomes `clean` only after everything else is
 //!   durable.
 //!

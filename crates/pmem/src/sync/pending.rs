@@ -24,8 +24,8 @@
 //! marked until the group is durable.
 //!
 //! A thread can also go on without waiting ([`ahead`]). Meanwhile its lookups, its scans and its writes without sync do not wait.
-//! They note the ticket that they would have waited for. The thread must not tell anybody about their results until the newest of
-//! these tickets is durable.
+//! They note the ticket that they would have waited for. The thread must not pass their results to another thread or
+//! process until the newest of these tickets is durable.
 //!
 //! Invariants:
 //! * W1: a writer sets dirty marks under the index's writer lock, before it unlocks the version of the node. So a reader that saw
@@ -70,8 +70,8 @@ thread_local! {
     static AHEAD: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
-/// Runs `work` without waiting for commits: see the module's head. Returns the newest ticket that must be durable before anybody is
-/// told about the results; 0 if there is none. Calls may be nested.
+/// Runs `work` without waiting for commits: see the module's head. Returns the newest ticket that must be durable before another
+/// thread or process gets the results; 0 if there is none. Calls may be nested.
 pub fn ahead<R>(work: impl FnOnce() -> R) -> (R, u64) {
     /// Restores the outer ticket, also if `work` panics.
     struct Outer(Option<u64>);

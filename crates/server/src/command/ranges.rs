@@ -197,7 +197,7 @@ fn first(value: &[u8], range: Range<u64>, on: bool) -> Option<u64> {
     let mut bit = range.start;
     while bit < range.end {
         let byte = value[(bit / 8) as usize];
-        if bit % 8 == 0 && byte == skipped {
+        if bit.is_multiple_of(8) && byte == skipped {
             bit += 8;
         } else if (byte & mask(bit) != 0) == on {
             return Some(bit);

@@ -129,7 +129,7 @@ fn exec(call: &mut Call<'_>) -> Result<(), CommandError> {
     }
     let (queued, watching) = (queued.unwrap_or_default(), watching.as_ref());
     for _ in 0..ATTEMPTS {
-        // Of an attempt that met a conflict nothing remains.
+        // An attempt that met a conflict leaves nothing.
         call.reply.restart();
         if watching.is_some_and(Watching::is_broken) {
             call.reply.null_array();

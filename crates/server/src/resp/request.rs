@@ -1,8 +1,9 @@
 //! The request parser: takes bytes as they arrive, and returns commands.
 //!
 //! Invariants:
-//! * I1: a declared length alone allocates no memory. The bytes of an argument count when they have arrived. The list of arguments grows as
-//!   they arrive.
+//! * I1: a declared length alone allocates no memory. `held_bytes` counts the bytes of an argument only when the argument is complete.
+//!   The limit `command_bytes_max` applies to the declared lengths. The list of arguments begins with space for at most
+//!   `ARGUMENTS_RESERVED` arguments, and grows as further arguments arrive.
 //! * I2: every byte is read a bounded number of times, however the input is split. Parsed bytes are consumed. An unfinished header line has
 //!   at most `HEADER_BYTES_MAX` bytes. The search in an unfinished inline line resumes at its last position.
 //! * I3: the same bytes give the same commands, however they are split.

@@ -3,7 +3,8 @@
 //! A sweep runs the same program for N = 1, 2, 3 … until a run has no failure ([`Failing::was_met`]).
 //!
 //! The error number suits the call: for example a full disk for writes, no descriptors for opens, no memory for mappings. The seed selects
-//! it. It also selects the effect before the error: none, or a part of the call's work.
+//! the error number. The seed also selects what the call does before it fails: nothing, or a part of its work. Only writes, changes of the
+//! length, allocations, renames and syncs can do a part. A write can also do a part and return no error (a short write).
 
 use std::collections::BTreeMap;
 use std::fs::File;

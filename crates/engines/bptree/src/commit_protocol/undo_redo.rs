@@ -1,4 +1,5 @@
-//! Undo-redo logging: `NewRedo` for unused words, `WriteUndoRedo` for words in use, each with its own flush and fence [wB+ §3.1, figure 5].
+//! Undo-redo logging [wB+ §3.1, figure 5]: a `NewRedo` record for each unused word, a `WriteUndoRedo` record for each word in use. The
+//! `NewRedo` records are flushed together and share one fence. Each `WriteUndoRedo` record has its own flush and fence.
 //!
 //! Words are changed in place.
 //!

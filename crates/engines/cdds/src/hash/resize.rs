@@ -1,18 +1,20 @@
-//! Growth and shrinking by one bucket, and a larger top. Each is an operation of its own without a version. Its cost does not depend on the
-//! size of the table, except for the top, which has one word for each segment.
+//! Resizing: adds a bucket, removes a bucket, or replaces the top of the directory by one of twice the size (see [`super::directory`]).
+//! Each of the three is a separate operation. It creates no version, because it does not change the entries that a reader sees. The cost of
+//! adding or removing a bucket does not depend on the size of the table. The cost of a larger top does: it has one word for each segment.
 //!
 //! | step | fence passed | durable | after a crash |
 //! |---|---|---|---|
-//! | grow | none | some of the new nodes | they have no reference |
-//! | | payload | new nodes, the new slot | the same, or the table has grown |
+//! | grow | none | some of the new nodes | the table has not grown; the blocks of the new nodes are free |
+//! | | payload | new nodes, the new slot; the number of buckets or not | the table has grown or not; allocation bits are set to match |
 //! | | commit | the number of buckets, allocation bits | nothing to do |
-//! | shrink | none, guard | copies in the partner | they do not belong there, so they do not count |
-//! | | payload | all copies | the same, or the table has shrunk |
+//! | shrink | none, guard | some copies, in the partner (the bucket that receives the entries) | not shrunk; the copies do not count (H2) |
+//! | | payload | all copies; the number of buckets or not | the table has shrunk or not; allocation bits are set to match |
 //! | | commit | the number of buckets, allocation bits | nothing to do |
 //! | larger top | payload | the new top | the meta block references the old top or the new one |
 //!
-//! Entries that were copied stay at their old place and do not count there: an entry counts only in the bucket of its hash (H2). Before two
-//! buckets are joined, such leftovers are cleared.
+//! Growing copies entries to the new bucket and leaves them in the old bucket, too. A crash during shrinking can leave copies in the
+//! partner. These leftovers do not count, because an entry counts only in the bucket of its hash (the table's H2). They are cleared before
+//! their bucket is split again or joined with another one.
 
 use index::Schema;
 use pmem::alloc::Kind;

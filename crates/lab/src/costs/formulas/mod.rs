@@ -2,10 +2,12 @@
 //!
 //! * [`wbtree2015`]: Table 3 of the wB+-Tree paper, in words.
 //! * [`vlab2018`]: Table 2 of the VLAB paper, in bytes.
-//! * [`ours`]: the expected costs of our engines, exact.
+//! * [`ours`]: the expected costs of our engines: exact numbers of words and fences, bounds of the number of flushes.
 //!
-//! A paper's formula is an average over the ranks of keys, and a sum over entries of equal size. [`Met`] holds its arguments. A
-//! [`Standing`] says how close a measured operation must be to it.
+//! The number of entries that an operation moves depends on the rank of the key in its node. A paper's formula has the average over all
+//! ranks, and assumes that all entries have the same size. [`Met`] holds the arguments of a formula. If they include the number of entries
+//! that the measured operation moved, this number replaces the average. A [`Standing`] says how close the measured cost must be to the
+//! formula's value.
 
 pub mod ours;
 pub mod vlab2018;

@@ -1,0 +1,122 @@
+//! The commit thread of a store, and the futures that wait for it ([`crate::tickets`]).
+//!
+//! A store has at most one commit thread. It starts with the first future that has to wait. While futures wait, it commits the running
+//! group, wakes the futures whose tickets are durable, and begins again. So all writes that arrive during one sync share the next one.
+//!
+//! Invariants:
+//! * T1: under the lock of the state, a poll finds that its ticket is not durable and adds its future to `waiting`. Then it signals the
+//!   commit thread (`asked`). The thread removes a future from `waiting` under the same lock, and only after the ticket is durable or the
+//!   store has failed. So no wake-up is lost.
+//! * T2: the thread keeps the index alive only while it commits. Dropping the engine ends the thread.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::Waker;
+use std::thread::JoinHandle;
+
+use ::index::{Index, Kind};
+
+use crate::error::Result;
+
+/// Starts a background thread. `None` if the system refuses it. The closure is boxed, so that the standard library's code is compiled once.
+pub(crate) fn spawn(name: &str, work: Box<dyn FnOnce() + Send>) -> Option<JoinHandle<()>> {
+    std::thread::Builder::new().name(name.to_owned()).spawn(work).ok()
+}
+
+#[derive(Default)]
+struct State {
+    /// Futures that wait, with their tickets.
+    waiting: Vec<(u64, Waker)>,
+    /// Set when a group was rolled back: no later one becomes durable.
+    failed: bool,
+    ends: bool,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// The futures that wait for commits, and the thread that commits for them.
+#[derive(Default)]
+pub(crate) struct Committer {
+    state: Mutex<State>,
+    /// Signalled when a future begins to wait, and at the end.
+    asked: Condvar,
+}
+
+impl Committer {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// `None` if the future now waits.
+    pub(crate) fn poll<K: Kind>(
+        self: &Arc<Self>,
+        index: &Arc<dyn Index<K>>,
+        ticket: u64,
+        waker: &Waker,
+    ) -> Option<Result<()>> {
+        let mut state = self.state();
+        if index.durable_ticket() >= ticket {
+            return Some(Ok(()));
+        }
+        // The thread could not be started, or is gone: this thread waits itself.
+        let blocks = |state: MutexGuard<'_, State>| {
+            drop(state);
+            Some(index.settle_ticket(ticket).map_err(Into::into))
+        };
+        if state.failed || state.ends {
+            return blocks(state);
+        }
+        if state.thread.is_none() {
+            let (shared, index) = (Arc::clone(self), Arc::downgrade(index));
+            state.thread = spawn("commit", Box::new(move || shared.run(&index)));
+            if state.thread.is_none() {
+                return blocks(state);
+            }
+        }
+        state.waiting.push((ticket, waker.clone()));
+        drop(state);
+        self.asked.notify_one();
+        None
+    }
+
+    /// The commit thread.
+    fn run<K: Kind>(&self, index: &Weak<dyn Index<K>>) {
+        let mut state = self.state();
+        loop {
+            let Some(newest) = state.waiting.iter().map(|(ticket, _)| *ticket).max() else {
+                if state.ends {
+                    return;
+                }
+                state = self.asked.wait(state).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            drop(state);
+            let (outcome, durable) = match index.upgrade() {
+                Some(index) => (index.settle_ticket(newest), index.durable_ticket()),
+                None => (Err(pmem::Error::Closed), 0),
+            };
+            state = self.state();
+            state.failed |= outcome.is_err();
+            let failed = state.failed;
+            let (ready, waiting) = std::mem::take(&mut state.waiting)
+                .into_iter()
+                .partition(|(ticket, _)| failed || *ticket <= durable);
+            state.waiting = waiting;
+            drop(state);
+            let ready: Vec<(u64, Waker)> = ready;
+            ready.into_iter().for_each(|(_, waker)| waker.wake());
+            state = self.state();
+        }
+    }
+
+    /// Ends the thread. Futures that still wait are woken, and find the outcome themselves.
+    pub(crate) fn end(&self) {
+        let mut state = self.state();
+        state.ends = true;
+        let thread = state.thread.take();
+        drop(state);
+        self.asked.notify_one();
+        // The last owner of the index may be the commit thread itself.
+        if let Some(thread) = thread.filter(|thread| thread.thread().id() != std::thread::current().id()) {
+            let _ = thread.join();
+        }
+    }
+}
