@@ -9,6 +9,7 @@
 //!   store has failed. So no wake-up is lost.
 //! * T2: the thread keeps the index alive only while it commits. Dropping the engine ends the thread.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Waker;
 use std::thread::JoinHandle;
@@ -89,19 +90,17 @@ impl Committer {
                 continue;
             };
             drop(state);
-            let (outcome, durable) = match index.upgrade() {
-                Some(index) => (index.settle_ticket(newest), index.durable_ticket()),
-                None => (Err(pmem::Error::Closed), 0),
+            let commit = || match index.upgrade() {
+                Some(index) => (index.settle_ticket(newest).is_err(), index.durable_ticket()),
+                None => (true, 0),
             };
+            // Even after a panic of the storage, the futures find out.
+            let (failed, durable) = catch_unwind(AssertUnwindSafe(commit)).unwrap_or((true, 0));
             state = self.state();
-            state.failed |= outcome.is_err();
-            let failed = state.failed;
-            let (ready, waiting) = std::mem::take(&mut state.waiting)
-                .into_iter()
-                .partition(|(ticket, _)| failed || *ticket <= durable);
-            state.waiting = waiting;
+            state.failed |= failed;
+            let is_ready = |(ticket, _): &mut (u64, Waker)| failed || *ticket <= durable;
+            let ready: Vec<_> = state.waiting.extract_if(.., is_ready).collect();
             drop(state);
-            let ready: Vec<(u64, Waker)> = ready;
             ready.into_iter().for_each(|(_, waker)| waker.wake());
             state = self.state();
         }
