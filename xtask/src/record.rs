@@ -80,13 +80,14 @@ impl Record {
         self.0.insert(campaign.to_owned(), added);
     }
 
-    /// Adds a result and writes the file.
+    /// Adds a result to the file. Results that another soak added meanwhile stay.
     ///
     /// # Errors
-    /// The file cannot be written.
-    pub fn note(&mut self, campaign: &str, result: Result) -> std::result::Result<(), String> {
-        self.add(campaign, result);
-        let text = serde_json::to_string_pretty(&json!({ "campaigns": self.0 }))
+    /// The file is not a record, or cannot be written.
+    pub fn note(campaign: &str, result: Result) -> std::result::Result<(), String> {
+        let mut record = Self::read()?;
+        record.add(campaign, result);
+        let text = serde_json::to_string_pretty(&json!({ "campaigns": record.0 }))
             .map_err(|error| error.to_string())?;
         let path = path();
         let fail = |error: std::io::Error| format!("cannot write {}: {error}", path.display());
