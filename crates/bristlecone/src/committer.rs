@@ -60,7 +60,7 @@ impl Committer {
         // The thread could not be started, or is gone: this thread waits itself.
         let blocks = |state: MutexGuard<'_, State>| {
             drop(state);
-            Some(index.settle_ticket(ticket).map_err(Into::into))
+            Some(index.wait_for_ticket(ticket).map_err(Into::into))
         };
         if state.failed || state.ends {
             return blocks(state);
@@ -91,7 +91,7 @@ impl Committer {
             };
             drop(state);
             let commit = || match index.upgrade() {
-                Some(index) => (index.settle_ticket(newest).is_err(), index.durable_ticket()),
+                Some(index) => (index.wait_for_ticket(newest).is_err(), index.durable_ticket()),
                 None => (true, 0),
             };
             // Even after a panic of the storage, the futures find out.

@@ -82,7 +82,7 @@ impl<K: Kind> StoreOf<K> {
         if self.is_durable(ticket) {
             return Ok(());
         }
-        Ok(self.latencies().each(Timed::Commit, || self.engine().settle_ticket(ticket.0))?)
+        Ok(self.latencies().each(Timed::Commit, || self.engine().wait_for_ticket(ticket.0))?)
     }
 
     /// A future that is ready when everything that the ticket covers is durable. No thread is blocked meanwhile, except for one thread of

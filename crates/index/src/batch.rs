@@ -165,7 +165,7 @@ pub trait Batching: Life {
             }
             let ticket = pending.ticket();
             drop(writer);
-            self.settle(pending, ticket)?;
+            self.wait_until_durable(pending, ticket)?;
         };
         prepare(self, &mut writer, &writes, &extent, record_bytes)?;
         let mut spare = None;
@@ -187,7 +187,7 @@ pub trait Batching: Life {
                 let ticket = pending.ticket();
                 drop(writer);
                 // A leader, this thread or another one, rolls the batch back. An earlier group may still be on its way to the disk.
-                let _ = self.settle(pending, ticket);
+                let _ = self.wait_until_durable(pending, ticket);
                 return Err(error);
             }
             spare = Some(kernel.images.end());
@@ -222,7 +222,7 @@ pub trait Batching: Life {
         }
         carry_out(self, &mut writer, &writes, Some(at))?;
         // This truncates the log, so that a second recovery stores nothing.
-        writer.log.settle(region.medium());
+        writer.log.truncate(region.medium());
         Ok(())
     }
 }

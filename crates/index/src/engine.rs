@@ -232,7 +232,7 @@ pub trait Lifecycle: Send + Sync {
     ///
     /// # Errors
     /// As [`Life::commit`](crate::Life::commit): its group was rolled back.
-    fn settle_ticket(&self, _ticket: u64) -> Result<()> {
+    fn wait_for_ticket(&self, _ticket: u64) -> Result<()> {
         Ok(())
     }
     /// Makes all acknowledged writes survive a power failure, as far as the medium can.

@@ -103,7 +103,7 @@ pub trait Life: Embed {
         let ticket = pending.ticket();
         drop(writer);
         if how.sync {
-            return self.settle(pending, ticket);
+            return self.wait_until_durable(pending, ticket);
         }
         goes_ahead(ticket);
         Ok(())
@@ -114,8 +114,8 @@ pub trait Life: Embed {
     ///
     /// # Errors
     /// As [`Life::commit`]: the data was rolled back.
-    fn settle_read(&self, pending: &Pending, ticket: u64) -> Result<()> {
-        if goes_ahead(ticket) { Ok(()) } else { self.settle(pending, ticket) }
+    fn wait_to_read(&self, pending: &Pending, ticket: u64) -> Result<()> {
+        if goes_ahead(ticket) { Ok(()) } else { self.wait_until_durable(pending, ticket) }
     }
 
     /// Moves some records out of sparse chunks, if there are any ([`crate::moves`]). Called between two operations.
@@ -140,8 +140,8 @@ pub trait Life: Embed {
     /// # Errors
     /// As [`Life::commit`].
     #[inline(never)]
-    fn settle(&self, pending: &Pending, ticket: u64) -> Result<()> {
-        pending.settle(ticket, || commit_group(self, pending))
+    fn wait_until_durable(&self, pending: &Pending, ticket: u64) -> Result<()> {
+        pending.wait_until_durable(ticket, || commit_group(self, pending))
     }
 
     /// Makes everything durable by a sync of the file.
@@ -190,7 +190,7 @@ pub trait Life: Embed {
             Err(Error::Closed) => return Ok(()),
             other => other?,
         };
-        writer.log.settle(kernel.region.medium());
+        writer.log.truncate(kernel.region.medium());
         // The phase changes before the mark is written. If the mark's sync fails, the mark may be on the disk all the same, so no write may
         // follow it.
         if kernel.pending.is_some() {
@@ -232,8 +232,8 @@ impl<T: Embed + Send + Sync> Lifecycle for T {
         self.kernel().pending.as_ref().map_or(u64::MAX, |pending| pending.durable())
     }
 
-    fn settle_ticket(&self, ticket: u64) -> Result<()> {
-        self.kernel().pending.as_ref().map_or(Ok(()), |pending| self.settle(pending, ticket))
+    fn wait_for_ticket(&self, ticket: u64) -> Result<()> {
+        self.kernel().pending.as_ref().map_or(Ok(()), |pending| self.wait_until_durable(pending, ticket))
     }
 
     fn sync(&self) -> Result<()> {
@@ -283,7 +283,7 @@ fn enter_group<'a, T: Embed>(
             None => pending.ticket(),
         };
         drop(writer);
-        index.settle(pending, ticket)?;
+        index.wait_until_durable(pending, ticket)?;
     }
 }
 

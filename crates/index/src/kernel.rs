@@ -403,9 +403,9 @@ impl<T: Embed> AfterPanic<'_, T> {
         if let Some(pending) = &kernel.pending
             && kernel.phase() == Phase::Broken
         {
-            let settle = || self.index.settle(pending, pending.ticket());
+            let wait = || self.index.wait_until_durable(pending, pending.ticket());
             // A second panic during unwinding would abort the process.
-            let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(settle));
+            let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(wait));
         }
     }
 }

@@ -43,7 +43,7 @@ pub trait Snapshots: Batching {
             // The ticket of the running group would not do: an empty group after a close is never committed.
             let ticket = pending.map(|pending| (pending, pending.noted()));
             drop(writer);
-            match ticket.map_or(Ok(()), |(pending, ticket)| self.settle(pending, ticket)) {
+            match ticket.map_or(Ok(()), |(pending, ticket)| self.wait_until_durable(pending, ticket)) {
                 Ok(()) => return Ok(Snapshot { index: self, view }),
                 Err(_) if is_settled(kernel.phase()) => {}
                 Err(error) => return Err(error),

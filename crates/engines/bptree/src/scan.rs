@@ -313,7 +313,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> TreeCursor<'_, M, S, L
         }
         if let Some((pending, false)) = pending
             && let Some(ticket) = pending.wait_for_node(leaf.0)
-            && tree.settle_read(pending, ticket).is_err()
+            && tree.wait_to_read(pending, ticket).is_err()
         {
             return Ok(false); // the write was rolled back
         }

@@ -458,7 +458,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
                 return Ok(looked.found);
             }
             match self.wait_for_key(pending, S::hash(key)) {
-                Some(ticket) if self.settle_read(pending, ticket).is_err() => {} // the write was rolled back: read again
+                Some(ticket) if self.wait_to_read(pending, ticket).is_err() => {} // the write was rolled back: read again
                 _ => return Ok(looked.found),
             }
         }

@@ -257,7 +257,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         self.edit_root(writer, 1, root);
         self.change_prepared(writer, Ok((2, Some(root))))?;
         // This happens once in a tree's life. Without it a second recovery would have a commit to replay.
-        writer.log.settle(self.region.medium());
+        writer.log.truncate(self.region.medium());
         Ok(())
     }
 

@@ -69,7 +69,7 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
             && !self.is_quiet()
         {
             let ticket = pending.ticket();
-            let _ = self.settle(pending, ticket);
+            let _ = self.wait_until_durable(pending, ticket);
         }
     }
 

@@ -44,7 +44,7 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
                 return mark;
             }
             // The rollback of this version is not durable yet. If its group fails, the version is not rolled back.
-            let _ = self.settle(pending, pending.ticket());
+            let _ = self.wait_until_durable(pending, pending.ticket());
         }
     }
 

@@ -87,7 +87,7 @@ pub trait Reads: LeafList {
                 return Ok(found);
             }
             match self.wait_for_key(pending, SchemaOf::<Self>::hash(key)) {
-                Some(ticket) if self.settle_read(pending, ticket).is_err() => {} // rolled back: read again
+                Some(ticket) if self.wait_to_read(pending, ticket).is_err() => {} // rolled back: read again
                 _ => return Ok(found),
             }
         }

@@ -134,7 +134,7 @@ impl<'a, T: LeafList> Cursor<'a, T> {
             }
             if let Some(pending) = pending
                 && let Some(ticket) = pending.wait_for_node(leaf)
-                && index.settle_read(pending, ticket).is_err()
+                && index.wait_to_read(pending, ticket).is_err()
             {
                 continue; // rolled back: read again
             }

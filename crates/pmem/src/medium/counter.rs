@@ -60,7 +60,7 @@ const PLACES: [(&str, Category, Category); 8] = [
     ("pmem/src/heap/alloc/allocator.rs", Category::Allocation, Category::Allocation),
     ("pmem/src/heap/alloc/place.rs", Category::Allocation, Category::Allocation),
     ("pmem/src/heap/log/data_words.rs", Category::Node, Category::Home),
-    ("pmem/src/heap/log/settle.rs", Category::Checkpoint, Category::Checkpoint),
+    ("pmem/src/heap/log/truncate.rs", Category::Checkpoint, Category::Checkpoint),
     ("pmem/src/heap/log/redo.rs", Category::Log, Category::Log),
     ("pmem/src/heap/record.rs", Category::Record, Category::Record),
     ("pmem/src/heap/region.rs", Category::Superblock, Category::Superblock),
@@ -222,7 +222,7 @@ mod tests {
         let mut log = Log::new(Geometry::tiny(), Format::Redo);
         log.commit(&medium, &[(0x8000, 1), (0x9000, 2)], DataLines::Flushed).unwrap();
         medium.fence(Fence::Home);
-        log.settle(&medium);
+        log.truncate(&medium);
         let seen = counter.take();
         let of = |category| {
             let part = seen.part(category);
@@ -243,7 +243,7 @@ mod tests {
         for generation in 0..3 {
             medium.copy(0x8000, generation);
             log.commit(&medium, &[(0x8000, generation), (0x9008, generation)], DataLines::Flushed).unwrap();
-            log.settle(&medium);
+            log.truncate(&medium);
         }
         let seen = counter.take();
         let sum = |of: fn(&Part) -> u64| seen.parts.values().map(of).sum::<u64>();

@@ -290,7 +290,7 @@ impl Pending {
     ///
     /// # Errors
     /// The error of `commit` for the leader, `Failed` for the others. The group and all later ones are rolled back then.
-    pub fn settle(&self, ticket: u64, commit: impl FnOnce() -> Result<u64>) -> Result<()> {
+    pub fn wait_until_durable(&self, ticket: u64, commit: impl FnOnce() -> Result<u64>) -> Result<()> {
         if self.durable() >= ticket {
             return Ok(());
         }
@@ -400,10 +400,10 @@ mod tests {
         let pending = Pending::default();
         pending.note_key(7);
         assert_eq!((pending.wait_for_key(7), pending.wait_for_key(8)), (Some(1), None));
-        pending.settle(1, || Ok(pending.close())).unwrap();
+        pending.wait_until_durable(1, || Ok(pending.close())).unwrap();
         assert_eq!((pending.wait_for_key(7), pending.durable(), pending.ticket()), (None, 1, 2));
         // Already durable: no leader is needed.
-        pending.settle(1, || unreachable!("durable already")).unwrap();
+        pending.wait_until_durable(1, || unreachable!("durable already")).unwrap();
     }
 
     /// Once, a read waited for any key that shared an entry of a table with two keys that were not durable.
@@ -421,7 +421,7 @@ mod tests {
             (count(&key), count(&node))
         };
         assert_eq!((waits(0, 0), waits(1, 64)), ((50_000, 50_000), (0, 0)));
-        pending.settle(1, || Ok(pending.close())).unwrap();
+        pending.wait_until_durable(1, || Ok(pending.close())).unwrap();
         assert_eq!(waits(0, 0), (0, 0));
     }
 
@@ -453,9 +453,9 @@ mod tests {
         assert!([0, 1].into_iter().flat_map(of).all(|hash| pending.has_any([1, hash, 2])));
         pending.note_key(1);
         assert!(pending.has_any([1]), "noted after a look");
-        pending.settle(first, || Ok(first)).unwrap();
+        pending.wait_until_durable(first, || Ok(first)).unwrap();
         assert!(!pending.has_any(of(0)) && pending.has_any(of(1)));
-        pending.settle(2, || Ok(pending.close())).unwrap();
+        pending.wait_until_durable(2, || Ok(pending.close())).unwrap();
         assert!(!pending.has_any(of(1)));
     }
 
@@ -467,7 +467,7 @@ mod tests {
         assert!(kept() <= 2 * NUMBERS);
         assert!((0..3 * NUMBERS as u64).all(|hash| pending.has_any([2 * hash])), "each may be not durable");
         assert!(pending.has_any([1]), "any key may be one");
-        pending.settle(1, || Ok(pending.close())).unwrap();
+        pending.wait_until_durable(1, || Ok(pending.close())).unwrap();
         assert!(!pending.has_any([1]) && !pending.has_any([0]));
         // They are removed when others are added.
         (0..NUMBERS as u64).for_each(|hash| pending.note_key(2 * hash + 1));
@@ -477,11 +477,11 @@ mod tests {
     #[test]
     fn after_a_failure_everybody_is_refused_but_what_was_durable_before() {
         let pending = Pending::default();
-        pending.settle(1, || Ok(pending.close())).unwrap();
-        assert!(matches!(pending.settle(2, || Err(Error::Closed)), Err(Error::Closed)));
+        pending.wait_until_durable(1, || Ok(pending.close())).unwrap();
+        assert!(matches!(pending.wait_until_durable(2, || Err(Error::Closed)), Err(Error::Closed)));
         assert!(pending.has_failed());
-        assert!(matches!(pending.settle(2, || Ok(2)), Err(Error::Failed)));
-        pending.settle(1, || Ok(1)).unwrap();
+        assert!(matches!(pending.wait_until_durable(2, || Ok(2)), Err(Error::Failed)));
+        pending.wait_until_durable(1, || Ok(1)).unwrap();
     }
 }
 
@@ -552,7 +552,7 @@ mod model {
             self.stripes.unlock(&mut held);
             let ticket = self.pending.ticket();
             drop(writer);
-            self.pending.settle(ticket, || self.commit()).ok()?;
+            self.pending.wait_until_durable(ticket, || self.commit()).ok()?;
             assert!(self.disk.load(Ordering::Relaxed) >= value, "acknowledged and not on the disk");
             Some(value)
         }
@@ -568,7 +568,7 @@ mod model {
             if !failed
                 && self.pending.wait_for_node(NODE).is_some()
                 && let Some(ticket) = self.pending.wait_for_key(KEY)
-                && self.pending.settle(ticket, || self.commit()).is_err()
+                && self.pending.wait_until_durable(ticket, || self.commit()).is_err()
             {
                 return None;
             }

@@ -94,7 +94,7 @@ impl Logged {
 
     fn generation(&mut self, value: u64) -> Result<(), String> {
         self.commit(&[], &[(home(0), value)])?;
-        self.log.settle(&self.medium);
+        self.log.truncate(&self.medium);
         Ok(())
     }
 }
@@ -185,7 +185,7 @@ impl Subject for Logged {
     }
 
     fn close(mut self) -> Result<(), String> {
-        self.log.settle(&self.medium);
+        self.log.truncate(&self.medium);
         Ok(())
     }
 }

@@ -73,7 +73,7 @@ fn commit_in_place<M: Medium, const LINE_ORDER: bool>(change: Change<'_, M>, edi
     let Change { region, log, allocator, .. } = change;
     let medium = region.medium();
     if log.touches(edit.node.0, edit.bytes) {
-        log.settle(medium); // a replay must not overwrite the words that are stored here without the log
+        log.truncate(medium); // a replay must not overwrite the words that are stored here without the log
     }
     if let Some((at, word)) = edit.guard {
         medium.publish(at, word);
@@ -106,7 +106,7 @@ fn commit_together<M: Medium, const LINE_ORDER: bool>(change: Change<'_, M>) {
     let Change { region, log, allocator, edits, .. } = change;
     let medium = region.medium();
     if edits.iter().any(|edit| log.touches(edit.node.0, edit.bytes)) {
-        log.settle(medium);
+        log.truncate(medium);
     }
     let mut is_guarded = false;
     for edit in edits {

@@ -142,7 +142,7 @@ impl Allocator {
         // Other blocks can be in the log only if a node was there before, and a chunk that changes its class truncates the log.
         let bytes = if kind.is_node() { class.block_bytes } else { class.block_bytes.min(1024) };
         if log.touches(at, bytes) {
-            log.settle(region.medium()); // A4: the block may have been a node whose change is in the log
+            log.truncate(region.medium()); // A4: the block may have been a node whose change is in the log
         }
         Ok(at)
     }
@@ -262,7 +262,7 @@ impl Allocator {
 
     /// Frees an empty chunk.
     fn close_chunk<M: Medium>(&mut self, region: &Region<M>, log: &mut Log, chunk: u64) {
-        log.settle(region.medium()); // A4
+        log.truncate(region.medium()); // A4
         // Not flushed: if a crash loses this store, the empty chunk is found and freed then (see `reclaim`).
         region.medium().publish(chunk, 0);
         self.forget_chunk(region, chunk);
@@ -296,7 +296,7 @@ impl Allocator {
     /// bitmap is durably zero. Opening it again replaces word 0 (A3).
     pub(super) fn reclaim<M: Medium>(&mut self, region: &Region<M>, log: &mut Log, at: u64) {
         if self.space.is_empty(at) {
-            log.settle(region.medium()); // A4
+            log.truncate(region.medium()); // A4
             self.forget_chunk(region, at);
             self.free_chunks.push(at);
         }
@@ -308,7 +308,7 @@ impl Allocator {
         let blocks = class.blocks(region.geometry().chunk_bytes);
         let words = class.bitmap_words(region.geometry().chunk_bytes);
         if log.touches(at, WORD + words * WORD) {
-            log.settle(medium);
+            log.truncate(medium);
         }
         // Only a fence orders bitmap words beyond the header's line with word 0 (A3).
         let (is_wide, was_wide) = (words > HEADER_WORDS, self.wide.remove(&at));

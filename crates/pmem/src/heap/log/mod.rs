@@ -47,6 +47,6 @@
 
 mod data_words;
 pub(crate) mod redo;
-mod settle;
+mod truncate;
 
 pub use redo::{DataLines, Format, Log};

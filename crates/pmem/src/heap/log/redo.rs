@@ -143,7 +143,7 @@ impl Log {
             log.wipe(medium);
         } else if used {
             log.next = 1; // the generation held records: L3
-            log.settle(medium);
+            log.truncate(medium);
         }
         Ok(log)
     }
@@ -253,7 +253,7 @@ impl Log {
     fn make_space<M: Medium>(&mut self, medium: &M, redo: usize, undo: usize) -> Result<()> {
         self.check_space(redo, undo)?;
         if self.next + self.format.places(redo, undo) > self.places {
-            self.settle(medium);
+            self.truncate(medium);
         }
         Ok(())
     }

@@ -18,7 +18,7 @@ use crate::medium::traits::{Fence, LINE, Medium, WORD};
 impl Log {
     /// Makes all data words durable and the generation void, so that its data words may change by other means (L1). Two fences, and
     /// two more if the log is wiped; none if the log is empty.
-    pub fn settle<M: Medium>(&mut self, medium: &M) {
+    pub fn truncate<M: Medium>(&mut self, medium: &M) {
         if self.next == 0 {
             return;
         }
