@@ -53,15 +53,15 @@ pub struct Backup {
 /// `Missing` if there is no store; `InUse` if another process has it open and it has no journal; otherwise as
 /// [`Store::backup`](crate::Store::backup).
 pub fn backup(dir: &Path, target: &Path, progress: Progress<'_>) -> Result<Backup> {
-    let place = StoreDir::look(dir)?;
+    let store_dir = StoreDir::look(dir)?;
     let journal_path = dir.join(JOURNAL_NAME);
     let capacity = pmem::journal::capacity_of(&journal_path).unwrap_or(pmem::journal::CAPACITY);
-    make(target, CopyForm::new(&place.promise, capacity), progress, &|to, progress| {
-        if place.promise.journaled {
-            let beside = place.hold == Hold::BesideWriter;
-            return Ok(pmem::journal::copy_files(&place.path, &journal_path, beside, to, progress)?);
+    make(target, CopyForm::new(&store_dir.promise, capacity), progress, &|to, progress| {
+        if store_dir.promise.journaled {
+            let beside = store_dir.hold == Hold::BesideWriter;
+            return Ok(pmem::journal::copy_files(&store_dir.path, &journal_path, beside, to, progress)?);
         }
-        place.copy_mapped(to, progress)
+        store_dir.copy_mapped(to, progress)
     })
 }
 
@@ -113,29 +113,29 @@ pub(crate) type Copy<'a> = &'a dyn Fn(&Target<'_>, Progress<'_>) -> Result<()>;
 /// `Option` if `dir` is not empty; `NoRoom`; the errors of `copy` and of opening the copy.
 pub(crate) fn make(dir: &Path, form: CopyForm, progress: Progress<'_>, copy: Copy<'_>) -> Result<Backup> {
     let removal = Removal { existed: refuse_full(dir)?, dir };
-    let place = StoreDir::for_copy(dir, form).inspect_err(|_| removal.remove_dir())?;
-    let made = fill(&place, form, progress, copy).and_then(|made| place.finish().map(|()| made));
-    // The files stay locked until `place` is dropped. So the removed files are those of this backup.
+    let store_dir = StoreDir::for_copy(dir, form).inspect_err(|_| removal.remove_dir())?;
+    let made = fill(&store_dir, form, progress, copy).and_then(|made| store_dir.finish().map(|()| made));
+    // The files stay locked until `store_dir` is dropped. So the removed files are those of this backup.
     made.map_err(|error| {
         removal.remove();
         removal.explain(error)
     })
 }
 
-fn fill(place: &StoreDir, form: CopyForm, progress: Progress<'_>, copy: Copy<'_>) -> Result<Backup> {
-    let (path, journal_path) = place.new_paths();
-    let origin = if place.promise.journaled { pmem::journal::ORIGIN } else { 0 };
-    copy(&Target { file: &place.file, path: &path, origin }, progress)?;
+fn fill(store_dir: &StoreDir, form: CopyForm, progress: Progress<'_>, copy: Copy<'_>) -> Result<Backup> {
+    let (path, journal_path) = store_dir.new_paths();
+    let origin = if store_dir.promise.journaled { pmem::journal::ORIGIN } else { 0 };
+    copy(&Target { file: &store_dir.file, path: &path, origin }, progress)?;
     let bytes =
-        system::inspect(&place.file, &path).map_err(|source| io("cannot inspect", &path, source))?.len()
+        system::inspect(&store_dir.file, &path).map_err(|source| io("cannot inspect", &path, source))?.len()
             - origin;
-    if place.promise.journaled {
+    if store_dir.promise.journaled {
         let file =
-            system::duplicate(&place.file, &path).map_err(|source| io("cannot open", &path, source))?;
+            system::duplicate(&store_dir.file, &path).map_err(|source| io("cannot open", &path, source))?;
         let capacity = form.journal_bytes.unwrap_or(pmem::journal::CAPACITY);
         pmem::journal::pair(file, &path, &journal_path, capacity)?;
     }
-    Ok(Backup { keys: registry::close_copy(place)?, bytes })
+    Ok(Backup { keys: registry::close_copy(store_dir)?, bytes })
 }
 
 /// Refuses a directory with any other contents than those of an unfinished store. True if the directory exists.

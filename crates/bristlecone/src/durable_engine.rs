@@ -108,13 +108,13 @@ impl Home {
                 };
                 Prepared::new(memory, promise)
             }
-            Self::New(place) => {
-                let (memory, _) = place.memory(options)?;
-                Prepared::at(place, memory)
+            Self::New(store_dir) => {
+                let (memory, _) = store_dir.memory(options)?;
+                Prepared::at(store_dir, memory)
             }
-            Self::Found(place, memory, replay) | Self::Copy(place, memory, replay) => {
-                let found = Some(place.path.clone());
-                Prepared { found, replay, ..Prepared::at(place, memory) }
+            Self::Found(store_dir, memory, replay) | Self::Copy(store_dir, memory, replay) => {
+                let found = Some(store_dir.path.clone());
+                Prepared { found, replay, ..Prepared::at(store_dir, memory) }
             }
         })
     }

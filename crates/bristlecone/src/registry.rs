@@ -236,19 +236,19 @@ fn open<K: Kind>(
         }
         return opener(entry.described(), Home::Nowhere, options);
     }
-    let place = if options.read_only { StoreDir::look(dir) } else { StoreDir::take(dir, options) };
-    let place = place.map_err(with_lasting_name)?;
-    if place.fresh {
+    let store_dir = if options.read_only { StoreDir::look(dir) } else { StoreDir::take(dir, options) };
+    let store_dir = store_dir.map_err(with_lasting_name)?;
+    if store_dir.fresh {
         // `unfinished` shares the lock. So no other process can make the store before the files are removed.
-        let unfinished = place.again()?;
+        let unfinished = store_dir.again()?;
         let entry = asked.map_or_else(|| find(default), Ok);
-        let made = entry.and_then(|entry| opened(entry, None, Home::New(place), options, opener));
+        let made = entry.and_then(|entry| opened(entry, None, Home::New(store_dir), options, opener));
         return made.map_err(|error| unfinished.give_up(error));
     }
-    let (memory, replay) = place.memory(options)?;
-    let found: Identity = pmem::region::describe(&memory, &place.path)?.0;
+    let (memory, replay) = store_dir.memory(options)?;
+    let found: Identity = pmem::region::describe(&memory, &store_dir.path)?.0;
     let entry = asked.map_or_else(|| find(&found.engine), Ok)?;
-    opened(entry, Some(found), Home::Found(place, memory, replay), options, opener)
+    opened(entry, Some(found), Home::Found(store_dir, memory, replay), options, opener)
 }
 
 fn open_over<K: Kind>(
@@ -270,7 +270,7 @@ fn open_over<K: Kind>(
 }
 
 /// Opens the copy of a region in a fresh directory, which recovers it, and closes it cleanly. Returns its number of keys.
-pub(crate) fn close_copy(place: &StoreDir) -> Result<u64> {
+pub(crate) fn close_copy(store_dir: &StoreDir) -> Result<u64> {
     struct Close;
     impl OnCopy for Close {
         fn run<K: Kind>(self, engine: &Engine<K>) -> Result<u64> {
@@ -278,15 +278,15 @@ pub(crate) fn close_copy(place: &StoreDir) -> Result<u64> {
             Ok(engine.len().keys)
         }
     }
-    let (memory, replay) = place.memory_of_copy()?;
-    on_copy(place.again()?, memory, replay, Close)
+    let (memory, replay) = store_dir.memory_of_copy()?;
+    on_copy(store_dir.again()?, memory, replay, Close)
 }
 
 /// Opens the store in `memory`, which recovers it there, and checks all of it. Returns its number of keys if it is sound.
 ///
 /// # Errors
 /// As opening a store. `Corrupt` if the check finds a problem.
-pub(crate) fn sound_keys(place: StoreDir, memory: Durable) -> Result<u64> {
+pub(crate) fn sound_keys(store_dir: StoreDir, memory: Durable) -> Result<u64> {
     struct Check;
     impl OnCopy for Check {
         fn run<K: Kind>(self, engine: &Engine<K>) -> Result<u64> {
@@ -297,7 +297,7 @@ pub(crate) fn sound_keys(place: StoreDir, memory: Durable) -> Result<u64> {
             Ok(report.keys)
         }
     }
-    on_copy(place, memory, None, Check)
+    on_copy(store_dir, memory, None, Check)
 }
 
 /// An action on a copy of any kind.
@@ -305,13 +305,13 @@ trait OnCopy {
     fn run<K: Kind>(self, engine: &Engine<K>) -> Result<u64>;
 }
 
-fn on_copy(place: StoreDir, memory: Durable, replay: Option<Replay>, what: impl OnCopy) -> Result<u64> {
+fn on_copy(store_dir: StoreDir, memory: Durable, replay: Option<Replay>, what: impl OnCopy) -> Result<u64> {
     fn run<K: Kind>(opener: Opener<K>, of: Described, home: Home, what: impl OnCopy) -> Result<u64> {
         what.run(&*opener(of, home, &Options::default())?)
     }
-    let (identity, _) = pmem::region::describe(&memory, &place.path)?;
+    let (identity, _) = pmem::region::describe(&memory, &store_dir.path)?;
     let entry = find(&identity.engine)?;
-    let home = Home::Copy(place, memory, replay);
+    let home = Home::Copy(store_dir, memory, replay);
     match (entry.fixed, ::index::Fixed::payload_words(&identity.kind)) {
         _ if identity.kind == U64::NAME => run(entry.words, entry.described(), home, what),
         (Some(fixed), Some(_)) => run(fixed, entry.described(), home, what),

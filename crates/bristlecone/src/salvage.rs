@@ -77,14 +77,14 @@ pub fn salvage(dir: &Path, new_dir: &Path, progress: &dyn Fn(f64)) -> Result<Sal
 
 /// Number of keys of the store in `dir` with its journal replayed in memory. An error if it is not sound.
 fn keys_if_sound(dir: &Path) -> Result<u64> {
-    let place = StoreDir::look(dir)?;
-    let file = pmem::system::duplicate(&place.file, &place.path)
-        .map_err(|source| io("cannot open", &place.path, source))?;
-    let memory = match place.promise.journaled {
-        true => pmem::journal::look(file, &place.path, &dir.join(JOURNAL_NAME))?.image,
-        false => Native::map_aside(file, &place.path, 0, 0)?,
+    let store_dir = StoreDir::look(dir)?;
+    let file = pmem::system::duplicate(&store_dir.file, &store_dir.path)
+        .map_err(|source| io("cannot open", &store_dir.path, source))?;
+    let memory = match store_dir.promise.journaled {
+        true => pmem::journal::look(file, &store_dir.path, &dir.join(JOURNAL_NAME))?.image,
+        false => Native::map_aside(file, &store_dir.path, 0, 0)?,
     };
-    crate::registry::sound_keys(place, memory.into())
+    crate::registry::sound_keys(store_dir, memory.into())
 }
 
 fn copy_intact(dir: &Path, new_dir: &Path, progress: &dyn Fn(f64)) -> Result<SalvageReport> {

@@ -147,17 +147,17 @@ impl StoreDir {
     /// As [`StoreDir::take`]; `Option` if another process has made a store there.
     pub(crate) fn for_copy(dir: &Path, form: CopyForm) -> Result<Self> {
         let options = Options::default();
-        let mut place = Self::take(dir, &options)?;
-        if !place.fresh {
+        let mut store_dir = Self::take(dir, &options)?;
+        if !store_dir.fresh {
             return Err(Error::Option(format!(
                 "{} holds a store by now: name another directory",
                 dir.display()
             )));
         }
-        if place.promise.backing == form.backing {
-            place.promise = promise(form.backing, Some(form.journal_bytes.is_some()), &options)?;
+        if store_dir.promise.backing == form.backing {
+            store_dir.promise = promise(form.backing, Some(form.journal_bytes.is_some()), &options)?;
         }
-        Ok(place)
+        Ok(store_dir)
     }
 
     /// Temporary names of the file of a store and of its journal.
@@ -192,12 +192,13 @@ impl StoreDir {
     /// `Missing`; `Pmem` if the store is in use or a system call fails.
     pub fn remove(dir: &Path) -> Result<()> {
         let options = Options { create: false, ..Options::default() };
-        let place = Self::take(dir, &options)?;
-        let (new, _) = place.new_paths();
-        system::rename(&place.path, &new).map_err(|source| io("cannot rename", &place.path, source))?;
+        let store_dir = Self::take(dir, &options)?;
+        let (new, _) = store_dir.new_paths();
+        system::rename(&store_dir.path, &new)
+            .map_err(|source| io("cannot rename", &store_dir.path, source))?;
         sync_dir(dir)?;
         let journal = dir.join(JOURNAL_NAME);
-        if place.promise.journaled {
+        if store_dir.promise.journaled {
             system::remove_file(&journal).map_err(|source| io("cannot remove", &journal, source))?;
             sync_dir(dir)?;
         }
@@ -260,14 +261,14 @@ impl StoreDir {
             if !is_at(&file, &path)? {
                 continue;
             }
-            let mut place = Self::judge(path, file, false, &Options::default())?;
-            place.hold = match shared {
+            let mut store_dir = Self::judge(path, file, false, &Options::default())?;
+            store_dir.hold = match shared {
                 Ok(()) => Hold::Readers,
-                Err(PmemError::Locked { .. }) if place.promise.journaled => Hold::BesideWriter,
+                Err(PmemError::Locked { .. }) if store_dir.promise.journaled => Hold::BesideWriter,
                 Err(PmemError::Locked { path, .. }) => return Err(Error::InUse { path }),
                 Err(error) => return Err(error.into()),
             };
-            return Ok(place);
+            return Ok(store_dir);
         }
     }
 
