@@ -310,6 +310,7 @@ pub fn arity_fits(arity: i64, arguments: usize) -> bool {
 
 fn is_long(command: &Command, call: &Call<'_>) -> bool {
     command.flags.has(Flags::SLOW)
+        || command.flags.has(Flags::AT_ONCE) && call.session.transaction.is_long()
         || call.arguments.len() > 64
         || call.arguments.iter().map(Bytes::len).sum::<usize>() > INLINE_BYTES_MAX
 }

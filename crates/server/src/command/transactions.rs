@@ -12,7 +12,7 @@
 use bristlecone::transaction::ATTEMPTS;
 use bristlecone::{Bytes, Transaction};
 
-use super::{Call, Command, CommandError, Flags, Handler, NO_KEYS, run_in};
+use super::{Call, Command, CommandError, Flags, Handler, INLINE_BYTES_MAX, NO_KEYS, run_in};
 use crate::access::Access;
 use crate::resp::Reply;
 use crate::watch::Watching;
@@ -72,6 +72,12 @@ impl State {
     /// Lets EXEC fail, because a command could not be queued (I1).
     pub fn spoil(&mut self) {
         self.is_spoilt |= self.is_open();
+    }
+
+    /// True if EXEC may take long.
+    #[must_use]
+    pub fn is_long(&self) -> bool {
+        self.bytes > INLINE_BYTES_MAX || self.queued.as_ref().is_some_and(|queued| queued.len() > 64)
     }
 
     /// Bytes of memory that the transaction holds.
