@@ -42,8 +42,8 @@ impl<K: Kind> Transaction<K> {
         Self { store: store.clone(), reads: BTreeMap::new(), writes: BTreeMap::new() }
     }
 
-    /// The value of a key: as this transaction wrote it, or as it is in the store. O(log n) in the writes and reads so far, and a lookup
-    /// when the key is read for the first time.
+    /// The value of a key: as this transaction wrote it, or as it is in the store, durable as for [`StoreOf::get`]. O(log n) in the writes
+    /// and reads so far, and a lookup when the key is read for the first time.
     pub fn get(&mut self, key: &K::Key) -> Result<Option<K::ValueBuf>> {
         let owned = K::own_key(key);
         if let Some(written) = self.writes.get(&owned) {
@@ -52,8 +52,7 @@ impl<K: Kind> Transaction<K> {
         if let Some(read) = self.reads.get(&owned) {
             return Ok(read.clone());
         }
-        // The commit waits for everything that was read.
-        let value = self.store.apply(|store| store.get(key)).0?;
+        let value = self.store.get(key)?;
         self.reads.insert(owned, value.clone());
         Ok(value)
     }
@@ -88,7 +87,7 @@ impl<K: Kind> Transaction<K> {
         let unread = |key: &&K::KeyBuf| !self.reads.contains_key(*key);
         let unread: Vec<K::KeyBuf> = self.writes.keys().filter(unread).cloned().collect();
         for key in unread {
-            let value = self.store.apply(|store| store.get(K::key(&key))).0?;
+            let value = self.store.get(K::key(&key))?;
             self.reads.insert(key, value);
         }
         let change = |(key, written): (&K::KeyBuf, &Option<K::ValueBuf>)| {

@@ -15,7 +15,7 @@ use crate::common::history;
 use crate::common::number_from;
 use bristlecone::journal::{Journal, Options as Sizes};
 use bristlecone::registry::{self, Open};
-use bristlecone::{Bytes, Error, Fixed, Kind, Options, StoreOf, StoreU64, U64, WriteOptions};
+use bristlecone::{Bytes, Error, Fixed, Kind, Options, StoreOf, StoreU64, Transaction, U64, WriteOptions};
 use crash::{Fault, History, Machine, Operation, Which, by_tier, has_turn};
 use faults::{Images, mix};
 
@@ -380,9 +380,20 @@ fn scans_of_a_leaf_that_is_written_without_end_come_to_an_end() {
     }
 }
 
-/// Writes, and returns when the write is durable. With `ahead` it waits for a ticket.
-fn put_durably(store: &StoreU64, ahead: bool, key: u64, value: u64) -> Result<(), Error> {
-    if !ahead {
+/// How reads and writes become durable before their results are used.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Waits {
+    /// Each call waits.
+    Calls,
+    /// The thread waits for a ticket.
+    Tickets,
+    /// Gets are in a transaction, which does not wait for more.
+    Transactions,
+}
+
+/// Writes, and returns when the write is durable.
+fn put_durably(store: &StoreU64, waits: Waits, key: u64, value: u64) -> Result<(), Error> {
+    if waits != Waits::Tickets {
         return store.put(&key, &value).map(|_| ());
     }
     let (written, ticket) = store.apply(|store| store.put(&key, &value));
@@ -390,22 +401,28 @@ fn put_durably(store: &StoreU64, ahead: bool, key: u64, value: u64) -> Result<()
 }
 
 /// The values of keys 0 to 3, durably read by a scan or by gets. `None` if they were rolled back.
-fn read_durably(store: &StoreU64, ahead: bool, scans: bool) -> Option<Vec<(u64, u64)>> {
+fn read_durably(store: &StoreU64, waits: Waits, scans: bool) -> Option<Vec<(u64, u64)>> {
     let read = |store: &StoreU64| -> Vec<(u64, u64)> {
         match scans {
             true => store.scan(..4).map(Result::unwrap).collect(),
             false => (0..4).map(|key| (key, store.get(&key).unwrap().unwrap_or(0))).collect(),
         }
     };
-    if !ahead {
-        return Some(read(store));
+    match waits {
+        Waits::Tickets => {
+            let (values, ticket) = store.apply(read);
+            store.wait(ticket).is_ok().then_some(values)
+        }
+        Waits::Transactions if !scans => {
+            let mut transaction = Transaction::new(store);
+            Some((0..4).map(|key| (key, transaction.get(&key).unwrap().unwrap_or(0))).collect())
+        }
+        _ => Some(read(store)),
     }
-    let (values, ticket) = store.apply(read);
-    store.wait(ticket).is_ok().then_some(values)
 }
 
-/// Writers with keys of their own, readers of all keys, and a cut. Acknowledged values and read values are present after it. Every third
-/// time all of them wait for tickets.
+/// Writers with keys of their own, readers of all keys, and a cut. Acknowledged values and read values are present after it. They wait
+/// in each way.
 #[test]
 fn what_anybody_read_before_the_cut_is_there_after_it() {
     let (mut acknowledged_groups, mut reads, mut images) = (0, 0, Images::default());
@@ -419,18 +436,18 @@ fn what_anybody_read_before_the_cut_is_there_after_it() {
         let newest: Vec<AtomicU64> = (0..4).map(|_| AtomicU64::new(0)).collect();
         let seen: Vec<AtomicU64> = (0..4).map(|_| AtomicU64::new(0)).collect();
         let done = AtomicBool::new(false);
-        let ahead = seed % 3 == 0;
+        let waits = [Waits::Tickets, Waits::Calls, Waits::Transactions][seed as usize % 3];
         std::thread::scope(|scope| {
             for (key, newest) in (0..).zip(&newest) {
                 let (store, done) = (store.clone(), &done);
                 scope.spawn(move || {
                     for value in 1.. {
-                        match put_durably(&store, ahead, key, value) {
+                        match put_durably(&store, waits, key, value) {
                             Ok(()) => newest.store(value, Ordering::Relaxed),
                             Err(_) => break,
                         }
                         // Other keys, so that leaves split.
-                        if put_durably(&store, ahead, 100 + value * 4 + key, value).is_err() {
+                        if put_durably(&store, waits, 100 + value * 4 + key, value).is_err() {
                             break;
                         }
                     }
@@ -441,7 +458,7 @@ fn what_anybody_read_before_the_cut_is_there_after_it() {
                 let (store, done, seen) = (store.clone(), &done, &seen);
                 scope.spawn(move || {
                     while !done.load(Ordering::Acquire) {
-                        for (key, value) in read_durably(&store, ahead, scans).unwrap_or_default() {
+                        for (key, value) in read_durably(&store, waits, scans).unwrap_or_default() {
                             seen[key as usize].fetch_max(value, Ordering::Relaxed);
                         }
                     }
