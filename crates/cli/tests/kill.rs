@@ -14,7 +14,6 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -22,9 +21,9 @@ const CONNECTIONS: u64 = 16;
 const KEYS_PER_CONNECTION: u64 = 150;
 const COUNTER: &str = "counter";
 /// Time limit of every step. A step that takes longer hangs.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(60);
 
-pub fn number_from(variable: &str, default: u64) -> u64 {
+fn number_from(variable: &str, default: u64) -> u64 {
     std::env::var(variable).map_or(default, |text| text.parse().expect("a number in the variable"))
 }
 
@@ -232,23 +231,40 @@ fn write_until_killed(
     }
 }
 
-/// Loads the server from all connections and kills it once `enough` commands were acknowledged.
-fn load_and_kill(server: Server, seed: u64, first: u64, enough: u64) -> Vec<History> {
-    let acknowledged = Arc::new(AtomicU64::new(0));
-    let threads: Vec<_> = (0..CONNECTIONS)
-        .map(|connection| {
-            let (client, acknowledged) = (Client::connect(&server), Arc::clone(&acknowledged));
-            std::thread::spawn(move || write_until_killed(client, connection, seed, first, &acknowledged))
-        })
-        .collect();
-    let start = Instant::now();
-    while acknowledged.load(Ordering::Relaxed) < enough {
-        let stuck = start.elapsed() > PATIENCE || threads.iter().any(|thread| thread.is_finished());
-        assert!(!stuck, "the server stopped answering before it was killed");
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    server.kill();
-    threads.into_iter().map(|thread| thread.join().expect("a connection's thread")).collect()
+/// Runs `load` with the number and the client of each connection, in threads. Kills the server once `load` has counted `enough`
+/// acknowledged commands or transactions. Returns the results of `load`.
+pub fn load_and_kill<T: Send>(
+    server: Server,
+    connections: u64,
+    enough: u64,
+    load: impl Fn(u64, Client, &AtomicU64) -> T + Sync,
+) -> Vec<T> {
+    let acknowledged = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..connections)
+            .map(|connection| {
+                let (client, load, acknowledged) = (Client::connect(&server), &load, &acknowledged);
+                scope.spawn(move || load(connection, client, acknowledged))
+            })
+            .collect();
+        let start = Instant::now();
+        while acknowledged.load(Ordering::Relaxed) < enough {
+            let stuck = start.elapsed() > PATIENCE || threads.iter().any(|thread| thread.is_finished());
+            assert!(!stuck, "the server stopped answering before it was killed");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        server.kill();
+        threads.into_iter().map(|thread| thread.join().expect("a connection's thread")).collect()
+    })
+}
+
+/// Runs a campaign on a memory file system, if there is one, for half of the rounds, and on an ordinary one for the others.
+pub fn on_both_media(campaign: impl Fn(&Path, &str, u64, u64)) {
+    let rounds = number_from("BRISTLECONE_ROUNDS", 6);
+    let seed = number_from("BRISTLECONE_SEED", 1);
+    let in_memory = if is_tmpfs("/dev/shm") { rounds / 2 } else { 0 };
+    campaign(Path::new("/dev/shm"), "process", in_memory, seed);
+    campaign(Path::new(env!("CARGO_TARGET_TMPDIR")), "power", rounds - in_memory, seed);
 }
 
 /// Reads the keys of a connection. Every value must be one that was written, and complete.
@@ -339,7 +355,10 @@ fn campaign(parent: &Path, durabilities: &[&str], rounds: u64, seed: u64) {
         let durability = durabilities[round as usize % durabilities.len()];
         let mut random = Random(seed.wrapping_add(round));
         let server = Server::start(dir.path(), durability);
-        let histories = load_and_kill(server, random.next(), first, 500 + random.below(15_000));
+        let (load_seed, enough) = (random.next(), 500 + random.below(15_000));
+        let histories = load_and_kill(server, CONNECTIONS, enough, |connection, client, acknowledged| {
+            write_until_killed(client, connection, load_seed, first, acknowledged)
+        });
         let place = format!("{}, {durability}, round {round}, seed {seed}", parent.display());
 
         let server = Server::start(dir.path(), durability);
@@ -374,7 +393,7 @@ fn campaign(parent: &Path, durabilities: &[&str], rounds: u64, seed: u64) {
     }
 }
 
-pub fn is_tmpfs(path: &str) -> bool {
+fn is_tmpfs(path: &str) -> bool {
     let mounts = std::fs::read_to_string("/proc/mounts").unwrap_or_default();
     mounts.lines().any(|line| {
         let mut fields = line.split(' ').skip(1);

@@ -7,13 +7,11 @@
 //! `BRISTLECONE_ROUNDS` sets the number of rounds (6), `BRISTLECONE_SEED` moves the seeds.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
 
 use crash::{Found, History};
 
-use crate::kill::{Client, PATIENCE, Random, Server, check, encode, is_tmpfs, number_from};
+use crate::kill::{Client, Random, Server, check, encode, load_and_kill, on_both_media};
 
 const CONNECTIONS: u64 = 8;
 /// Few, so that connections conflict on them.
@@ -114,23 +112,12 @@ fn campaign(parent: &Path, durability: &str, rounds: u64, seed: u64) {
     let mut start = vec![None; KEYS as usize];
     for round in 0..rounds {
         let server = Server::start(dir.path(), durability);
-        let (history, acknowledged) = (Arc::new(History::default()), Arc::new(AtomicU64::new(0)));
-        let threads: Vec<_> = (0..CONNECTIONS)
-            .map(|connection| {
-                let (client, seed) = (Client::connect(&server), seed ^ round << 16 ^ connection << 32);
-                let first = (round * CONNECTIONS + connection) << 32;
-                let (history, acknowledged) = (Arc::clone(&history), Arc::clone(&acknowledged));
-                std::thread::spawn(move || use_until_killed(client, seed, first, &history, &acknowledged))
-            })
-            .collect();
-        let begin = Instant::now();
-        while acknowledged.load(Ordering::Relaxed) < ENOUGH {
-            let stuck = begin.elapsed() > PATIENCE || threads.iter().any(|thread| thread.is_finished());
-            assert!(!stuck, "the server stopped answering before it was killed");
-            std::thread::sleep(std::time::Duration::from_millis(1));
-        }
-        server.kill();
-        threads.into_iter().for_each(|thread| thread.join().expect("a connection's thread"));
+        let history = History::default();
+        load_and_kill(server, CONNECTIONS, ENOUGH, |connection, client, acknowledged| {
+            let seed = seed ^ round << 16 ^ connection << 32;
+            let first = (round * CONNECTIONS + connection) << 32;
+            use_until_killed(client, seed, first, &history, acknowledged);
+        });
 
         let server = Server::start(dir.path(), durability);
         let found = read_back(&mut Client::connect(&server));
@@ -147,12 +134,7 @@ fn campaign(parent: &Path, durability: &str, rounds: u64, seed: u64) {
 
 #[test]
 fn what_connections_are_told_of_shared_keys_is_explained_across_kill_9() {
-    let rounds = number_from("BRISTLECONE_ROUNDS", 6);
-    let seed = number_from("BRISTLECONE_SEED", 1);
-    let ordinary = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let in_memory = if is_tmpfs("/dev/shm") { rounds / 2 } else { 0 };
-    campaign(Path::new("/dev/shm"), "process", in_memory, seed);
-    campaign(ordinary, "power", rounds - in_memory, seed);
+    on_both_media(campaign);
 }
 
 /// The check detects the failures that the campaign above looks for.

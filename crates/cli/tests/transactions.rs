@@ -7,11 +7,9 @@
 
 use std::io::Result;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
 
-use crate::kill::{Client, PATIENCE, Random, Server, check, encode, is_tmpfs, number_from};
+use crate::kill::{Client, Random, Server, check, encode, load_and_kill, on_both_media};
 
 const CONNECTIONS: u64 = 16;
 const ACCOUNTS: u64 = 6;
@@ -120,22 +118,9 @@ fn campaign(parent: &Path, durability: &str, rounds: u64, seed: u64) {
             client.send(&commands).expect("the server reads");
             accounts.iter().for_each(|_| expect(&mut client, "+OK").expect("the server answers"));
         }
-        let acknowledged = Arc::new(AtomicU64::new(0));
-        let threads: Vec<_> = (0..CONNECTIONS)
-            .map(|connection| {
-                let (client, seed) = (Client::connect(&server), seed ^ round << 16 ^ connection << 32);
-                let acknowledged = Arc::clone(&acknowledged);
-                std::thread::spawn(move || move_until_killed(client, seed, connection, &acknowledged))
-            })
-            .collect();
-        let begin = Instant::now();
-        while acknowledged.load(Ordering::Relaxed) < ENOUGH {
-            let stuck = begin.elapsed() > PATIENCE || threads.iter().any(|thread| thread.is_finished());
-            assert!(!stuck, "the server stopped answering before it was killed");
-            std::thread::sleep(std::time::Duration::from_millis(1));
-        }
-        server.kill();
-        let told: Vec<_> = threads.into_iter().map(|thread| thread.join().expect("a connection")).collect();
+        let told = load_and_kill(server, CONNECTIONS, ENOUGH, |connection, client, acknowledged| {
+            move_until_killed(client, seed ^ round << 16 ^ connection << 32, connection, acknowledged)
+        });
 
         let place = format!("{}, {durability}, round {round}, seed {seed}", parent.display());
         let server = Server::start(dir.path(), durability);
@@ -149,7 +134,7 @@ fn campaign(parent: &Path, durability: &str, rounds: u64, seed: u64) {
         }
         let conflicts: u64 = told.iter().map(|(_, conflicts)| conflicts).sum();
         assert!(conflicts > 0, "{place}: connections did not meet");
-        println!("{place}: {} moves, {conflicts} conflicts", acknowledged.load(Ordering::Relaxed));
+        println!("{place}: {conflicts} conflicts");
         server.kill();
         check(dir.path());
     }
@@ -157,10 +142,5 @@ fn campaign(parent: &Path, durability: &str, rounds: u64, seed: u64) {
 
 #[test]
 fn transactions_are_whole_across_kill_9() {
-    let rounds = number_from("BRISTLECONE_ROUNDS", 6);
-    let seed = number_from("BRISTLECONE_SEED", 1);
-    let ordinary = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let in_memory = if is_tmpfs("/dev/shm") { rounds / 2 } else { 0 };
-    campaign(Path::new("/dev/shm"), "process", in_memory, seed);
-    campaign(ordinary, "power", rounds - in_memory, seed);
+    on_both_media(campaign);
 }
