@@ -57,7 +57,7 @@ impl Committer {
         if index.durable_ticket() >= ticket {
             return Some(Ok(()));
         }
-        // The thread could not be started, or is gone: this thread waits itself.
+        // Without a commit thread, the caller's thread waits.
         let blocks = |state: MutexGuard<'_, State>| {
             drop(state);
             Some(index.wait_for_ticket(ticket).map_err(Into::into))
@@ -94,7 +94,7 @@ impl Committer {
                 Some(index) => (index.wait_for_ticket(newest).is_err(), index.durable_ticket()),
                 None => (true, 0),
             };
-            // Even after a panic of the storage, the futures find out.
+            // If the storage panics, the futures get an error, too.
             let (failed, durable) = catch_unwind(AssertUnwindSafe(commit)).unwrap_or((true, 0));
             state = self.state();
             state.failed |= failed;
@@ -106,7 +106,7 @@ impl Committer {
         }
     }
 
-    /// Ends the thread. Futures that still wait are woken, and find the outcome themselves.
+    /// Ends the thread. It first commits for the futures that still wait.
     pub(crate) fn end(&self) {
         let mut state = self.state();
         state.ends = true;

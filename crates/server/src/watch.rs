@@ -1,5 +1,7 @@
 //! Watched keys: WATCH must notice every write between it and EXEC, also one that restores the value.
 //!
+//! Only writes of the server count. A program that embeds the server and writes to the store through another handle breaks no watch.
+//!
 //! The table has a version for each watched key. A write increases the versions of its keys. WATCH remembers versions, and EXEC compares
 //! them.
 //!
@@ -25,13 +27,24 @@ struct Entry {
     version: u64,
 }
 
+type Table = HashMap<Bytes, Entry>;
+
+/// Increases the versions of the keys that are watched.
+fn touch<'k>(table: &mut Table, keys: impl IntoIterator<Item = &'k [u8]>) {
+    for key in keys {
+        if let Some(entry) = table.get_mut(key) {
+            entry.version += 1;
+        }
+    }
+}
+
 /// The watched keys of all connections.
 #[derive(Debug, Default)]
 pub struct Watches {
     gate: RwLock<()>,
     /// Number of entries of the table.
     watched: AtomicUsize,
-    table: Mutex<HashMap<Bytes, Entry>>,
+    table: Mutex<Table>,
 }
 
 impl Watches {
@@ -43,11 +56,7 @@ impl Watches {
         }
         let mut table = lock(&self.table);
         let result = write();
-        for key in keys {
-            if let Some(entry) = table.get_mut(key) {
-                entry.version += 1;
-            }
-        }
+        touch(&mut table, keys);
         result
     }
 
@@ -60,8 +69,8 @@ impl Watches {
         result
     }
 
-    /// Runs the commit of a transaction that writes these keys. `None` if a key of `watching` was written since it is watched: then `commit`
-    /// did not run.
+    /// Runs the commit of a transaction that writes these keys. `None` if a key of `watching` was written after WATCH: then `commit` did not
+    /// run.
     pub fn commit<R>(
         &self,
         watching: Option<&Watching>,
@@ -72,17 +81,11 @@ impl Watches {
             return Some(self.write(keys.iter().map(Vec::as_slice), commit));
         };
         let mut table = lock(&self.table);
-        let is_same =
-            |(key, version): &(Bytes, u64)| table.get(key).is_some_and(|entry| entry.version == *version);
-        if !watching.keys.iter().all(is_same) {
+        if watching.is_broken_in(&table) {
             return None;
         }
         let result = commit();
-        for key in keys {
-            if let Some(entry) = table.get_mut(key.as_slice()) {
-                entry.version += 1;
-            }
-        }
+        touch(&mut table, keys.iter().map(Vec::as_slice));
         Some(result)
     }
 }
@@ -122,11 +125,16 @@ impl Watching {
         self.watches.watched.store(table.len(), Ordering::Release);
     }
 
-    /// True if one of the keys was written since it is watched.
+    /// True if one of the keys was written after WATCH.
     #[must_use]
     pub fn is_broken(&self) -> bool {
-        let table = lock(&self.watches.table);
-        !self.keys.iter().all(|(key, version)| table.get(key).is_some_and(|entry| entry.version == *version))
+        self.is_broken_in(&lock(&self.watches.table))
+    }
+
+    fn is_broken_in(&self, table: &Table) -> bool {
+        let is_same =
+            |(key, version): &(Bytes, u64)| table.get(key).is_some_and(|entry| entry.version == *version);
+        !self.keys.iter().all(is_same)
     }
 }
 

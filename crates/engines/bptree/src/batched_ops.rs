@@ -216,8 +216,14 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         let Some(index) = L::Leaf::find::<_, S, V>(medium, shape, leaf, S::probe(key)) else {
             return self.surrounds::<V>(leaf, S::probe(key)).then_some(None);
         };
-        let mut value = S::ValueBuf::default();
-        S::read_value(medium, &shape.entry(medium, leaf, index), &mut value).then_some(Some(value))
+        self.value_at(shape, leaf, index).map(Some)
+    }
+
+    /// The value of an entry. `None` if its record is not sound.
+    #[inline(always)]
+    fn value_at(&self, shape: &Shape, leaf: Node, index: usize) -> Option<S::ValueBuf> {
+        let (medium, mut value) = (self.region.medium(), S::ValueBuf::default());
+        S::read_value(medium, &shape.entry(medium, leaf, index), &mut value).then_some(value)
     }
 
     /// The value of a key in a leaf, for the writer; `Some(None)` if the key is absent and the leaf is confirmed. `None` after damage: a
@@ -235,8 +241,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         let Some(index) = located.hit else {
             return self.confirm_leaf::<Scalar>(leaf, located.rank, S::probe(key)).is_ok().then_some(None);
         };
-        let mut value = S::ValueBuf::default();
-        S::read_value(medium, &shape.entry(medium, leaf, index), &mut value).then_some(Some(value))
+        self.value_at(shape, leaf, index).map(Some)
     }
 
     /// Does many writes; writes of one key keep their order. Returns for each write whether its key was present. With
