@@ -288,7 +288,9 @@ pub fn run(options: &Options) -> Outcome {
     let end = Instant::now() + Duration::from_secs(options.minutes * 60);
     let mut all = campaigns()?;
     if let Some(only) = &options.only {
-        all.retain(|campaign| campaign.name.contains(only.as_str()));
+        // A whole name selects its campaign alone, also if other names contain it.
+        let is_name = all.iter().any(|campaign| campaign.name == *only);
+        all.retain(|campaign| campaign.name == *only || !is_name && campaign.name.contains(only.as_str()));
         if all.is_empty() {
             return Err(format!("no campaign has {only:?} in its name"));
         }
