@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use ::index::{Kind, WriteOptions};
-use pmem::pending::ahead;
+use pmem::pending::defer_waits;
 
 use crate::durable_engine::Engine;
 use crate::error::Result;
@@ -68,7 +68,7 @@ impl<K: Kind> StoreOf<K> {
     /// ```
     pub fn apply<R>(&self, work: impl FnOnce(&Self) -> R) -> (R, Ticket) {
         let store = self.with(WriteOptions { sync: false });
-        let (result, ticket) = ahead(|| work(&store));
+        let (result, ticket) = defer_waits(|| work(&store));
         (result, Ticket(ticket))
     }
 

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use terminal::{Output, progress_bar};
 
-use crate::common::Place;
+use crate::common::StoreArgument;
 use crate::failure::Result;
 
 const EXAMPLES: &str = "\
@@ -28,7 +28,7 @@ Examples:
 #[command(after_help = EXAMPLES, allow_missing_positional = true)]
 pub struct Arguments {
     #[command(flatten)]
-    place: Place,
+    store: StoreArgument,
     /// Directory of the backup.
     target: PathBuf,
     /// Print JSON.
@@ -39,7 +39,7 @@ pub struct Arguments {
 /// Runs the command.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let bar = progress_bar(0, "{wide_bar} {bytes}/{total_bytes} {eta}");
-    let made = bristlecone::backup(arguments.place.dir(), &arguments.target, &|done, total| {
+    let made = bristlecone::backup(arguments.store.dir(), &arguments.target, &|done, total| {
         bar.set_length(total);
         bar.set_position(done);
     });

@@ -38,7 +38,7 @@ impl Common {
 
 /// Directory of the store for the commands that also take it as their first argument.
 #[derive(clap::Args)]
-pub struct Place {
+pub struct StoreArgument {
     /// Directory of the store.
     #[arg(value_name = "STORE", required_unless_present = "dir", conflicts_with = "dir")]
     store: Option<PathBuf>,
@@ -47,7 +47,7 @@ pub struct Place {
     dir: Option<PathBuf>,
 }
 
-impl Place {
+impl StoreArgument {
     /// The directory.
     pub fn dir(&self) -> &Path {
         // The parser requires one of the two.

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use terminal::{Output, progress_bar};
 
-use crate::common::Place;
+use crate::common::StoreArgument;
 use crate::failure::Result;
 
 const EXAMPLES: &str = "\
@@ -20,7 +20,7 @@ Example:
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
     #[command(flatten)]
-    place: Place,
+    store: StoreArgument,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -29,7 +29,7 @@ pub struct Arguments {
 /// Runs the command.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let bar = progress_bar(0, "{wide_bar} {human_pos}/{human_len} keys {eta}");
-    let done = bristlecone::compact(arguments.place.dir(), &|done, total| {
+    let done = bristlecone::compact(arguments.store.dir(), &|done, total| {
         bar.set_length(total);
         bar.set_position(done);
     });

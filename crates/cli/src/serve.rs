@@ -1,6 +1,7 @@
 //! `serve`: serves a store to network clients until a signal or SHUTDOWN.
 
 use std::num::NonZeroUsize;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -17,7 +18,8 @@ use crate::stats;
 
 const EXAMPLES: &str = "\
 Speaks the protocol of Redis (RESP2 and RESP3): redis-cli and every Redis client can connect. Without a password it
-answers only clients on its own machine. Passwords and data cross the network unencrypted. SIGTERM, SIGINT and SHUTDOWN complete running commands and close the store.
+answers only clients on its own machine. Passwords and data cross the network unencrypted. SIGTERM, SIGINT and SHUTDOWN
+complete running commands and close the store.
 
 Examples:
   bristlecone serve --dir data
@@ -140,9 +142,8 @@ async fn serve(arguments: &Arguments) -> Result<ExitCode> {
 /// The password, from the file or the environment.
 fn password(arguments: &Arguments) -> Result<Option<server::Password>> {
     let Some(file) = &arguments.password_file else {
-        return Ok(std::env::var("BRISTLECONE_PASSWORD")
-            .ok()
-            .and_then(|text| server::Password::new(text.as_bytes())));
+        let variable = std::env::var_os("BRISTLECONE_PASSWORD");
+        return Ok(variable.and_then(|text| server::Password::new(text.as_bytes())));
     };
     let text = std::fs::read(file).map_err(io(format!("cannot read the password in {}", file.display())))?;
     let line = text.split(|byte| *byte == b'\n').next().unwrap_or_default();

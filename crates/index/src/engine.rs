@@ -224,7 +224,7 @@ pub trait Lifecycle: Send + Sync {
     fn commit(&self) -> Result<()>;
     /// True if everything was durable a moment ago. Then a read is unlikely to wait for a commit.
     fn is_quiet(&self) -> bool;
-    /// The newest durable ticket ([`pmem::pending::ahead`]). All lower tickets are durable, too.
+    /// The newest durable ticket ([`pmem::pending::defer_waits`]). All lower tickets are durable, too.
     fn durable_ticket(&self) -> u64 {
         u64::MAX
     }

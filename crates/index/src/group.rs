@@ -19,7 +19,7 @@
 use std::sync::PoisonError;
 
 use pmem::alloc;
-use pmem::pending::{Pending, goes_ahead};
+use pmem::pending::{Pending, defer};
 use pmem::region::Identity;
 use pmem::{Error, Group, LINE, Medium, Result};
 
@@ -105,17 +105,17 @@ pub trait Life: Embed {
         if how.sync {
             return self.wait_until_durable(pending, ticket);
         }
-        goes_ahead(ticket);
+        defer(ticket);
         Ok(())
     }
 
-    /// For a reader that found data of this group: waits until it is durable, unless the thread goes on without waiting
-    /// ([`pmem::pending::ahead`]).
+    /// For a reader that found data of this group: waits until it is durable, unless the thread defers its waits
+    /// ([`pmem::pending::defer_waits`]).
     ///
     /// # Errors
     /// As [`Life::commit`]: the data was rolled back.
     fn wait_to_read(&self, pending: &Pending, ticket: u64) -> Result<()> {
-        if goes_ahead(ticket) { Ok(()) } else { self.wait_until_durable(pending, ticket) }
+        if defer(ticket) { Ok(()) } else { self.wait_until_durable(pending, ticket) }
     }
 
     /// Moves some records out of sparse chunks, if there are any ([`crate::moves`]). Called between two operations.

@@ -23,7 +23,7 @@
 //! durable groups. If too many marks remain, the writer removes all of them, and every key or node of the shard then counts as
 //! marked until the group is durable.
 //!
-//! A thread can also go on without waiting ([`ahead`]). Meanwhile its lookups, its scans and its writes without sync do not wait.
+//! A thread can also defer its waits ([`defer_waits`]). Meanwhile its lookups, its scans and its writes without sync do not wait.
 //! They note the ticket that they would have waited for. The thread must not pass their results to another thread or
 //! process until the newest of these tickets is durable.
 //!
@@ -66,31 +66,31 @@ const NUMBERS: usize = 1 << 20;
 const PURGED: usize = 256;
 
 thread_local! {
-    /// The newest ticket that this thread noted instead of waiting for it. `None` outside of [`ahead`].
-    static AHEAD: Cell<Option<u64>> = const { Cell::new(None) };
+    /// The newest ticket that this thread noted instead of waiting for it. `None` outside of [`defer_waits`].
+    static DEFERRED: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
-/// Runs `work` without waiting for commits: see the module's head. Returns the newest ticket that must be durable before another
+/// Runs `work` and defers its waits for commits: see the module's head. Returns the newest ticket that must be durable before another
 /// thread or process gets the results; 0 if there is none. Calls may be nested.
-pub fn ahead<R>(work: impl FnOnce() -> R) -> (R, u64) {
+pub fn defer_waits<R>(work: impl FnOnce() -> R) -> (R, u64) {
     /// Restores the outer ticket, also if `work` panics.
     struct Outer(Option<u64>);
     impl Drop for Outer {
         fn drop(&mut self) {
-            let inner = AHEAD.with(Cell::take);
-            AHEAD.with(|ahead| ahead.set(self.0.map(|outer| outer.max(inner.unwrap_or_default()))));
+            let inner = DEFERRED.with(Cell::take);
+            DEFERRED.with(|deferred| deferred.set(self.0.map(|outer| outer.max(inner.unwrap_or_default()))));
         }
     }
-    let _outer = Outer(AHEAD.with(|ahead| ahead.replace(Some(0))));
+    let _outer = Outer(DEFERRED.with(|deferred| deferred.replace(Some(0))));
     let result = work();
-    (result, AHEAD.with(Cell::get).unwrap_or_default())
+    (result, DEFERRED.with(Cell::get).unwrap_or_default())
 }
 
-/// Notes a ticket, if this thread goes on without waiting. False if it must wait.
-pub fn goes_ahead(ticket: u64) -> bool {
-    AHEAD.with(|ahead| {
-        let noted = ahead.get();
-        ahead.set(noted.map(|noted| noted.max(ticket)));
+/// Notes a ticket, if this thread defers its waits. False if the caller must wait.
+pub fn defer(ticket: u64) -> bool {
+    DEFERRED.with(|deferred| {
+        let noted = deferred.get();
+        deferred.set(noted.map(|noted| noted.max(ticket)));
         noted.is_some()
     })
 }
@@ -426,18 +426,18 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_goes_ahead_notes_the_newest_ticket_and_then_waits_again() {
-        assert!(!goes_ahead(3));
-        let ((inner, _), outer) = ahead(|| {
-            assert!(goes_ahead(5));
-            let nested = ahead(|| assert!(goes_ahead(7) && goes_ahead(6)));
-            assert!(goes_ahead(4));
+    fn a_thread_that_defers_its_waits_notes_the_newest_ticket_and_then_waits_again() {
+        assert!(!defer(3));
+        let ((inner, _), outer) = defer_waits(|| {
+            assert!(defer(5));
+            let nested = defer_waits(|| assert!(defer(7) && defer(6)));
+            assert!(defer(4));
             (nested.1, ())
         });
         assert_eq!((inner, outer), (7, 7));
-        assert!(!goes_ahead(3), "outside it waits");
-        let caught = std::panic::catch_unwind(|| ahead(|| panic!("within")));
-        assert!(caught.is_err() && !goes_ahead(3));
+        assert!(!defer(3), "outside it waits");
+        let caught = std::panic::catch_unwind(|| defer_waits(|| panic!("within")));
+        assert!(caught.is_err() && !defer(3));
     }
 
     #[test]

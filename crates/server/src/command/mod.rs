@@ -263,18 +263,18 @@ pub fn run_in(call: &mut Call<'_>) {
     let is_open = call.session.transaction.is_open();
     let result = match find(name) {
         None => {
-            call.session.transaction.spoil();
+            call.session.transaction.abort();
             Err(unknown(call.arguments))
         }
         Some(command) if !arity_fits(command.arity, call.arguments.len()) => {
-            call.session.transaction.spoil();
+            call.session.transaction.abort();
             Err(CommandError::Arity(command.name.to_owned()))
         }
         Some(command) if !call.session.is_admitted && !command.flags.has(Flags::OPEN) => {
             Err(CommandError::Text("NOAUTH Authentication required.".to_owned()))
         }
         Some(command) if is_open && command.flags.has(Flags::ALONE) => {
-            call.session.transaction.spoil();
+            call.session.transaction.abort();
             Err(CommandError::Text("ERR Command not allowed inside a transaction".to_owned()))
         }
         Some(command) if is_open && !command.flags.has(Flags::AT_ONCE) => {

@@ -58,7 +58,7 @@ pub struct State {
     /// Bytes of the arguments of queued commands.
     bytes: usize,
     /// True if a command could not be queued.
-    is_spoilt: bool,
+    is_aborted: bool,
     watching: Option<Watching>,
 }
 
@@ -70,8 +70,8 @@ impl State {
     }
 
     /// Lets EXEC fail, because a command could not be queued (I1).
-    pub fn spoil(&mut self) {
-        self.is_spoilt |= self.is_open();
+    pub fn abort(&mut self) {
+        self.is_aborted |= self.is_open();
     }
 
     /// True if EXEC may take long.
@@ -128,8 +128,8 @@ fn exec(call: &mut Call<'_>) -> Result<(), CommandError> {
     if !call.session.transaction.is_open() {
         return Err(CommandError::Text("ERR EXEC without MULTI".to_owned()));
     }
-    let State { queued, is_spoilt, watching, .. } = std::mem::take(&mut call.session.transaction);
-    if is_spoilt {
+    let State { queued, is_aborted, watching, .. } = std::mem::take(&mut call.session.transaction);
+    if is_aborted {
         let text = "EXECABORT Transaction discarded because of previous errors.";
         return Err(CommandError::Text(text.to_owned()));
     }
