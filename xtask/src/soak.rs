@@ -173,7 +173,7 @@ fn campaigns() -> Result<Vec<Campaign>, String> {
             Step::new("cargo test --package bristlecone --test main -- snapshots::")
                 .with("BRISTLECONE_CHANGES", "1000000"),
         ),
-        Campaign::tests("power cuts", "cargo test --package bristlecone --test main -- power::", 82),
+        Campaign::tests("power cuts", "cargo test --package bristlecone --test main -- power:: tickets::", 82),
         Campaign::tests(
             "power cuts of directories",
             "cargo test --package bristlecone --test main -- directories::",

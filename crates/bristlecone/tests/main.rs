@@ -19,4 +19,5 @@ mod read_only;
 mod scans_and_batches;
 mod snapshots;
 mod stats;
+mod tickets;
 mod transactions;
