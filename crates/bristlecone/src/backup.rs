@@ -86,10 +86,10 @@ pub(crate) fn of_engine<K: Open>(engine: &Engine<K>, dir: &Path, progress: Progr
 
 /// Writes the pairs of a snapshot. Writers go on.
 fn copy_pairs<K: Open>(engine: &Engine<K>, to: &Target<'_>, progress: Progress<'_>) -> Result<()> {
-    let view = engine.snapshot()?;
+    let view = engine.stored().snapshot()?;
     let mut cursor = view.cursor();
     cursor.walk(None)?;
-    let total = engine.len().keys;
+    let total = engine.stored().len().keys;
     let written = rewrite::write_pairs::<K>(&engine.stats(), to, total, progress, &mut |key, value| {
         Ok(cursor.next(key, value)?)
     })?;

@@ -242,21 +242,30 @@ impl<K: Kind, P: PairsOf<K> + 'static> Index<K> for BwIndex<P> {
     }
 
     /// Only batches of one key are supported. Such a batch is an update.
-    fn batch(&self, writes: Vec<KeyValue<K>>, expected: &[KeyValue<K>], _how: WriteOptions) -> Result<bool> {
+    fn batch_found(
+        &self,
+        writes: Vec<KeyValue<K>>,
+        expected: &[KeyValue<K>],
+        _how: WriteOptions,
+        found: &mut Vec<bool>,
+    ) -> Result<bool> {
+        found.clear();
         let mut keys = writes.iter().chain(expected).map(|(key, _)| key);
         let Some(key) = keys.next() else { return Ok(true) };
         if keys.any(|other| other != key) {
             return Err(Error::Unsupported { engine: ENGINE, what: pmem::error::BATCHES });
         }
-        let mut is_expected = true;
+        let (mut is_expected, mut was_there) = (true, false);
         self.change::<K>(K::key(key), &mut |old| {
             is_expected = expected.iter().all(|(_, value)| value.as_ref().map(K::value) == old);
+            was_there = old.is_some();
             match writes.last().filter(|_| is_expected) {
                 None => Change::Keep,
                 Some((_, None)) => Change::Delete,
                 Some((_, Some(value))) => Change::Put(Cow::Owned(K::value(value).to_owned())),
             }
         })?;
+        found.extend((is_expected && !writes.is_empty()).then_some(was_there));
         Ok(is_expected)
     }
 

@@ -96,15 +96,19 @@ fn write<K: Open>(store: &StoreOf<K>, path: &Path, file: &File, progress: Progre
     let stats = store.stats();
     let origin = if stats.journal.is_some() { pmem::journal::ORIGIN } else { 0 };
     let to = Target { file, path, origin };
-    let mut scan = store.walk();
-    let next = &mut |key: &mut K::KeyBuf, value: &mut K::ValueBuf| scan.next_into(key, value);
-    let Written { pairs, check } = write_pairs::<K>(&stats, &to, store.len().keys, progress, next)?;
-    drop(scan);
-    let keys = store.count()?;
+    let stored = store.engine().stored();
+    let mut cursor = stored.cursor();
+    cursor.walk(None)?;
+    let next = &mut |key: &mut K::KeyBuf, value: &mut K::ValueBuf| Ok(cursor.next(key, value)?);
+    stored.count_all()?;
+    let all = stored.len().keys;
+    let Written { pairs, check } = write_pairs::<K>(&stats, &to, all, progress, next)?;
+    drop(cursor);
+    let keys = store.engine().keys()?;
     store.close()?;
-    if [pairs, check.keys] != [keys; 2] || !check.problems.is_empty() {
+    if [pairs, check.keys] != [all; 2] || !check.problems.is_empty() {
         return Err(Error::Option(format!(
-            "the compacted store would hold {} of {keys} keys{}: the store is as it was; run `check`",
+            "the compacted store would hold {} of {all} keys{}: the store is as it was; run `check`",
             check.keys,
             check.problems.first().map(|problem| format!(" ({problem})")).unwrap_or_default(),
         )));

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use ::index::engine::{About, Capabilities, Count, Create, Form};
-use ::index::{Index, Kind, Schema};
+use ::index::engine::{About, Capabilities, Count, Create, Form, TableOps};
+use ::index::{Index, Kind, Schema, schema};
 use pmem::copy::{Progress, Target};
 use pmem::file::Backing;
 use pmem::journal::{MEMORY_MIN, Replay};
@@ -18,6 +18,7 @@ use crate::committer::{Committer, spawn};
 use crate::error::{Error, Result};
 use crate::latency::LatencyStats;
 use crate::options::Options;
+use crate::registry::Open;
 use crate::stats::{JournalActivity, JournalStats, LimboStats, Space, Stats};
 use crate::store_dir::{CopyForm, Hold, Promise, StoreDir};
 
@@ -262,7 +263,7 @@ fn payload_words<K: Kind>(value_bytes: Option<u64>, is_new: bool) -> Result<usiz
 }
 
 /// Opens or makes an index as an engine.
-pub(crate) fn open<K: Kind, I: Index<K> + Create<Durable>>(
+pub(crate) fn open<K: Open, I: Index<K> + Create<Durable>>(
     engine: Described,
     home: Home,
     options: &Options,
@@ -279,7 +280,7 @@ type CreateOrOpen<'a, K> =
     dyn Fn(Durable, Option<&Path>, &Form) -> pmem::Result<(Arc<dyn Index<K>>, Found)> + 'a;
 
 /// As [`open`]. Compiled once for all engines of a kind.
-fn open_with<K: Kind>(
+fn open_with<K: Open>(
     engine: Described,
     home: Home,
     options: &Options,
@@ -305,7 +306,8 @@ fn open_with<K: Kind>(
         journal.bound_memory(bytes);
     }
     let usual = Form::new(about.name, node_lines, promise.durability);
-    let form = Form { payload_words, max_bytes: options.max_bytes, ..usual };
+    let tables = options.tables && K::HAS_TABLES && capabilities.ordered;
+    let form = Form { payload_words, max_bytes: options.max_bytes, tables, ..usual };
     let (index, is_found) = (create_or_open(memory, found.as_deref(), &form)?, found.is_some());
     let (index, found): (Arc<dyn Index<K>>, Found) = index;
     if is_found && options.value_bytes.is_some() {
@@ -331,6 +333,11 @@ fn open_with<K: Kind>(
     if opened.is_read_only() {
         index.refuse_writes();
     }
+    let kind = index.identity().map(|identity| identity.kind.ends_with(schema::TABLES));
+    let index = match kind.unwrap_or(tables) {
+        true => K::with_tables(index, found, options.clock.clone())?,
+        false => index,
+    };
     // The backup closes a copy at once, and the clean mark needs the number of keys.
     if is_copy {
         index.count_all()?;
@@ -381,10 +388,28 @@ impl<K: Kind> Engine<K> {
         self.journal.is_some()
     }
 
-    /// Number of keys. Finishes the count after a crash if it is still running.
-    pub fn count(&self) -> Result<u64> {
+    /// Number of keys of all tables.
+    fn keys_now(&self) -> Count {
+        let Some(tables) = self.index.tables() else { return self.index.len() };
+        let counts = tables.list().into_iter().map(|(_, count)| count);
+        let sum = |a: Count, b: Count| Count { keys: a.keys + b.keys, pending: a.pending || b.pending };
+        counts.fold(Count { keys: 0, pending: false }, sum)
+    }
+
+    /// Number of keys of all tables. Finishes the count after a crash if it is still running.
+    pub(crate) fn keys(&self) -> Result<u64> {
         self.index.count_all()?;
-        Ok(self.index.len().keys)
+        Ok(self.keys_now().keys)
+    }
+
+    /// The index: the default table, if the store has tables.
+    pub(crate) fn index(&self) -> &Arc<dyn Index<K>> {
+        &self.index
+    }
+
+    /// The index that holds the stored keys: those of all tables, the catalog and the deadlines, if the store has tables.
+    pub(crate) fn stored(&self) -> &Arc<dyn Index<K>> {
+        self.index.tables().map_or(&self.index, TableOps::stored)
     }
 
     /// Makes every acknowledged write survive a power cut, as far as the medium can.
@@ -397,7 +422,7 @@ impl<K: Kind> Engine<K> {
 
     /// Description, sizes and counts. Without latencies, which the store measures.
     pub fn stats(&self) -> Stats {
-        let Count { keys, pending } = self.index.len();
+        let Count { keys, pending } = self.keys_now();
         let (identity, opened) = (self.index.identity(), &self.opened);
         Stats {
             engine: opened.engine.into(),
@@ -488,15 +513,8 @@ impl<K: Kind> Engine<K> {
 }
 
 impl<K: Kind> Engine<K> {
-    /// Removes every key. The maintenance thread frees the blocks.
-    pub(crate) fn clear(&self) -> pmem::Result<()> {
-        self.index.clear()?;
-        self.start_maintenance();
-        Ok(())
-    }
-
     /// Starts the maintenance thread if it has work and does not run.
-    fn start_maintenance(&self) {
+    pub(crate) fn start_maintenance(&self) {
         let mut thread = self.maintenance.lock().unwrap_or_else(PoisonError::into_inner);
         if self.index.has_maintenance() && thread.as_ref().is_none_or(JoinHandle::is_finished) {
             *thread = maintain(Arc::downgrade(&self.index));

@@ -82,6 +82,12 @@ pub enum Error {
         /// Number of times that it ran.
         attempts: usize,
     },
+    /// The operation needs tables or deadlines, and the store has none.
+    #[error(
+        "this store has no tables and no deadlines of keys: they need a store of byte strings and of an ordered engine that was made with \
+         `Options::tables`, as `serve` makes it. To move this store, write it out with `scan --json`, and load it into such a store"
+    )]
+    NoTables,
     /// An option has a wrong value.
     #[error("{0}")]
     Option(String),
@@ -125,7 +131,72 @@ pub enum Error {
     },
 }
 
+/// What an error means for the caller. [`Error`] has the details.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// There is no store in the directory.
+    Missing,
+    /// Another process, or this one, has the store open.
+    InUse,
+    /// The file system is full, or the store has reached its maximum size.
+    Full,
+    /// The files are damaged, foreign, or not a pair.
+    Damaged,
+    /// A program of another version, or with another kind of keys or values, made the store.
+    Mismatch,
+    /// Other threads changed what a transaction had read.
+    Conflict,
+    /// A key, a value, or all writes of one step are too large.
+    TooLarge,
+    /// A snapshot is too old, or its version was rolled back.
+    Expired,
+    /// The engine or the store has no such operation.
+    Unsupported,
+    /// An argument or option has a wrong value.
+    Invalid,
+    /// The store was opened for reading only.
+    ReadOnly,
+    /// The store was closed, or the table was dropped.
+    Closed,
+    /// A sync or a write failed. The store takes no more writes until it is opened again.
+    Failed,
+    /// The operating system refused a call.
+    Io,
+}
+
 impl Error {
+    /// What the error means for the caller.
+    pub fn kind(&self) -> ErrorKind {
+        use pmem::Error as P;
+        match self {
+            Self::Pmem(error) if error.is_damage() => ErrorKind::Damaged,
+            Self::Pmem(error) => match error {
+                P::NoSpace { .. } | P::Full { .. } => ErrorKind::Full,
+                P::Locked { .. } | P::Busy { .. } => ErrorKind::InUse,
+                P::SnapshotBytes { .. } | P::TakenBack { .. } => ErrorKind::Expired,
+                P::ReadOnly => ErrorKind::ReadOnly,
+                P::Version { .. } | P::Mismatch { .. } => ErrorKind::Mismatch,
+                P::TooLarge { .. } => ErrorKind::TooLarge,
+                P::Unsupported { .. } => ErrorKind::Unsupported,
+                P::Closed | P::Dropped => ErrorKind::Closed,
+                P::Failed | P::Unfinished { .. } => ErrorKind::Failed,
+                P::Io { .. } => ErrorKind::Io,
+                // These have been compared above, or are wrong arguments.
+                _ => ErrorKind::Invalid,
+            },
+            Self::KeyLength { .. } | Self::ValueLength { .. } => ErrorKind::TooLarge,
+            Self::UnknownEngine { .. } | Self::Option(_) => ErrorKind::Invalid,
+            Self::NotCompiled { .. } | Self::Unordered { .. } | Self::NoBatches { .. } | Self::NoTables => {
+                ErrorKind::Unsupported
+            }
+            Self::Conflict { .. } => ErrorKind::Conflict,
+            Self::InUse { .. } => ErrorKind::InUse,
+            Self::NoRoom { .. } | Self::NotMade { .. } => ErrorKind::Full,
+            Self::Missing { .. } => ErrorKind::Missing,
+        }
+    }
+
     /// True if the store's files are damaged, truncated, torn or not a pair. `check --salvage` then copies the intact records.
     pub fn is_damage(&self) -> bool {
         matches!(self, Self::Pmem(error) if error.is_damage())

@@ -13,6 +13,7 @@
 //! * [`mod@compact`]: writes a store anew in key order, so that its file shrinks to the size of its pairs.
 //! * [`mod@salvage`]: copies the intact records of a damaged store into a new store.
 //! * [`snapshot`]: the state of a store at one moment, and durable versions.
+//! * [`tables`]: several key spaces in one store, and deadlines of keys. [`transaction`]: reads and writes in one step.
 //! * [`error`]: errors, and what the user can do about them.
 
 // Some parts serve some engines only. The build with all engines reports dead code.
@@ -35,19 +36,22 @@ pub mod snapshot;
 pub mod stats;
 pub mod store;
 pub mod store_dir;
+pub mod tables;
 pub mod tickets;
 pub mod transaction;
 
 pub use ::index::engine::{
-    Capabilities, Change, Count, Cursor, History, KeyValue, NamedVersion, Retain, Versions, View,
+    Capabilities, Change, Count, Cursor, Deadline, History, KeyValue, NamedVersion, Next, Retain, Versions,
+    View,
 };
 pub use ::index::kind::{Bytes, Fixed, KEY_BYTES_MAX, U64, VALUE_BYTES_MAX};
+pub use ::index::tables::Clock;
 pub use ::index::{Index, Kind, Report as CheckReport, Write, WriteOptions};
 pub use backup::{Backup, backup};
 pub use batch::Batch;
 pub use compact::{Compacted, compact};
 pub use durable_engine::Engine;
-pub use error::{Error, Result};
+pub use error::{Error, ErrorKind, Result};
 pub use latency::{EVERY as TIMED_EVERY, LatencyStats, Percentiles};
 pub use options::Options;
 /// Makes the process end with a message and an exit code if a page of a mapped store is not available (SIGBUS).
@@ -59,7 +63,7 @@ pub use snapshot::Snapshot;
 pub use stats::{JournalActivity, JournalStats, LimboStats, Space, Stats};
 pub use store::{Scan, Store, StoreFixed, StoreOf, StoreU64, prefix_range};
 pub use tickets::{Durable, Ticket};
-pub use transaction::Transaction;
+pub use transaction::{Transaction, TransactionTable};
 
 /// Compiles the examples of the documents.
 #[cfg(doctest)]

@@ -1,5 +1,6 @@
 //! Options for opening a store.
 
+use ::index::tables::Clock;
 use pmem::Durability;
 
 /// Options for opening a store. `Options::default()` has the best known settings for the file system of the directory.
@@ -31,6 +32,11 @@ pub struct Options {
     /// scan began. At this bound the oldest snapshot or scan fails. Engines with [versions](crate::Capabilities::versions) need no
     /// before-images.
     pub snapshot_bytes: u64,
+    /// True for a new store with several tables, transactions that scan, and deadlines of keys ([`crate::tables`]). Only for byte strings
+    /// and ordered engines; others ignore it. A key and a value take one byte more each. An existing store keeps what it has.
+    pub tables: bool,
+    /// The clock of the deadlines.
+    pub clock: Clock,
     /// Makes the store if it does not exist.
     pub create: bool,
     /// Opens the store for reading only. Nothing in the directory changes, writes are refused, and reads see the state of one moment.
@@ -50,6 +56,8 @@ impl Default for Options {
             max_bytes: 1 << 40,
             memory_bytes: None,
             snapshot_bytes: ::index::images::SNAPSHOT_BYTES,
+            tables: true,
+            clock: Clock::default(),
             create: true,
             read_only: false,
         }

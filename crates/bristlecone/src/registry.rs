@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use ::index::engine::{About, Capabilities, Family, Salvaged, Visitor, WithIndex};
 use ::index::kind::{Bytes, Fixed, U64};
+use ::index::tables::{Clock, Tables};
 use ::index::{Create, Index, Kind, Schema};
 use bptree::TreeFamily;
 use bptree::commit_protocol::CommitProtocol;
@@ -14,7 +15,7 @@ use bptree::layout::Layouts;
 use bptree::roster::{self, ByteStrings, TREES};
 use pmem::journal::Replay;
 use pmem::region::Identity;
-use pmem::{Durable, Journal, Native, Region};
+use pmem::{Durable, Found, Journal, Native, Region};
 
 use crate::durable_engine::{self, Described, Engine, Home};
 use crate::error::{Error, Result};
@@ -167,6 +168,22 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 
 /// The kinds of keys and values of stores.
 pub trait Open: Kind {
+    /// True if a store of this kind can have tables.
+    const HAS_TABLES: bool = false;
+
+    /// The default table of an index that has tables.
+    ///
+    /// # Errors
+    /// As [`Tables::open`].
+    fn with_tables(
+        index: Arc<dyn Index<Self>>,
+        found: Found,
+        clock: Clock,
+    ) -> pmem::Result<Arc<dyn Index<Self>>> {
+        let _ = (found, clock);
+        Ok(index)
+    }
+
     /// Opens the store in directory `dir`.
     ///
     /// # Errors
@@ -187,8 +204,9 @@ pub trait Open: Kind {
 }
 
 macro_rules! open {
-    ($kind:ty, $default:expr, $opener:expr) => {
+    ($kind:ty, $default:expr, $opener:expr $(, $more:item)*) => {
         impl Open for $kind {
+            $($more)*
             fn open(dir: &Path, options: &Options) -> Result<Arc<Engine<Self>>> {
                 open(dir, options, $default, $opener)
             }
@@ -206,7 +224,19 @@ macro_rules! open {
         }
     };
 }
-open!(Bytes, DEFAULT, |entry| Some(entry.bytes));
+open!(
+    Bytes,
+    DEFAULT,
+    |entry| Some(entry.bytes),
+    const HAS_TABLES: bool = true;,
+    fn with_tables(
+        index: Arc<dyn Index<Bytes>>,
+        found: Found,
+        clock: Clock,
+    ) -> pmem::Result<Arc<dyn Index<Bytes>>> {
+        Ok(Arc::new(Tables::open(index, found, clock)?.default_table()))
+    }
+);
 open!(U64, DEFAULT, |entry| Some(entry.words));
 open!(Fixed, DEFAULT_FIXED, |entry| entry.fixed);
 
@@ -306,7 +336,7 @@ trait OnCopy {
 }
 
 fn on_copy(store_dir: StoreDir, memory: Durable, replay: Option<Replay>, what: impl OnCopy) -> Result<u64> {
-    fn run<K: Kind>(opener: Opener<K>, of: Described, home: Home, what: impl OnCopy) -> Result<u64> {
+    fn run<K: Open>(opener: Opener<K>, of: Described, home: Home, what: impl OnCopy) -> Result<u64> {
         what.run(&*opener(of, home, &Options::default())?)
     }
     let (identity, _) = pmem::region::describe(&memory, &store_dir.path)?;

@@ -1,7 +1,7 @@
 //! Writes pairs into a file that is not a store yet, in key order if the engine has one.
 
-use ::index::engine::FILL;
-use ::index::{Kind, Report};
+use ::index::engine::{FILL, TableOps};
+use ::index::{Kind, Report, schema};
 use pmem::copy::{Progress, Target};
 use pmem::{Durability, LINE, Native, system};
 
@@ -41,6 +41,7 @@ pub(crate) fn write_pairs<K: Open>(
         engine: Some(like.engine.clone()),
         node_lines: Some(like.node_bytes / LINE),
         value_bytes: ::index::Fixed::value_bytes(&like.kind),
+        tables: like.kind.ends_with(schema::TABLES),
         ..Options::default()
     };
     let file = system::duplicate(to.file, to.path).map_err(|source| io("cannot open", to.path, source))?;
@@ -59,19 +60,22 @@ pub(crate) fn write_pairs<K: Open>(
         }
         Ok(found)
     };
-    let pairs = new.append(&mut counted, FILL)?;
+    let index = new.stored();
+    let pairs = index.append(&mut counted, FILL)?;
     if let Some(error) = unread {
         return Err(error);
     }
-    let check = new.check();
-    new.close()?;
-    if new.len().keys != check.keys {
-        let (counted, found) = (new.len().keys, check.keys);
+    let check = index.check();
+    if index.len().keys != check.keys {
+        let (counted, found) = (index.len().keys, check.keys);
         return Err(Error::Option(format!(
             "the copy is not used: it counts {counted} keys and a check finds {found}; the store is unchanged: run \
              `bristlecone check` on it"
         )));
     }
+    // The pairs that were written contain a catalog. A close writes the number of keys of each table.
+    new.tables().map_or(Ok(()), TableOps::reload)?;
+    new.close()?;
     drop(new);
     system::sync_all(to.file, to.path).map_err(|source| io("cannot sync", to.path, source))?;
     Ok(Written { pairs, check })

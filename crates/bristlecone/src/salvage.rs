@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::path::Path;
 
-use ::index::engine::Salvaged;
+use ::index::engine::{Salvaged, TableOps};
 use ::index::kind::{Bytes, Kind as _, U64};
 use ::index::{Schema, WriteOptions};
 use bptree::roster::TREES;
@@ -124,8 +124,9 @@ fn copy_intact(dir: &Path, new_dir: &Path, progress: &dyn Fn(f64)) -> Result<Sal
     let noted_bytes = pmem::region::noted_bytes(&medium).unwrap_or(0);
     let missing_bytes = noted_bytes.saturating_sub(medium.len()).max(missing_bytes);
     let region = Region::unchecked(medium, geometry, identity.clone());
-    let options =
-        Options { engine: Some(identity.engine.clone()), journal_bytes, durability, ..Options::default() };
+    let tables = identity.kind.ends_with(::index::schema::TABLES);
+    let name = Some(identity.engine.clone());
+    let options = Options { engine: name, journal_bytes, durability, tables, ..Options::default() };
     let kind = identity.kind.clone();
     let report =
         SalvageReport { superblock_lost, journal_lost, missing_bytes, kind, ..SalvageReport::default() };
@@ -146,8 +147,13 @@ fn copy_intact(dir: &Path, new_dir: &Path, progress: &dyn Fn(f64)) -> Result<Sal
         return Ok(salvager.report);
     }
     let store = Store::open(new_dir, options)?.with(UNSYNCED);
-    salvager.leaves(engine.leaf_of_bytes, |(key, value)| store.put_if_absent(&key, &value))?;
-    salvager.records(|key, value| store.put_if_absent(key, value))?;
+    let put = |key: &[u8], value: &[u8]| match store.has_tables() {
+        true => Ok(::index::tables::salvage(&**store.engine().stored(), key, value)?),
+        false => store.put_if_absent(key, value),
+    };
+    salvager.leaves(engine.leaf_of_bytes, |(key, value)| put(&key, &value))?;
+    salvager.records(put)?;
+    store.index().tables().map_or(Ok(()), TableOps::adopt)?;
     store.close()?;
     Ok(salvager.report)
 }

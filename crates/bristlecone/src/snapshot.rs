@@ -85,7 +85,7 @@ impl Snapshot<'_, Bytes> {
 impl<K: Kind> StoreOf<K> {
     /// A snapshot of the current state. Writes without sync are durable before this returns.
     pub fn snapshot(&self) -> Result<Snapshot<'_, K>> {
-        Ok(Snapshot { view: self.engine().snapshot()? })
+        Ok(Snapshot { view: self.index().snapshot()? })
     }
 
     /// A transaction that only reads. The same as [`StoreOf::snapshot`].
@@ -147,7 +147,7 @@ impl<K: Kind> StoreOf<K> {
     }
 
     fn history(&self) -> Result<&dyn History<K>> {
-        self.engine().history().ok_or_else(|| crate::registry::no_past(&self.engine().stats().engine))
+        self.index().history().ok_or_else(|| crate::registry::no_past(&self.engine().stats().engine))
     }
 
     fn no_version(&self, version: u64) -> Error {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use ::index::engine::{Capabilities, Change, Count, Cursor, KeyValue};
 use ::index::kind::{Bytes, Fixed, Kind, U64};
-use ::index::{Report as CheckReport, Write, WriteOptions};
+use ::index::{Index, Report as CheckReport, Write, WriteOptions};
 use pmem::Journal;
 use pmem::journal::Replay;
 
@@ -22,6 +22,8 @@ use crate::stats::{Space, Stats};
 /// A store of one kind of keys and values. A clone is cheap. Many readers run beside a writer, from any thread.
 pub struct StoreOf<K: Kind> {
     engine: Arc<Engine<K>>,
+    /// The table of this handle; all keys if the store has no tables.
+    index: Arc<dyn Index<K>>,
     how: WriteOptions,
     /// True if a commit is a sync. Then a write with sync waits for one.
     has_syncs: bool,
@@ -83,15 +85,28 @@ impl<K: Kind> StoreOf<K> {
 
     /// Makes a store of an engine.
     pub fn from_engine(engine: Arc<Engine<K>>) -> Self {
-        let has_syncs = engine.commits_with_sync();
-        Self { engine, how: WriteOptions::default(), has_syncs, latencies: Arc::default() }
+        let (has_syncs, index) = (engine.commits_with_sync(), Arc::clone(engine.index()));
+        Self { engine, index, how: WriteOptions::default(), has_syncs, latencies: Arc::default() }
     }
 
     /// The same store with other options for writes. Without sync, a write returns before it is durable.
     #[must_use]
     pub fn with(&self, how: WriteOptions) -> Self {
+        Self { how, ..self.over(Arc::clone(&self.index)) }
+    }
+
+    /// A handle of another table of the same store.
+    pub(crate) fn over(&self, index: Arc<dyn Index<K>>) -> Self {
         let (engine, latencies) = (Arc::clone(&self.engine), Arc::clone(&self.latencies));
-        Self { engine, how, has_syncs: self.has_syncs, latencies }
+        Self { engine, index, how: self.how, has_syncs: self.has_syncs, latencies }
+    }
+
+    pub(crate) fn index(&self) -> &Arc<dyn Index<K>> {
+        &self.index
+    }
+
+    pub(crate) fn how(&self) -> WriteOptions {
+        self.how
     }
 
     /// Makes all writes without sync durable. Does nothing where fences make writes durable: on persistent memory, on memory file systems,
@@ -123,29 +138,29 @@ impl<K: Kind> StoreOf<K> {
     /// Copies the value of `key` into a buffer. False if the key is absent.
     pub fn get_into(&self, key: &K::Key, value: &mut K::ValueBuf) -> Result<bool> {
         K::validate(key, None)?;
-        self.latencies.sample(Timed::Get, || self.engine.get(key, Some(value)).map_err(Error::from))
+        self.latencies.sample(Timed::Get, || self.index.get(key, Some(value)).map_err(Error::from))
     }
 
     /// True if the key is present.
     pub fn contains(&self, key: &K::Key) -> Result<bool> {
         K::validate(key, None)?;
-        self.latencies.sample(Timed::Get, || self.engine.get(key, None).map_err(Error::from))
+        self.latencies.sample(Timed::Get, || self.index.get(key, None).map_err(Error::from))
     }
 
     /// Stores a value. True if the key was present.
     pub fn put(&self, key: &K::Key, value: &K::Value) -> Result<bool> {
         K::validate(key, Some(value))?;
-        self.timed_write(|| self.engine.put(key, value, self.how))
+        self.timed_write(|| self.index.put(key, value, self.how))
     }
 
     /// Removes a key. True if the key was present.
     pub fn delete(&self, key: &K::Key) -> Result<bool> {
         K::validate(key, None)?;
-        self.timed_write(|| self.engine.delete(key, self.how))
+        self.timed_write(|| self.index.delete(key, self.how))
     }
 
     /// Times every write that waits for a sync, and samples other writes.
-    fn timed_write<T>(&self, write: impl FnOnce() -> pmem::Result<T>) -> Result<T> {
+    pub(crate) fn timed_write<T>(&self, write: impl FnOnce() -> pmem::Result<T>) -> Result<T> {
         Ok(match self.has_syncs && self.how.sync {
             true => self.latencies.each(Timed::Write, write),
             false => self.latencies.sample(Timed::Write, write),
@@ -171,12 +186,12 @@ impl<K: Kind> StoreOf<K> {
         mut give: impl FnMut(Option<K::ValueBuf>) -> bool,
     ) -> Result<()> {
         keys.iter().try_for_each(|key| K::validate(key, None))?;
-        Ok(self.engine.get_each(keys, &mut give)?)
+        Ok(self.index.get_each(keys, &mut give)?)
     }
 
     /// Prefetches the memory that reads of these keys will touch. For callers that know the keys and read the values one by one.
     pub fn prefetch(&self, keys: &[&K::Key]) {
-        self.engine.prefetch(keys);
+        self.index.prefetch(keys);
     }
 
     /// Applies many writes. True for each write whose key was present. Writes of one key apply in their order. The writes share lookups,
@@ -187,7 +202,7 @@ impl<K: Kind> StoreOf<K> {
             Write::Put(key, value) => K::validate(key, Some(value)),
             Write::Delete(key) => K::validate(key, None),
         })?;
-        Ok(self.engine.write_many(writes, self.how)?)
+        Ok(self.index.write_many(writes, self.how)?)
     }
 
     /// Stores many values. True for each key that was present. See [`StoreOf::write_many`].
@@ -201,7 +216,7 @@ impl<K: Kind> StoreOf<K> {
     }
 
     pub(crate) fn commit_batch(&self, writes: Vec<KeyValue<K>>, required: &[KeyValue<K>]) -> Result<bool> {
-        Ok(self.engine.batch(writes, required, self.how)?)
+        Ok(self.index.batch(writes, required, self.how)?)
     }
 
     /// Reads and changes one key in one step. `decide` gets the current value; no other write comes between. `decide` is called again if
@@ -223,7 +238,7 @@ impl<K: Kind> StoreOf<K> {
             },
             other => other,
         };
-        self.timed_write(|| self.engine.update(key, &mut decide, self.how))?;
+        self.timed_write(|| self.index.update(key, &mut decide, self.how))?;
         refused.map_or(Ok(()), |length| Err(length.into()))
     }
 
@@ -249,7 +264,7 @@ impl<K: Kind> StoreOf<K> {
                 (true, None) => Change::Delete,
             }
         };
-        self.timed_write(|| self.engine.update(key, &mut decide, self.how))?;
+        self.timed_write(|| self.index.update(key, &mut decide, self.how))?;
         Ok(swapped)
     }
 
@@ -259,18 +274,18 @@ impl<K: Kind> StoreOf<K> {
     /// A scan returns every key that is present throughout exactly once, whatever other threads write. It sees all or none of each
     /// [`Batch`](crate::Batch): all if the batch was committed before the first step.
     pub fn scan(&self, range: impl RangeBounds<K::KeyBuf>) -> Scan<'_, K> {
-        Scan::over(self.engine.cursor(), &range)
+        Scan::over(self.index.cursor(), &range)
     }
 
     /// All pairs, in the engine's own order; an ordered engine returns them in key order. The guarantees beside writers are those of
     /// [`StoreOf::scan`].
     pub fn walk(&self) -> Scan<'_, K> {
-        Scan::walk(self.engine.cursor(), None)
+        Scan::walk(self.index.cursor(), None)
     }
 
     /// The pairs that a walk returns after this key. The key itself may have been removed.
     pub fn walk_behind(&self, key: &K::Key) -> Scan<'_, K> {
-        Scan::walk(self.engine.cursor(), Some(K::own_key(key)))
+        Scan::walk(self.index.cursor(), Some(K::own_key(key)))
     }
 
     /// The smallest key and its value.
@@ -286,7 +301,7 @@ impl<K: Kind> StoreOf<K> {
     /// Number of keys, durable or not. It is exact, unless the count after a crash is still running.
     #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> Count {
-        self.engine.len()
+        self.index.len()
     }
 
     /// Number of keys, durable or not. Finishes the count after a crash if it is still running.
@@ -294,7 +309,8 @@ impl<K: Kind> StoreOf<K> {
     /// # Errors
     /// `Pmem` if a node is damaged.
     pub fn count(&self) -> Result<u64> {
-        self.engine.count()
+        self.index.count_all()?;
+        Ok(self.index.len().keys)
     }
 
     /// Makes every acknowledged write survive a power cut, as far as the medium can. If this fails, later writes are refused.
@@ -320,7 +336,10 @@ impl<K: Kind> StoreOf<K> {
 
     /// Removes every key.
     pub fn clear(&self) -> Result<()> {
-        Ok(self.engine.clear()?)
+        self.index.clear()?;
+        // The maintenance thread frees the blocks.
+        self.engine.start_maintenance();
+        Ok(())
     }
 
     /// Closes the store cleanly. Other clones can still read. Their writes are refused, even if the close fails. Dropping the last clone

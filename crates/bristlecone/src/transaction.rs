@@ -1,16 +1,22 @@
 //! `Transaction`: reads and writes of several keys that take effect in one step.
 //!
-//! A transaction collects its writes in memory and remembers what it read. [`StoreOf::transaction`] commits both as one batch: the writes,
-//! with the condition that every key that was read still has its value. The writer checks the conditions and applies the writes under one
-//! lock. If a condition does not hold, nothing has changed, and the transaction runs again. So committed transactions are serializable in
-//! the order of their commits (optimistic concurrency control by validation).
+//! A transaction collects its writes in memory and remembers what it read. [`StoreOf::transaction`] commits both in one step: the writes,
+//! with the condition that every key that was read still has its value and deadline, and that every range that was scanned still has the
+//! same pairs. If a condition does not hold, nothing has changed, and the transaction runs again. So committed transactions are serializable
+//! in the order of their commits (optimistic concurrency control by validation).
+//!
+//! The writer compares keys under its lock. Ranges are scanned again while no other write of the store runs; this needs a store with
+//! [tables](crate::tables).
 //!
 //! Until the commit, two reads may be of different moments. Such a transaction never commits, but its code runs: it must not rely on
 //! conditions that hold only between keys of one moment.
 
 use std::collections::BTreeMap;
+use std::ops::{Bound, RangeBounds};
+use std::sync::Arc;
 
 use ::index::Kind;
+use ::index::engine::{Commit, Deadline, KeyValue, Next, TableRead, TableWrite};
 
 use crate::error::{Error, Result};
 use crate::store::StoreOf;
@@ -18,19 +24,48 @@ use crate::store::StoreOf;
 /// Number of times that a transaction runs before it fails with [`Error::Conflict`].
 pub const ATTEMPTS: usize = 100;
 
+/// A value and its deadline; `None` for an absent key.
+type State<K> = Option<(<K as Kind>::ValueBuf, Deadline)>;
+/// The number of a table in the transaction, and a key of it.
+type TableKey<K> = (usize, <K as Kind>::KeyBuf);
+
+/// A range that was scanned, and its pairs in the store.
+struct Scanned<K: Kind> {
+    table: usize,
+    range: (Bound<K::KeyBuf>, Bound<K::KeyBuf>),
+    descending: bool,
+    pairs: Vec<(K::KeyBuf, K::ValueBuf)>,
+    /// True if the scan stopped before the end of the range.
+    stopped: bool,
+}
+
 /// The reads and writes of a running transaction. See [`StoreOf::transaction`].
 pub struct Transaction<K: Kind> {
-    store: StoreOf<K>,
-    /// The value of each key that was read from the store, as it was then.
-    reads: BTreeMap<K::KeyBuf, Option<K::ValueBuf>>,
-    writes: BTreeMap<K::KeyBuf, Option<K::ValueBuf>>,
+    /// Handles of the tables. The first one is that of the transaction's own methods.
+    tables: Vec<StoreOf<K>>,
+    /// Keys that were read from the store, as they were then.
+    reads: BTreeMap<TableKey<K>, State<K>>,
+    writes: BTreeMap<TableKey<K>, State<K>>,
+    scans: Vec<Scanned<K>>,
 }
 
 impl<K: Kind> std::fmt::Debug for Transaction<K> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { reads, writes, .. } = self;
-        f.debug_struct("Transaction").field("reads", &reads.len()).field("writes", &writes.len()).finish()
+        let Self { reads, writes, scans, .. } = self;
+        let mut shown = f.debug_struct("Transaction");
+        shown
+            .field("reads", &reads.len())
+            .field("writes", &writes.len())
+            .field("scans", &scans.len())
+            .finish()
     }
+}
+
+/// A table in a running transaction. See [`Transaction::table`].
+#[derive(Debug)]
+pub struct TransactionTable<'t, K: Kind> {
+    transaction: &'t mut Transaction<K>,
+    table: usize,
 }
 
 /// Errors of every method: those of the method of the same name of [`StoreOf`].
@@ -39,77 +74,299 @@ impl<K: Kind> Transaction<K> {
     /// A transaction without retries: its caller decides what to do after a conflict. Nothing is written before [`Transaction::commit`].
     #[must_use]
     pub fn new(store: &StoreOf<K>) -> Self {
-        Self { store: store.clone(), reads: BTreeMap::new(), writes: BTreeMap::new() }
+        let (reads, writes) = (BTreeMap::new(), BTreeMap::new());
+        Self { tables: vec![store.clone()], reads, writes, scans: Vec::new() }
+    }
+
+    /// Another table of the same store. Its reads and writes belong to this transaction.
+    ///
+    /// # Errors
+    /// `Option` if it is a handle of another store; `NoTables` if the store has none.
+    pub fn table(&mut self, table: &StoreOf<K>) -> Result<TransactionTable<'_, K>> {
+        let slot = table.table_ops()?.slot();
+        let is_same = |known: &StoreOf<K>| known.table_ops().is_ok_and(|ops| Arc::ptr_eq(ops.slot(), slot));
+        let known = self.tables.iter().position(is_same);
+        if known.is_none() && !self.tables[0].is_same_store(table) {
+            return Err(Error::Option(
+                "a transaction cannot use tables of two stores: open one for each".into(),
+            ));
+        }
+        let number = known.unwrap_or(self.tables.len());
+        if known.is_none() {
+            self.tables.push(table.clone());
+        }
+        Ok(TransactionTable { transaction: self, table: number })
+    }
+
+    /// The table of the transaction's own methods.
+    pub fn own(&mut self) -> TransactionTable<'_, K> {
+        TransactionTable { transaction: self, table: 0 }
     }
 
     /// The value of a key: as this transaction wrote it, or as it is in the store, durable as for [`StoreOf::get`]. O(log n) in the writes
     /// and reads so far, and a lookup when the key is read for the first time.
     pub fn get(&mut self, key: &K::Key) -> Result<Option<K::ValueBuf>> {
-        let owned = K::own_key(key);
-        if let Some(written) = self.writes.get(&owned) {
-            return Ok(written.clone());
-        }
-        if let Some(read) = self.reads.get(&owned) {
-            return Ok(read.clone());
-        }
-        let value = self.store.get(key)?;
-        self.reads.insert(owned, value.clone());
-        Ok(value)
+        self.own().get(key)
     }
 
     /// True if the key is present.
     pub fn contains(&mut self, key: &K::Key) -> Result<bool> {
-        Ok(self.get(key)?.is_some())
+        self.own().contains(key)
     }
 
     /// Stores a value.
     pub fn put(&mut self, key: &K::Key, value: &K::Value) -> Result<()> {
+        self.own().put(key, value)
+    }
+
+    /// Removes a key.
+    pub fn delete(&mut self, key: &K::Key) -> Result<()> {
+        self.own().delete(key)
+    }
+
+    /// Number of keys that the commit will add to the store, negative if it removes more. Looks up the keys that were written without being
+    /// read.
+    pub fn keys_added(&mut self) -> Result<i64> {
+        self.own().keys_added()
+    }
+
+    /// The keys that the transaction writes, each with the handle of its table.
+    pub fn written(&self) -> impl Iterator<Item = (&StoreOf<K>, &K::KeyBuf)> {
+        self.writes.keys().map(|(table, key)| (&self.tables[*table], key))
+    }
+
+    fn read(&mut self, table: usize, key: &K::Key) -> Result<State<K>> {
+        let at = (table, K::own_key(key));
+        if let Some(state) = self.writes.get(&at).or_else(|| self.reads.get(&at)) {
+            return Ok(state.clone());
+        }
+        let store = &self.tables[table];
+        let state = match store.has_tables() {
+            false => store.get(key)?.map(|value| (value, None)),
+            true => {
+                let mut value = K::ValueBuf::default();
+                store.get_until(key, &mut value)?.map(|deadline| (value, deadline))
+            }
+        };
+        self.reads.insert(at, state.clone());
+        Ok(state)
+    }
+
+    /// Commits. False if a key that was read has another value or deadline by now, or a range that was scanned has other pairs; then nothing
+    /// has changed.
+    ///
+    /// A transaction of several keys needs an engine with batches ([`crate::Capabilities::atomic_batch`]).
+    pub fn commit(self) -> Result<bool> {
+        let Self { tables, reads, mut writes, scans } = self;
+        let own = &tables[0];
+        if writes.is_empty() && reads.len() <= 1 && scans.is_empty() {
+            return Ok(true);
+        }
+        let Some(ops) = own.index().tables() else {
+            let pairs = |states: BTreeMap<TableKey<K>, State<K>>| -> Vec<KeyValue<K>> {
+                states.into_iter().map(|((_, key), state)| (key, state.map(|(value, _)| value))).collect()
+            };
+            let (writes, reads) = (pairs(writes), pairs(reads));
+            return own.commit_batch(writes, &reads);
+        };
+        if writes.len() == 1
+            && reads.is_empty()
+            && scans.is_empty()
+            && let Some(((table, key), next)) = writes.pop_first()
+        {
+            // One key needs no batch, which some engines do not have.
+            tables[table].change_until(K::key(&key), |_| match next.clone() {
+                Some((value, deadline)) => Next::Put(value, deadline),
+                None => Next::Delete,
+            })?;
+            return Ok(true);
+        }
+        let slot = |table: usize| -> Result<_> { Ok(Arc::clone(tables[table].table_ops()?.slot())) };
+        let has_deadline = writes.values().flatten().any(|(_, deadline)| deadline.is_some());
+        let writes = writes
+            .into_iter()
+            .map(|((table, key), next)| Ok(TableWrite { table: slot(table)?, key, next }))
+            .collect::<Result<_>>()?;
+        let reads = reads.into_iter().map(|((table, key), state)| {
+            let (value, deadline) = state.unzip();
+            Ok(TableRead { table: slot(table)?, key, value, deadline: Some(deadline.flatten()) })
+        });
+        let reads = reads.collect::<Result<Vec<_>>>()?;
+        let mut failed = None;
+        let mut is_unchanged = || {
+            let unchanged = scans.iter().map(|scan| scan.is_unchanged(&tables[scan.table]));
+            for unchanged in unchanged {
+                match unchanged {
+                    Ok(true) => {}
+                    Ok(false) => return Ok(false),
+                    Err(error) => {
+                        failed = Some(error);
+                        return Ok(false);
+                    }
+                }
+            }
+            Ok(true)
+        };
+        let validate = (!scans.is_empty()).then_some(&mut is_unchanged as _);
+        let committed =
+            own.timed_write(|| ops.commit(Commit { writes, reads: &reads, validate }, own.how()))?;
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        if has_deadline && committed {
+            own.engine().start_maintenance();
+        }
+        Ok(committed)
+    }
+}
+
+impl<K: Kind> Scanned<K> {
+    /// True if the range still has the pairs that were read.
+    fn is_unchanged(&self, table: &StoreOf<K>) -> Result<bool> {
+        let scan = table.scan(self.range.clone());
+        let mut scan = if self.descending { scan.descending() } else { scan };
+        let (mut key, mut value) = (K::KeyBuf::default(), K::ValueBuf::default());
+        for (read, pair) in &self.pairs {
+            let is_there = scan.next_into(&mut key, &mut value)?;
+            if !is_there || key != *read || K::value(&value) != K::value(pair) {
+                return Ok(false);
+            }
+        }
+        Ok(self.stopped || !scan.next_into(&mut key, &mut value)?)
+    }
+}
+
+/// Errors of every method: those of the method of the same name of [`StoreOf`].
+#[allow(clippy::missing_errors_doc)]
+impl<K: Kind> TransactionTable<'_, K> {
+    /// The value of a key, as for [`Transaction::get`].
+    pub fn get(&mut self, key: &K::Key) -> Result<Option<K::ValueBuf>> {
+        Ok(self.get_until(key)?.map(|(value, _)| value))
+    }
+
+    /// The value and the deadline of a key.
+    pub fn get_until(&mut self, key: &K::Key) -> Result<Option<(K::ValueBuf, Deadline)>> {
+        K::validate(key, None)?;
+        self.transaction.read(self.table, key)
+    }
+
+    /// True if the key is present.
+    pub fn contains(&mut self, key: &K::Key) -> Result<bool> {
+        Ok(self.get_until(key)?.is_some())
+    }
+
+    /// Stores a value. The key has no deadline then.
+    pub fn put(&mut self, key: &K::Key, value: &K::Value) -> Result<()> {
+        self.put_until(key, value, None)
+    }
+
+    /// Stores a value with this deadline.
+    pub fn put_until(&mut self, key: &K::Key, value: &K::Value, deadline: Deadline) -> Result<()> {
         K::validate(key, Some(value))?;
-        self.writes.insert(K::own_key(key), Some(K::own_value(value)));
+        if deadline.is_some() {
+            self.transaction.tables[self.table].table_ops()?;
+        }
+        let next = Some((K::own_value(value), deadline));
+        self.transaction.writes.insert((self.table, K::own_key(key)), next);
         Ok(())
     }
 
     /// Removes a key.
     pub fn delete(&mut self, key: &K::Key) -> Result<()> {
         K::validate(key, None)?;
-        self.writes.insert(K::own_key(key), None);
+        self.transaction.writes.insert((self.table, K::own_key(key)), None);
         Ok(())
     }
 
-    /// The keys that the transaction writes.
-    pub fn written(&self) -> impl Iterator<Item = &K::KeyBuf> {
-        self.writes.keys()
+    /// Passes the pairs of a range to `visit`, in key order (or in descending order), until it returns false. It sees the transaction's own
+    /// writes. The pairs are kept for the commit, so the memory that this takes grows with their number.
+    pub fn scan(
+        &mut self,
+        range: impl RangeBounds<K::KeyBuf>,
+        descending: bool,
+        mut visit: impl FnMut(&K::Key, &K::Value) -> bool,
+    ) -> Result<()> {
+        let Transaction { tables, writes, scans, .. } = &mut *self.transaction;
+        let (store, table) = (&tables[self.table], self.table);
+        store.table_ops()?;
+        let range = (range.start_bound().cloned(), range.end_bound().cloned());
+        let scan = store.scan(range.clone());
+        let mut scan = if descending { scan.descending() } else { scan };
+        let mut own = writes
+            .iter()
+            .filter(|((of, key), _)| *of == table && range.contains(key))
+            .map(|((_, key), next)| (key, next.as_ref().map(|(value, _)| value)))
+            .collect::<Vec<_>>();
+        if !descending {
+            own.reverse();
+        }
+        let (mut pairs, mut stopped) = (Vec::new(), false);
+        let mut stored = scan.next().transpose()?;
+        while !stopped {
+            // The next key of both. A write replaces the stored pair.
+            let takes_own = match (own.last(), &stored) {
+                (None, None) => break,
+                (Some(_), None) => true,
+                (None, Some(_)) => false,
+                (Some((mine, _)), Some((other, _))) => {
+                    if descending {
+                        *mine >= other
+                    } else {
+                        *mine <= other
+                    }
+                }
+            };
+            let written = if takes_own { own.pop() } else { None };
+            let reads_next =
+                stored.as_ref().is_some_and(|(key, _)| written.is_none_or(|(mine, _)| mine == key));
+            let read = if reads_next { stored.take() } else { None };
+            let shown = match (&written, &read) {
+                (Some((key, value)), _) => value.map(|value| (K::key(key), K::value(value))),
+                (None, pair) => pair.as_ref().map(|(key, value)| (K::key(key), K::value(value))),
+            };
+            stopped = shown.is_some_and(|(key, value)| !visit(key, value));
+            if let Some(pair) = read {
+                pairs.push(pair);
+                if !stopped {
+                    stored = scan.next().transpose()?;
+                }
+            }
+        }
+        drop(scan);
+        if let (true, Some(pair)) = (stopped, stored) {
+            // It was read to compare, and decided nothing but the order.
+            pairs.push(pair);
+        }
+        scans.push(Scanned { table, range, descending, pairs, stopped });
+        Ok(())
     }
 
-    /// Number of keys that the commit will add to the store, negative if it removes more. Looks up the keys that were written without being
+    /// Number of keys that the commit will add to the table, negative if it removes more. Looks up the keys that were written without being
     /// read.
     pub fn keys_added(&mut self) -> Result<i64> {
-        let unread = |key: &&K::KeyBuf| !self.reads.contains_key(*key);
-        let unread: Vec<K::KeyBuf> = self.writes.keys().filter(unread).cloned().collect();
-        for key in unread {
-            let value = self.store.get(K::key(&key))?;
-            self.reads.insert(key, value);
+        let Self { transaction, table } = self;
+        let written = transaction.writes.iter().filter(|((of, _), _)| of == table);
+        let written: Vec<_> = written.map(|((_, key), next)| (key.clone(), next.is_some())).collect();
+        let mut added = 0;
+        for (key, is_there) in written {
+            let at = (*table, key);
+            if !transaction.reads.contains_key(&at) {
+                let own = transaction.writes.remove(&at);
+                let read = transaction.read(*table, K::key(&at.1));
+                transaction.writes.extend(own.map(|own| (at.clone(), own)));
+                read?;
+            }
+            let was_there = transaction.reads.get(&at).is_some_and(Option::is_some);
+            added += i64::from(is_there) - i64::from(was_there);
         }
-        let change = |(key, written): (&K::KeyBuf, &Option<K::ValueBuf>)| {
-            let was_there = self.reads.get(key).is_some_and(Option::is_some);
-            i64::from(written.is_some()) - i64::from(was_there)
-        };
-        Ok(self.writes.iter().map(change).sum())
-    }
-
-    /// Commits. False if a key that was read has another value by now; then nothing has changed.
-    ///
-    /// A transaction of several keys needs an engine with batches ([`crate::Capabilities::atomic_batch`]).
-    pub fn commit(self) -> Result<bool> {
-        let Self { store, reads, writes } = self;
-        let reads: Vec<_> = reads.into_iter().collect();
-        store.commit_batch(writes.into_iter().collect(), &reads)
+        Ok(added)
     }
 }
 
 impl<K: Kind> StoreOf<K> {
     /// Runs `run` as a transaction: its reads see its own writes, and all of it takes effect in one step, or nothing. If another thread
-    /// changed a key that it read, `run` is called again with a new transaction. After an error of `run` nothing has changed.
+    /// changed a key that it read, or a range that it scanned, `run` is called again with a new transaction. After an error of `run` nothing
+    /// has changed.
     ///
     /// A committed transaction is as durable as a single write: when this returns, or with the ticket of [`StoreOf::apply`].
     ///

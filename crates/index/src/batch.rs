@@ -142,7 +142,23 @@ pub trait Batching: Life {
         expected: &[Pair<Self::Schema>],
         how: WriteOptions,
     ) -> Result<bool> {
+        self.batch_found(writes, expected, how, &mut Vec::new())
+    }
+
+    /// As [`Batching::batch`]. Sets `found`: for each key of the batch, in ascending order, whether it was present before. Empty if a
+    /// condition did not hold.
+    ///
+    /// # Errors
+    /// As there.
+    fn batch_found(
+        &self,
+        writes: Vec<Pair<Self::Schema>>,
+        expected: &[Pair<Self::Schema>],
+        how: WriteOptions,
+        found: &mut Vec<bool>,
+    ) -> Result<bool> {
         let kernel = self.kernel();
+        found.clear();
         check_values(self, &writes)?;
         let writes = last_of_each::<Self::Schema>(writes);
         if self.is_durable() && writes.len() > 1 {
@@ -168,6 +184,7 @@ pub trait Batching: Life {
             self.wait_until_durable(pending, ticket)?;
         };
         prepare(self, &mut writer, &writes, &extent, record_bytes)?;
+        found.extend(before.iter().map(|(_, value)| value.is_some()));
         let mut spare = None;
         if let [write] = writes.as_slice() {
             self.write_all(&mut writer, &[write_of::<Self::Schema>(write)], &mut [false])?;

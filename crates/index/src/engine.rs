@@ -10,6 +10,8 @@
 use std::borrow::Cow;
 use std::ops::Bound;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::time::Duration;
 
 use pmem::alloc::Usage;
@@ -289,7 +291,18 @@ pub trait Index<K: Kind>: Lifecycle {
     fn write_many(&self, writes: &[Write<'_, K::Key, K::Value>], how: WriteOptions) -> Result<Vec<bool>>;
     /// Puts and deletes several keys in one step, if all pairs of `expected` match. False if one does not match. `Unsupported` without
     /// [`Capabilities::atomic_batch`].
-    fn batch(&self, writes: Vec<KeyValue<K>>, expected: &[KeyValue<K>], how: WriteOptions) -> Result<bool>;
+    fn batch(&self, writes: Vec<KeyValue<K>>, expected: &[KeyValue<K>], how: WriteOptions) -> Result<bool> {
+        self.batch_found(writes, expected, how, &mut Vec::new())
+    }
+    /// As [`Index::batch`]. Sets `found`: for each key of the batch, in ascending order, whether it was present before. Empty if a
+    /// condition did not match.
+    fn batch_found(
+        &self,
+        writes: Vec<KeyValue<K>>,
+        expected: &[KeyValue<K>],
+        how: WriteOptions,
+        found: &mut Vec<bool>,
+    ) -> Result<bool>;
     /// A cursor over the keys.
     fn cursor(&self) -> Box<dyn Cursor<K> + '_>;
     /// Opens a snapshot. Everything in it is durable as promised. `Unsupported` without [`Capabilities::snapshots`].
@@ -314,6 +327,10 @@ pub trait Index<K: Kind>: Lifecycle {
     fn count_all(&self) -> Result<()> {
         Ok(())
     }
+    /// The operations of tables. `None` if the keys are not those of several tables.
+    fn tables(&self) -> Option<&dyn TableOps<K>> {
+        None
+    }
     /// True if the index has background work, now or later.
     fn has_maintenance(&self) -> bool {
         false
@@ -336,6 +353,101 @@ pub trait Index<K: Kind>: Lifecycle {
     {
         Vec::new()
     }
+}
+
+/// Milliseconds since 1970. `None`: a key does not expire.
+pub type Deadline = Option<u64>;
+
+/// The outcome of [`TableOps::change`].
+pub enum Next<V> {
+    /// Leave the key as it is.
+    Keep,
+    /// Store this value with this deadline.
+    Put(V, Deadline),
+    /// Remove the key.
+    Delete,
+}
+
+/// Decides the new value and deadline of a key from the current ones. `None` if the key is absent or its deadline has passed.
+pub type DecideUntil<'d, K> =
+    dyn FnMut(Option<(&<K as Kind>::Value, Deadline)>) -> Next<<K as Kind>::ValueBuf> + 'd;
+
+/// A table, as all its handles share it.
+#[derive(Debug)]
+pub struct Slot {
+    /// The name. Empty for the default table.
+    pub name: String,
+    /// The number in the stored keys; 0 if the table was dropped.
+    pub(crate) id: AtomicU32,
+    /// Number of keys. Keys whose deadline has passed count until they are removed.
+    pub(crate) keys: AtomicU64,
+}
+
+/// A key that a transaction read.
+pub struct TableRead<K: Kind> {
+    /// The table.
+    pub table: Arc<Slot>,
+    /// The key.
+    pub key: K::KeyBuf,
+    /// Its value; `None` if it was absent.
+    pub value: Option<K::ValueBuf>,
+    /// Its deadline. `None` if the transaction did not read it.
+    pub deadline: Option<Deadline>,
+}
+
+/// A write of a transaction.
+pub struct TableWrite<K: Kind> {
+    /// The table.
+    pub table: Arc<Slot>,
+    /// The key.
+    pub key: K::KeyBuf,
+    /// The new value and deadline. `None` removes the key.
+    pub next: Option<(K::ValueBuf, Deadline)>,
+}
+
+/// A transaction to be committed ([`TableOps::commit`]).
+pub struct Commit<'c, K: Kind> {
+    /// The writes. If a key has several, the last one counts.
+    pub writes: Vec<TableWrite<K>>,
+    /// The keys that were read.
+    pub reads: &'c [TableRead<K>],
+    /// Further conditions. It runs while no other thread writes, and may read.
+    pub validate: Option<&'c mut dyn FnMut() -> Result<bool>>,
+}
+
+/// Operations of a table, and of all tables of its index.
+///
+/// # Errors
+/// Every method: as the writes of [`Index`]. `Dropped` if the table was dropped. `TooLarge` for a key or a value that is too long with what
+/// tables add to it.
+pub trait TableOps<K: Kind>: Send + Sync {
+    /// The table.
+    fn slot(&self) -> &Arc<Slot>;
+    /// Milliseconds since 1970, by the clock of the deadlines.
+    fn now(&self) -> u64;
+    /// Copies the value of a key, and returns its deadline. `None` if the key is absent.
+    fn get_until(&self, key: &K::Key, value: &mut K::ValueBuf) -> Result<Option<Deadline>>;
+    /// Reads and changes one key and its deadline in one step. `decide` may be called again if another thread changed the key.
+    fn change(&self, key: &K::Key, decide: &mut DecideUntil<'_, K>, how: WriteOptions) -> Result<()>;
+    /// Applies all writes in one step, if all conditions hold. False if one does not hold; then nothing has changed.
+    fn commit(&self, what: Commit<'_, K>, how: WriteOptions) -> Result<bool>;
+    /// The table of this name. `None` if there is none and `create` is false.
+    fn table(&self, name: &str, create: bool) -> Result<Option<Arc<dyn Index<K>>>>;
+    /// Removes a table in one step. Its keys are removed in the background. False if there is none.
+    fn drop_table(&self, name: &str) -> Result<bool>;
+    /// Exchanges the contents of two tables in one step. False if one of them does not exist.
+    fn swap(&self, one: &str, other: &str) -> Result<bool>;
+    /// Removes all keys of all tables in one step.
+    fn clear_all(&self) -> Result<()>;
+    /// The tables and their numbers of keys, by name.
+    fn list(&self) -> Vec<(String, Count)>;
+    /// The index that holds the keys of all tables, the catalog and the deadlines.
+    fn stored(&self) -> &Arc<dyn Index<K>>;
+    /// Reads the catalog and counts again, after somebody wrote to [`TableOps::stored`]. No other thread uses the tables.
+    fn reload(&self) -> Result<()>;
+    /// After a salvage: reads the catalog and counts again. Keys of tables that the catalog does not have get tables with the names
+    /// `salvaged-1`, `salvaged-2` …, by number. No other thread uses the tables.
+    fn adopt(&self) -> Result<()>;
 }
 
 /// The structure of an index.
@@ -408,6 +520,8 @@ pub struct Form {
     pub geometry: Option<Geometry>,
     /// The promised durability, for the superblock.
     pub durability: Durability,
+    /// True for the keys of several tables ([`Tables`](crate::tables::Tables)), for the superblock. Only for keys and values of [`Bytes`].
+    pub tables: bool,
     /// Number of striped version locks; a power of two.
     pub stripes: usize,
     /// Maximum size in bytes of an index without a region. (A medium has its own bound.)
@@ -423,6 +537,7 @@ impl Form {
             payload_words: 1,
             geometry: None,
             durability,
+            tables: false,
             stripes: 1024,
             max_bytes: 1 << 40,
         }

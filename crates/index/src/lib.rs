@@ -13,6 +13,7 @@
 //! * [`leaf_list`]: the shared part of the indexes over one list of leaves.
 //! * [`region`]: an index's region. [`owner`]: the owners of blocks. [`check`]: verification.
 //! * [`sorting`]: sorting that is compiled once.
+//! * [`tables`]: several tables, with deadlines of keys, in one ordered index.
 //!
 //! Invariants:
 //! * K1: one writer at a time: the thread that holds a [`Guard`].
@@ -38,6 +39,7 @@ pub mod schema;
 pub mod shape;
 pub mod snapshot;
 pub mod sorting;
+pub mod tables;
 pub mod write;
 
 pub use batch::{Batching, Pair};

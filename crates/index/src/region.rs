@@ -4,10 +4,10 @@ use std::path::Path;
 
 use pmem::{Durability, Error, Found, Geometry, Identity, Medium, Region, RegionOptions, Result};
 
-use crate::schema::Schema;
+use crate::schema::{self, Schema};
 
 /// Creates the region of an empty index in a new medium. A node has `node_lines` cache lines. A value has `payload_words` words in its
-/// entry.
+/// entry. `tables` is true if the keys will be those of [`Tables`](crate::tables::Tables).
 ///
 /// # Errors
 /// The errors of growing the medium.
@@ -16,8 +16,10 @@ pub fn create_region<M: Medium, S: Schema>(
     engine: &str,
     (node_lines, payload_words): (u64, usize),
     (geometry, durability): (Geometry, Durability),
+    tables: bool,
 ) -> Result<Region<M>> {
-    let identity = Identity { engine: engine.into(), kind: S::kind(payload_words), node_lines };
+    let kind = S::kind(payload_words) + if tables { schema::TABLES } else { "" };
+    let identity = Identity { engine: engine.into(), kind, node_lines };
     Region::create(medium, &RegionOptions { geometry, identity }, durability)
 }
 

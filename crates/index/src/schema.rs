@@ -24,6 +24,9 @@ use pmem::{Error, Medium, Region, Result, WORD, record};
 
 use crate::entry::{Entry, LongTail, TAIL_MAX, Tail};
 
+/// Follows the name of a kind in the superblock if the keys are those of several tables ([`Tables`](crate::tables::Tables)).
+pub const TABLES: &str = ", tables";
+
 /// The schema of an index's keys and values. See the module's head.
 pub trait Schema: Send + Sync + 'static {
     /// A key as a caller passes it.
@@ -378,6 +381,9 @@ macro_rules! byte_strings {
         }
         fn borrow_value(value: &Vec<u8>) -> &[u8] {
             value
+        }
+        fn payload_words(kind: &str) -> Option<usize> {
+            (kind.strip_suffix(TABLES).unwrap_or(kind) == Self::NAME).then_some(1)
         }
         fn key_bytes(key: &[u8]) -> impl AsRef<[u8]> {
             key

@@ -212,6 +212,9 @@ pub enum Error {
         /// The operation: [`SCANS`], [`BATCHES`] or [`SNAPSHOTS`].
         what: &'static str,
     },
+    /// The table was dropped.
+    #[error("the table was dropped: open it again by its name, which makes a new one")]
+    Dropped,
     /// The index was closed.
     #[error("the store is closed: open it again")]
     Closed,

@@ -56,6 +56,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Create<M> for Tree<M, 
             payload_words: form.payload_words,
             geometry,
             stripes: form.stripes,
+            tables: form.tables,
             ..TreeOptions::new(form.engine, form.node_lines, form.durability)
         };
         Self::create(medium, &options)
@@ -98,11 +99,17 @@ impl<K: Kind, M: Medium, S: SchemaOf<K>, L: Layouts, D: CommitProtocol> Index<K>
         self.write_many(writes, how)
     }
 
-    fn batch(&self, writes: Vec<KeyValue<K>>, expected: &[KeyValue<K>], how: WriteOptions) -> Result<bool> {
+    fn batch_found(
+        &self,
+        writes: Vec<KeyValue<K>>,
+        expected: &[KeyValue<K>],
+        how: WriteOptions,
+        found: &mut Vec<bool>,
+    ) -> Result<bool> {
         if !self.has_garbage() {
-            return Batching::batch(self, writes, expected, how);
+            return Batching::batch_found(self, writes, expected, how, found);
         }
-        with_space(self, || Batching::batch(self, writes.clone(), expected, how))
+        with_space(self, || Batching::batch_found(self, writes.clone(), expected, how, found))
     }
 
     fn cursor(&self) -> Box<dyn Cursor<K> + '_> {

@@ -42,6 +42,8 @@ pub struct TreeOptions {
     pub geometry: Geometry,
     /// Durability, for the superblock.
     pub durability: Durability,
+    /// True for the keys of several tables, for the superblock ([`index::tables`]).
+    pub tables: bool,
     /// Number of striped version locks; a power of two.
     pub stripes: usize,
 }
@@ -55,6 +57,7 @@ impl TreeOptions {
             payload_words: 1,
             geometry: Geometry::default(),
             durability,
+            tables: false,
             stripes: 1024,
         }
     }
@@ -160,7 +163,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
     pub fn create(medium: M, options: &TreeOptions) -> Result<Self> {
         let sizes = (options.node_lines, options.payload_words);
         let how = (options.geometry, options.durability);
-        let region = create_region::<M, S>(medium, &options.engine, sizes, how)?;
+        let region = create_region::<M, S>(medium, &options.engine, sizes, how, options.tables)?;
         Self::start(region, Found::New, options.durability, options.stripes)
     }
 

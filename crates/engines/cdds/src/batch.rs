@@ -67,6 +67,22 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
         expected: &[Pair<X::Schema>],
         how: WriteOptions,
     ) -> Result<bool> {
+        self.batch_found(writes, expected, how, &mut Vec::new())
+    }
+
+    /// As [`Versioned::batch`]. Sets `present`: for each key of the batch, in ascending order, whether it was present before. Empty if a
+    /// condition was not met.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn batch_found(
+        &self,
+        writes: Vec<Pair<X::Schema>>,
+        expected: &[Pair<X::Schema>],
+        how: WriteOptions,
+        present: &mut Vec<bool>,
+    ) -> Result<bool> {
+        present.clear();
         let pairs = index::batch::last_of_each::<X::Schema>(writes);
         let writes: Vec<_> = pairs.iter().map(index::batch::write_of::<X::Schema>).collect();
         X::prepare(self, &writes)?;
@@ -80,7 +96,7 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
             holds &= found == wanted.as_ref().map(X::Schema::borrow_value);
         }
         if holds {
-            self.write_locked(&mut writer, &writes)?;
+            *present = self.write_locked(&mut writer, &writes)?;
         }
         // The values that were compared may belong to the running group, so this waits for it.
         self.acknowledge(writer, how)?;

@@ -131,7 +131,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Create<M> for Versioned<M, Hashed<S>
 fn options(form: &Form) -> crate::Options {
     let usual = crate::Options::new(form.node_lines, form.durability);
     let geometry = form.geometry.unwrap_or(usual.geometry);
-    crate::Options { geometry, stripes: form.stripes, ..usual }
+    crate::Options { geometry, stripes: form.stripes, tables: form.tables, ..usual }
 }
 
 /// Draws a seed that clients cannot know, because they choose the keys.
@@ -181,8 +181,14 @@ impl<K: Kind, M: Medium, X: Indexed<K>> Index<K> for Versioned<M, X> {
         Ok(found)
     }
 
-    fn batch(&self, writes: Vec<KeyValue<K>>, expected: &[KeyValue<K>], how: WriteOptions) -> Result<bool> {
-        self.batch(writes, expected, how)
+    fn batch_found(
+        &self,
+        writes: Vec<KeyValue<K>>,
+        expected: &[KeyValue<K>],
+        how: WriteOptions,
+        found: &mut Vec<bool>,
+    ) -> Result<bool> {
+        self.batch_found(writes, expected, how, found)
     }
 
     fn cursor(&self) -> Box<dyn engine::Cursor<K> + '_> {

@@ -24,6 +24,8 @@ pub struct Options {
     pub geometry: Geometry,
     /// Durability, for the superblock.
     pub durability: Durability,
+    /// True for the keys of several tables, for the superblock ([`index::tables`]).
+    pub tables: bool,
     /// Number of striped version locks; a power of two.
     pub stripes: usize,
     /// A fence before and after each flush [thesis §4.1]; a split ends every entry of the old node [algorithm 3].
@@ -40,6 +42,7 @@ impl Options {
             node_lines,
             geometry: Geometry::default(),
             durability,
+            tables: false,
             stripes: 1024,
             faithful: false,
             group_blocks: INTENTS / 2,

@@ -77,7 +77,7 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
             return Err(Error::Nodes { lines });
         }
         let how = (common.geometry, common.durability);
-        let region = create_region::<M, X::Schema>(medium, X::ENGINE, (lines, 1), how)?;
+        let region = create_region::<M, X::Schema>(medium, X::ENGINE, (lines, 1), how, common.tables)?;
         Self::start(region, Found::New, options, Recovery::Lazy)
     }
 

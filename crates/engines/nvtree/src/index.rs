@@ -55,6 +55,8 @@ pub struct Options {
     pub geometry: Geometry,
     /// Durability, for the superblock.
     pub durability: Durability,
+    /// True for the keys of several tables, for the superblock ([`index::tables`]).
+    pub tables: bool,
     /// Number of striped version locks; a power of two.
     pub stripes: usize,
     /// Maximum leaves of a parent, at least 4. A rebuild leaves half of this space free.
@@ -110,7 +112,7 @@ impl<M: Medium, S: Schema> NvTree<M, S> {
             return Err(Error::Nodes { lines });
         }
         let (sizes, how) = ((lines, options.payload_words), (options.geometry, options.durability));
-        Self::start(create_region::<M, S>(medium, ENGINE, sizes, how)?, Found::New, options)
+        Self::start(create_region::<M, S>(medium, ENGINE, sizes, how, options.tables)?, Found::New, options)
     }
 
     /// Opens the index in a region. Recovers it if it was not closed cleanly.

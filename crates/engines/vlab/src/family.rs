@@ -26,7 +26,13 @@ impl From<&Form> for Options {
     fn from(form: &Form) -> Self {
         let usual = Self::new(form.node_lines, form.durability);
         let geometry = form.geometry.unwrap_or(usual.geometry);
-        Self { payload_words: form.payload_words, geometry, stripes: form.stripes, ..usual }
+        Self {
+            payload_words: form.payload_words,
+            geometry,
+            stripes: form.stripes,
+            tables: form.tables,
+            ..usual
+        }
     }
 }
 

@@ -58,6 +58,8 @@ pub struct Options {
     pub geometry: Geometry,
     /// Durability, for the superblock.
     pub durability: Durability,
+    /// True for the keys of several tables, for the superblock ([`index::tables`]).
+    pub tables: bool,
     /// Number of striped version locks; a power of two.
     pub stripes: usize,
     /// Splits in the paper's six steps with a fence each, and durable combines. An existing index keeps its own.
@@ -86,6 +88,7 @@ impl Options {
             payload_words: 1,
             geometry: Geometry::default(),
             durability,
+            tables: false,
             stripes: 1024,
             faithful: false,
             braids: BRAIDS,
@@ -159,7 +162,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
             return Err(Error::Nodes { lines });
         }
         let (sizes, how) = ((lines, options.payload_words), (options.geometry, options.durability));
-        Self::start(create_region::<M, S>(medium, ENGINE, sizes, how)?, Found::New, options)
+        Self::start(create_region::<M, S>(medium, ENGINE, sizes, how, options.tables)?, Found::New, options)
     }
 
     /// Opens the index in a region. Recovers it if it was not closed cleanly.

@@ -51,11 +51,17 @@ impl<K: Kind, T: LeafList<Schema: SchemaOf<K>>> Index<K> for T {
         self.write_many_as(writes, how)
     }
 
-    fn batch(&self, writes: Vec<KeyValue<K>>, expected: &[KeyValue<K>], how: WriteOptions) -> Result<bool> {
+    fn batch_found(
+        &self,
+        writes: Vec<KeyValue<K>>,
+        expected: &[KeyValue<K>],
+        how: WriteOptions,
+        found: &mut Vec<bool>,
+    ) -> Result<bool> {
         if !self.has_garbage() {
-            return Batching::batch(self, writes, expected, how);
+            return Batching::batch_found(self, writes, expected, how, found);
         }
-        with_space(self, || Batching::batch(self, writes.clone(), expected, how))
+        with_space(self, || Batching::batch_found(self, writes.clone(), expected, how, found))
     }
 
     fn cursor(&self) -> Box<dyn engine::Cursor<K> + '_> {

@@ -71,7 +71,7 @@ impl<M: Medium, S: Schema> index::Create<M> for Toy<M, S> {
         }
         let how = (form.geometry.unwrap_or_default(), form.durability);
         let sizes = (lines, form.payload_words);
-        Self::start(create_region::<M, S>(medium, form.engine, sizes, how)?, Found::New, form)
+        Self::start(create_region::<M, S>(medium, form.engine, sizes, how, form.tables)?, Found::New, form)
     }
 
     fn open(medium: M, path: &Path, form: &Form) -> Result<(Self, Found)> {

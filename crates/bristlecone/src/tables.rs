@@ -1,0 +1,199 @@
+//! Tables of a store, and deadlines of keys.
+//!
+//! A store that is made with [`Options::tables`](crate::Options::tables) has several ordered key spaces, the tables, in one region. A handle
+//! of a table is a store of its own: the same methods, other keys. A [`Transaction`](crate::Transaction) may read and write several tables.
+//! The default table always exists; a handle from [`StoreOf::open`] is its handle.
+//!
+//! In such a store a key may have a deadline: a wall-clock time in milliseconds since 1970, from which on no read returns the key. The
+//! deadline is durable with its value. A background thread removes such keys; until then they still count in [`StoreOf::len`].
+//! [`StoreOf::put`], a batch and a transaction's `put` remove the deadline of a key; [`StoreOf::update`] keeps it.
+//!
+//! If the clock jumps forward, keys expire early. If it jumps back, they live longer, and a key that had expired and was not removed yet is
+//! present again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::index::engine::{Count, Deadline, Next, TableOps};
+use ::index::kind::Kind;
+
+use crate::error::{Error, Result};
+use crate::store::StoreOf;
+
+/// Errors of every method: `NoTables` if the store has none; `Pmem` with `Dropped` if the table was dropped, with `TooLarge` if a key or
+/// value is too long with what a table adds to it; otherwise those of writes.
+#[allow(clippy::missing_errors_doc)]
+impl<K: Kind> StoreOf<K> {
+    /// True if the store has tables and deadlines.
+    pub fn has_tables(&self) -> bool {
+        self.index().tables().is_some()
+    }
+
+    pub(crate) fn table_ops(&self) -> Result<&dyn TableOps<K>> {
+        self.index().tables().ok_or(Error::NoTables)
+    }
+
+    /// The table of this name, with 1 to 255 bytes. Makes it if there is none, in one step. Takes one lookup in memory if it exists.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// use bristlecone::{Options, Store};
+    /// let store = Store::open(dir.path(), Options { tables: true, ..Options::default() })?;
+    /// let users = store.table("users")?;
+    /// users.put(b"1", b"Ada")?;
+    /// assert_eq!((store.get(b"1")?, users.get(b"1")?), (None, Some(b"Ada".to_vec())));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn table(&self, name: &str) -> Result<Self> {
+        let table = self.table_ops()?.table(name, true)?;
+        Ok(self.over(table.ok_or(pmem::Error::Dropped)?))
+    }
+
+    /// The table of this name, if it exists.
+    pub fn find_table(&self, name: &str) -> Result<Option<Self>> {
+        Ok(self.table_ops()?.table(name, false)?.map(|table| self.over(table)))
+    }
+
+    /// The tables and their numbers of keys, by name. The default table has an empty name.
+    pub fn list_tables(&self) -> Result<Vec<(String, Count)>> {
+        Ok(self.table_ops()?.list())
+    }
+
+    /// Removes a table in one step; its handles return errors from then on. Its keys are removed in the background. The default table only
+    /// becomes empty. False if there is no such table.
+    pub fn drop_table(&self, name: &str) -> Result<bool> {
+        let dropped = self.table_ops()?.drop_table(name)?;
+        self.engine().start_maintenance();
+        Ok(dropped)
+    }
+
+    /// Exchanges the contents of two tables in one step. False if one of them does not exist. A scan that runs meanwhile continues in the
+    /// contents where it began.
+    pub fn swap_tables(&self, one: &str, other: &str) -> Result<bool> {
+        Ok(self.table_ops()?.swap(one, other)?)
+    }
+
+    /// Removes every key of every table in one step. [`StoreOf::clear`] removes those of this table.
+    pub fn clear_all(&self) -> Result<()> {
+        match self.index().tables() {
+            None => self.clear()?,
+            Some(tables) => {
+                tables.clear_all()?;
+                self.engine().start_maintenance();
+            }
+        }
+        Ok(())
+    }
+
+    /// Milliseconds since 1970 by the clock of the deadlines ([`Options::clock`](crate::Options::clock)).
+    pub fn now(&self) -> Result<u64> {
+        Ok(self.table_ops()?.now())
+    }
+
+    /// Stores a value that expires after this time.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # use bristlecone::{Options, Store};
+    /// # use std::time::Duration;
+    /// # let store = Store::open(dir.path(), Options { tables: true, ..Options::default() })?;
+    /// store.put_with(b"session", b"Ada", Duration::from_secs(60))?;
+    /// assert!(store.ttl(b"session")?.flatten().is_some_and(|left| left <= Duration::from_secs(60)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn put_with(&self, key: &K::Key, value: &K::Value, ttl: Duration) -> Result<()> {
+        self.put_until(key, value, Some(self.after(ttl)?))
+    }
+
+    /// Stores a value with this deadline. `None`: it does not expire.
+    pub fn put_until(&self, key: &K::Key, value: &K::Value, deadline: Deadline) -> Result<()> {
+        K::validate(key, Some(value))?;
+        self.change_until(key, |_| Next::Put(K::own_value(value), deadline))
+    }
+
+    /// Lets a key expire after this time. False if it is absent.
+    pub fn expire(&self, key: &K::Key, ttl: Duration) -> Result<bool> {
+        self.expire_at(key, Some(self.after(ttl)?))
+    }
+
+    /// Sets the deadline of a key. False if it is absent.
+    pub fn expire_at(&self, key: &K::Key, deadline: Deadline) -> Result<bool> {
+        let mut found = false;
+        self.change_until(key, |old| {
+            found = old.is_some();
+            old.map_or(Next::Keep, |(value, _)| Next::Put(K::own_value(value), deadline))
+        })?;
+        Ok(found)
+    }
+
+    /// Removes the deadline of a key. False if the key is absent or has none.
+    pub fn persist(&self, key: &K::Key) -> Result<bool> {
+        let mut had_one = false;
+        self.change_until(key, |old| {
+            let old = old.filter(|(_, deadline)| deadline.is_some());
+            had_one = old.is_some();
+            old.map_or(Next::Keep, |(value, _)| Next::Put(K::own_value(value), None))
+        })?;
+        Ok(had_one)
+    }
+
+    /// The time until a key expires. The inner `None`: it does not expire. The outer `None`: it is absent.
+    pub fn ttl(&self, key: &K::Key) -> Result<Option<Option<Duration>>> {
+        let now = self.now()?;
+        let left = |deadline: u64| Duration::from_millis(deadline.saturating_sub(now));
+        Ok(self.deadline(key)?.map(|deadline| deadline.map(left)))
+    }
+
+    /// The deadline of a key. The outer `None`: the key is absent.
+    pub fn deadline(&self, key: &K::Key) -> Result<Option<Deadline>> {
+        self.get_until(key, &mut K::ValueBuf::default())
+    }
+
+    /// Copies the value of `key` into a buffer, and returns its deadline. `None` if the key is absent.
+    pub fn get_until(&self, key: &K::Key, value: &mut K::ValueBuf) -> Result<Option<Deadline>> {
+        K::validate(key, None)?;
+        Ok(self.table_ops()?.get_until(key, value)?)
+    }
+
+    /// Reads and changes one key and its deadline in one step. `decide` gets the current value and deadline. It may be called again if
+    /// another thread changed the key. It must not use the store.
+    pub fn change_until(
+        &self,
+        key: &K::Key,
+        mut decide: impl FnMut(Option<(&K::Value, Deadline)>) -> Next<K::ValueBuf>,
+    ) -> Result<()> {
+        K::validate(key, None)?;
+        let tables = self.table_ops()?;
+        let (mut refused, mut has_deadline) = (None, false);
+        let mut decide = |old: Option<(&K::Value, Deadline)>| match decide(old) {
+            Next::Put(value, deadline) => match K::validate(key, Some(K::value(&value))) {
+                Ok(()) => {
+                    has_deadline = deadline.is_some();
+                    Next::Put(value, deadline)
+                }
+                Err(error) => {
+                    refused = Some(error);
+                    Next::Keep
+                }
+            },
+            other => other,
+        };
+        self.timed_write(|| tables.change(key, &mut decide, self.how()))?;
+        if has_deadline {
+            // The thread that removes expired keys.
+            self.engine().start_maintenance();
+        }
+        refused.map_or(Ok(()), |length| Err(length.into()))
+    }
+
+    /// The deadline at the end of this time.
+    fn after(&self, ttl: Duration) -> Result<u64> {
+        let millis = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
+        Ok(self.now()?.saturating_add(millis))
+    }
+
+    /// True if both are handles of one store.
+    pub(crate) fn is_same_store(&self, other: &Self) -> bool {
+        Arc::ptr_eq(self.engine().stored(), other.engine().stored())
+    }
+}

@@ -1,0 +1,120 @@
+//! Writes of several keys and tables in one step.
+//!
+//! The writes become one batch of the index, with the entries of deadlines. The batch has conditions: each key that was read still has the
+//! stored value that this module compared. So a change between the comparison and the batch is noticed, and the comparison runs again.
+
+use std::collections::BTreeMap;
+
+use pmem::Result;
+
+use super::keys::{StoredKey, check_lengths, entry, split_value, tagged};
+use super::{Gate, Tables, UNSYNCED, stripe_of};
+use crate::engine::{Commit, Deadline, KeyValue, Slot, TableRead, TableWrite};
+use crate::kind::Bytes;
+use crate::write::WriteOptions;
+use std::sync::atomic::Ordering;
+
+/// The new value and deadline of a stored key; `None` removes it.
+type Writes<'c> = BTreeMap<Vec<u8>, (&'c Slot, Option<(&'c [u8], Deadline)>)>;
+
+impl Tables {
+    /// Applies all writes, if all conditions hold. Sets `found`: for each key that is written, by table and key, whether it was present.
+    pub(super) fn commit(
+        &self,
+        what: Commit<'_, Bytes>,
+        how: WriteOptions,
+        found: &mut Vec<bool>,
+    ) -> Result<bool> {
+        let Commit { writes, reads, validate } = what;
+        for write in &writes {
+            check_lengths(&write.key, write.next.as_ref().map(|(value, _)| &value[..]))?;
+        }
+        if writes.iter().any(|write| matches!(write.next, Some((_, Some(_))))) {
+            self.has_deadlines.store(true, Ordering::SeqCst);
+        }
+        let apply = |gate: &Gate, found: &mut Vec<bool>| loop {
+            if let Some(done) = self.try_commit(gate, &writes, reads, found)? {
+                return Ok(done);
+            }
+        };
+        self.deferred(how, || match validate {
+            None => apply(&self.shared(), found),
+            Some(validate) => {
+                let gate = self.exclusive();
+                if validate()? { apply(&gate, found) } else { Ok(false) }
+            }
+        })
+    }
+
+    /// `None` if a key that was read changed between its comparison and the batch.
+    fn try_commit(
+        &self,
+        gate: &Gate,
+        writes: &[TableWrite<Bytes>],
+        reads: &[TableRead<Bytes>],
+        found: &mut Vec<bool>,
+    ) -> Result<Option<bool>> {
+        found.clear();
+        let Some(mut expected) = self.conditions(reads)? else { return Ok(Some(false)) };
+        let mut last = Writes::new();
+        for TableWrite { table, key, next } in writes {
+            let next = next.as_ref().map(|(value, deadline)| (&value[..], *deadline));
+            last.insert(StoredKey::new(table.id()?, key).to_vec(), (table, next));
+        }
+        // Nothing else in the index may have deadlines.
+        let has_deadlines = self.has_deadlines();
+        let mut locks: Vec<_> = last.keys().filter(|_| has_deadlines).map(|key| stripe_of(key)).collect();
+        locks.sort_unstable();
+        locks.dedup();
+        let _locks: Vec<_> = locks.into_iter().map(|number| self.lock_stripe(number)).collect();
+        let (mut batch, mut visible) = (Vec::<KeyValue<Bytes>>::new(), Vec::new());
+        let mut old = Vec::new();
+        for (stored, (_, next)) in last.iter().filter(|_| has_deadlines) {
+            let was_there = self.index.get(stored, Some(&mut old))?;
+            let old_deadline = if was_there { split_value(&old)?.1 } else { None };
+            visible.push(was_there && !self.is_past(old_deadline));
+            let new_deadline = next.and_then(|(_, deadline)| deadline);
+            if old_deadline != new_deadline {
+                batch.extend(new_deadline.map(|deadline| (entry(deadline, stored), Some(Vec::new()))));
+                batch.extend(old_deadline.map(|deadline| (entry(deadline, stored), None)));
+            }
+        }
+        // Keys of entries are below all keys of tables.
+        let entries = batch.len();
+        let values = last
+            .iter()
+            .map(|(key, (_, next))| (key.clone(), next.map(|(value, deadline)| tagged(value, deadline))));
+        batch.extend(values);
+        expected.dedup_by(|a, b| a.0 == b.0);
+        let mut changed = Vec::new();
+        if !self.index.batch_found(batch, &expected, UNSYNCED, &mut changed)? {
+            return Ok(None);
+        }
+        for ((stored, (slot, next)), was_there) in last.iter().zip(&changed[entries..]) {
+            gate.note(slot, stored, *was_there, next.is_some());
+        }
+        *found = if has_deadlines { visible } else { changed.split_off(entries) };
+        Ok(Some(true))
+    }
+
+    /// Compares the keys that were read. Returns their stored values, in the order of the stored keys; `None` if one has changed.
+    fn conditions(&self, reads: &[TableRead<Bytes>]) -> Result<Option<Vec<KeyValue<Bytes>>>> {
+        let mut stored = Vec::with_capacity(reads.len());
+        for read in reads {
+            let key = StoredKey::new(read.table.id()?, &read.key);
+            let mut bytes = Vec::new();
+            let is_stored = self.index.get(&key, Some(&mut bytes))?;
+            let now = if is_stored { Some(split_value(&bytes)?) } else { None };
+            let now = now.filter(|(_, deadline)| !self.is_past(*deadline));
+            let deadline = now.and_then(|(_, deadline)| deadline);
+            if now.map(|(value, _)| value) != read.value.as_deref()
+                || read.deadline.is_some_and(|read| read != deadline)
+            {
+                return Ok(None);
+            }
+            stored.push((key.to_vec(), is_stored.then_some(bytes)));
+        }
+        stored.sort_by(|a, b| a.0.cmp(&b.0));
+        Ok(Some(stored))
+    }
+}

@@ -1,0 +1,152 @@
+//! Cursors, snapshots and versions of a table.
+
+use std::ops::Bound;
+
+use pmem::Result;
+
+use super::catalog::Catalog;
+use super::keys::{self, untag};
+use super::{Tables, table::Table};
+use crate::engine::{Cursor, History, Retain, Versions, View};
+use crate::kind::Bytes;
+
+/// A cursor over a table. It hides the table's number, deadlines, and keys whose deadline has passed.
+struct TableCursor<'a> {
+    stored: Box<dyn Cursor<Bytes> + 'a>,
+    table: &'a Table,
+    /// The table's number and the time, if this is a cursor of a view.
+    fixed: Option<(u32, u64)>,
+    /// The keys of the table.
+    range: (Vec<u8>, Vec<u8>),
+}
+
+impl Table {
+    /// A cursor over the cursor of the index, or of a view with this number of the table and this time.
+    pub(super) fn cursor_over<'a>(
+        &'a self,
+        stored: Box<dyn Cursor<Bytes> + 'a>,
+        fixed: Option<(u32, u64)>,
+    ) -> Box<dyn Cursor<Bytes> + 'a> {
+        Box::new(TableCursor { stored, table: self, fixed, range: Default::default() })
+    }
+
+    /// The table with this number, in a view of the index.
+    pub(super) fn view<'a>(
+        &'a self,
+        stored: Box<dyn View<Bytes> + 'a>,
+        id: u32,
+    ) -> Box<dyn View<Bytes> + 'a> {
+        Box::new(TableView { stored, table: self, id, now: self.tables.now() })
+    }
+
+    /// The table in a version of the index. `None` if it did not exist then.
+    fn version<'a>(&'a self, stored: Box<dyn View<Bytes> + 'a>) -> Option<Box<dyn View<Bytes> + 'a>> {
+        let mut bytes = Vec::new();
+        let catalog = match stored.get(keys::CATALOG, &mut bytes) {
+            Ok(true) => Catalog::decode(&bytes).ok()?,
+            Ok(false) => Catalog::default(),
+            Err(_) => return None,
+        };
+        let id = *catalog.ids.get(&self.slot.name)?;
+        Some(self.view(stored, id))
+    }
+}
+
+impl Cursor<Bytes> for TableCursor<'_> {
+    fn seek(&mut self, from: Bound<&[u8]>, descending: bool) -> Result<()> {
+        let id = self.fixed.map_or_else(|| self.table.slot.id(), |(id, _)| Ok(id))?;
+        self.range = keys::range(id);
+        let from = keys::bound(id, from, descending);
+        self.stored.seek(from.as_ref().map(Vec::as_slice), descending)
+    }
+
+    fn next(&mut self, key: &mut Vec<u8>, value: &mut Vec<u8>) -> Result<bool> {
+        let (low, high) = &self.range;
+        while self.stored.next(key, value)? && low <= &*key && *key < *high {
+            let deadline = untag(value)?;
+            let is_past = match self.fixed {
+                Some((_, now)) => deadline.is_some_and(|deadline| deadline <= now),
+                None => self.table.tables.is_past(deadline),
+            };
+            if !is_past {
+                key.drain(..low.len());
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// A table at one moment. Deadlines are judged by the time at which the view was opened.
+struct TableView<'a> {
+    stored: Box<dyn View<Bytes> + 'a>,
+    table: &'a Table,
+    id: u32,
+    now: u64,
+}
+
+impl View<Bytes> for TableView<'_> {
+    fn version(&self) -> Option<u64> {
+        self.stored.version()
+    }
+
+    fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        if !self.stored.get(&keys::StoredKey::new(self.id, key), value)? {
+            return Ok(false);
+        }
+        Ok(untag(value)?.is_none_or(|deadline| deadline > self.now))
+    }
+
+    fn cursor(&self) -> Box<dyn Cursor<Bytes> + '_> {
+        self.table.cursor_over(self.stored.cursor(), Some((self.id, self.now)))
+    }
+}
+
+impl Table {
+    fn versions_of(&self) -> &dyn History<Bytes> {
+        self.tables.index.history().expect("a table has versions only if its index has")
+    }
+}
+
+impl History<Bytes> for Table {
+    fn at(&self, version: u64) -> Option<Box<dyn View<Bytes> + '_>> {
+        self.version(self.versions_of().at(version)?)
+    }
+
+    fn named(&self, name: &str) -> Option<Box<dyn View<Bytes> + '_>> {
+        self.version(self.versions_of().named(name)?)
+    }
+
+    fn versions(&self) -> Versions {
+        self.versions_of().versions()
+    }
+
+    fn keep(&self, name: &str) -> Result<bool> {
+        self.versions_of().keep(name)
+    }
+
+    fn forget(&self, name: &str) -> Result<bool> {
+        self.versions_of().forget(name)
+    }
+
+    fn retain(&self, what: Retain) {
+        self.versions_of().retain(what);
+    }
+
+    /// Rolls back all tables, with their names.
+    fn roll_back(&self, version: u64) -> Result<bool> {
+        self.tables.roll_back(|| self.versions_of().roll_back(version))
+    }
+}
+
+impl Tables {
+    /// Runs a rollback while no write runs, and reads the catalog again.
+    fn roll_back(&self, roll_back: impl FnOnce() -> Result<bool>) -> Result<bool> {
+        let mut gate = self.exclusive();
+        let done = roll_back()?;
+        if done {
+            self.load(&mut gate, false)?;
+        }
+        Ok(done)
+    }
+}

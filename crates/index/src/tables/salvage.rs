@@ -1,0 +1,63 @@
+//! Pairs of a damaged store with tables, for a new store.
+
+use std::borrow::Cow;
+use std::ops::Bound;
+
+use pmem::Result;
+
+use super::keys::{CATALOG, COUNTS, FIRST_TABLE, entry, range, split_entry, split_key, split_value};
+use super::{Tables, UNSYNCED};
+use crate::engine::Index;
+use crate::kind::Bytes;
+use crate::write::Decision;
+
+/// Stores a pair that salvage found, if the new store does not have its key. A value with a deadline gets its entry. True if it was a new
+/// key of a table.
+///
+/// # Errors
+/// Those of writes.
+pub fn salvage(new: &dyn Index<Bytes>, key: &[u8], value: &[u8]) -> Result<bool> {
+    let deadline = match split_key(key) {
+        Some(_) => split_value(value).map(|(_, deadline)| deadline),
+        None => Ok(None),
+    };
+    // Entries are written again with their values.
+    let (Ok(deadline), false) = (deadline, key == COUNTS || split_entry(key).is_some()) else {
+        return Ok(false);
+    };
+    if let Some(deadline) = deadline {
+        new.put(&entry(deadline, key), &[], UNSYNCED)?;
+    }
+    let mut is_new = false;
+    let mut decide = |old: Option<&[u8]>| {
+        is_new = old.is_none();
+        if is_new { Decision::Put(Cow::Owned(value.to_vec())) } else { Decision::Keep }
+    };
+    new.update(key, &mut decide, UNSYNCED)?;
+    Ok(is_new && split_key(key).is_some())
+}
+
+impl Tables {
+    /// Reads the catalog, gives every number that has keys and no table a table, and counts again.
+    pub(super) fn adopt(&self) -> Result<()> {
+        let mut gate = self.exclusive();
+        self.load(&mut gate, false)?;
+        let mut catalog = gate.catalog();
+        let (mut key, mut value) = (Vec::new(), Vec::new());
+        let mut cursor = self.index.cursor();
+        let mut from = FIRST_TABLE.to_vec();
+        loop {
+            cursor.seek(Bound::Included(&from), false)?;
+            if !cursor.next(&mut key, &mut value)? {
+                break;
+            }
+            let Some((id, _)) = split_key(&key) else { break };
+            if gate.slot_of(id).is_none() && !catalog.dropped.contains(&id) {
+                catalog.ids.insert(format!("salvaged-{id}"), id);
+            }
+            from = range(id).1;
+        }
+        self.index.put(CATALOG, &catalog.encode(), UNSYNCED)?;
+        self.load(&mut gate, false)
+    }
+}

@@ -1,0 +1,328 @@
+//! Changes of the catalog, counts, background work, and verification.
+
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use pmem::pending::defer_waits;
+use pmem::{Error, Result};
+
+use super::catalog::{Catalog, DEFAULT, NAME_BYTES_MAX, TABLES_MAX, encode_counts};
+use super::keys::{self, CATALOG, COUNTS, FIRST_TABLE, entry, split_entry, split_key, split_value};
+use super::{Counted, Gate, Tables, UNSYNCED};
+use crate::check::Report;
+use crate::engine::{Count, Slot};
+use crate::write::{Write, WriteOptions};
+
+/// Maximum number of keys that one step counts, while writers wait.
+const COUNT_STEP: usize = 256;
+/// Maximum number of keys of dropped tables that one step removes.
+const REMOVE_STEP: usize = 256;
+/// Pause after a step that failed, for example because nothing is free.
+const PAUSE: Duration = Duration::from_millis(500);
+
+impl Tables {
+    /// Writes a changed catalog, then changes the tables in memory. No other write runs meanwhile.
+    fn change_catalog<R>(
+        &self,
+        change: impl FnOnce(&mut Catalog, &Gate) -> Result<Option<R>>,
+        adopt: impl FnOnce(&mut Gate, R),
+    ) -> Result<bool> {
+        self.deferred(WriteOptions::default(), || {
+            let mut gate = self.exclusive();
+            let mut catalog = gate.catalog();
+            let Some(result) = change(&mut catalog, &gate)? else { return Ok(false) };
+            self.index.put(CATALOG, &catalog.encode(), UNSYNCED)?;
+            gate.dropped = catalog.dropped;
+            adopt(&mut gate, result);
+            Ok(true)
+        })
+    }
+
+    /// The table of this name. Makes it if there is none and `create` is set.
+    pub(super) fn find(&self, name: &str, create: bool) -> Result<Option<Arc<Slot>>> {
+        let find = |gate: &Gate| gate.slots.get(name).cloned();
+        let found = find(&self.shared());
+        if found.is_some() || !create {
+            return Ok(found);
+        }
+        let make = |catalog: &mut Catalog, _: &Gate| {
+            if catalog.ids.contains_key(name) {
+                return Ok(None);
+            }
+            let limits = [
+                ("bytes of a table's name", name.len(), NAME_BYTES_MAX),
+                ("tables", catalog.ids.len() + 1, TABLES_MAX),
+            ];
+            for (of, asked, limit) in limits {
+                if asked > limit {
+                    return Err(Error::TooLarge { of, asked: asked as u64, limit: limit as u64 });
+                }
+            }
+            let id = catalog.free_id();
+            catalog.ids.insert(name.to_owned(), id);
+            Ok(Some(id))
+        };
+        self.change_catalog(make, |gate, id| {
+            gate.slots.insert(name.to_owned(), Arc::new(Slot::new(name, id)));
+        })?;
+        Ok(find(&self.shared()))
+    }
+
+    /// Drops a table. The default table is cleared instead, because it always exists.
+    pub(super) fn drop_table(&self, name: &str) -> Result<bool> {
+        if name == DEFAULT {
+            let slot = self.find(name, false)?.ok_or(Error::Dropped)?;
+            return self.clear(&slot).map(|()| true);
+        }
+        let drop = |catalog: &mut Catalog, _: &Gate| {
+            let id = catalog.ids.remove(name);
+            catalog.dropped.extend(id);
+            Ok(id)
+        };
+        self.change_catalog(drop, |gate, _| {
+            if let Some(slot) = gate.slots.remove(name) {
+                slot.id.store(0, Ordering::Release);
+            }
+        })
+    }
+
+    /// Gives a table a new number, so that it is empty. The background removes the keys of the old number.
+    pub(super) fn clear(&self, slot: &Arc<Slot>) -> Result<()> {
+        let renumber = |catalog: &mut Catalog, _: &Gate| {
+            slot.id()?;
+            Ok(Some(renumber(catalog, &slot.name)))
+        };
+        self.change_catalog(renumber, |_, id| empty(slot, id)).map(drop)
+    }
+
+    /// Clears all tables.
+    pub(super) fn clear_all(&self) -> Result<()> {
+        let renumber_all = |catalog: &mut Catalog, gate: &Gate| {
+            let slots: Vec<_> = gate.slots.values().cloned().collect();
+            Ok(Some(slots.into_iter().map(|slot| (renumber(catalog, &slot.name), slot)).collect()))
+        };
+        let adopt = |_: &mut Gate, slots: Vec<(u32, Arc<Slot>)>| {
+            slots.iter().for_each(|(id, slot)| empty(slot, *id));
+        };
+        self.change_catalog(renumber_all, adopt).map(drop)
+    }
+
+    /// Exchanges the contents of two tables.
+    pub(super) fn swap(&self, one: &str, other: &str) -> Result<bool> {
+        let swap = |catalog: &mut Catalog, gate: &Gate| {
+            let pair = (gate.slots.get(one).cloned(), gate.slots.get(other).cloned());
+            let (Some(first), Some(second)) = pair else { return Ok(None) };
+            catalog.ids.insert(one.to_owned(), second.id()?);
+            catalog.ids.insert(other.to_owned(), first.id()?);
+            Ok(Some((first, second)))
+        };
+        self.change_catalog(swap, |_, (first, second): (Arc<Slot>, Arc<Slot>)| {
+            let id = first.id.load(Ordering::Acquire);
+            first.id.store(second.id.load(Ordering::Acquire), Ordering::Release);
+            second.id.store(id, Ordering::Release);
+            let keys = first.keys.load(Ordering::Relaxed);
+            first.keys.store(second.keys.load(Ordering::Relaxed), Ordering::Relaxed);
+            second.keys.store(keys, Ordering::Relaxed);
+        })
+    }
+
+    /// Number of keys of a table.
+    pub(super) fn count_of(&self, gate: &Gate, slot: &Slot) -> Count {
+        let pending = !matches!(gate.counted, Counted::All);
+        Count { keys: slot.keys.load(Ordering::Relaxed), pending }
+    }
+
+    /// Forgets the counts. The background, or a close, counts again.
+    pub(super) fn count_again(&self) {
+        let mut gate = self.exclusive();
+        gate.slots.values().for_each(|slot| slot.keys.store(0, Ordering::Relaxed));
+        gate.counted = Counted::To(Vec::new());
+    }
+
+    /// Counts all keys.
+    pub(super) fn count_all(&self) -> Result<()> {
+        while self.count_some()? {}
+        Ok(())
+    }
+
+    /// Counts the next keys. False if counting has ended.
+    fn count_some(&self) -> Result<bool> {
+        let (counted, _) = defer_waits(|| {
+            let mut gate = self.exclusive();
+            let Counted::To(position) = &gate.counted else { return Ok(false) };
+            let from = if position.is_empty() {
+                Bound::Included(FIRST_TABLE)
+            } else {
+                Bound::Excluded(&position[..])
+            };
+            let mut cursor = self.index.cursor();
+            cursor.seek(from, false)?;
+            let (mut key, mut value, mut last) = (Vec::new(), Vec::new(), None);
+            for _ in 0..COUNT_STEP {
+                if !cursor.next(&mut key, &mut value)? {
+                    gate.counted = Counted::All;
+                    return Ok(false);
+                }
+                if let Some(slot) = split_key(&key).and_then(|(id, _)| gate.slot_of(id)) {
+                    slot.keys.fetch_add(1, Ordering::Relaxed);
+                }
+                last = Some(key.clone());
+            }
+            gate.counted = last.map_or(Counted::All, Counted::To);
+            Ok(true)
+        });
+        counted
+    }
+
+    /// True if there is background work now or later.
+    pub(super) fn has_upkeep(&self) -> bool {
+        let gate = self.shared();
+        self.has_deadlines() || !gate.dropped.is_empty() || !matches!(gate.counted, Counted::All)
+    }
+
+    /// One step of background work. Returns the pause before the next one; `None` if none is left.
+    pub(super) fn maintain(&self) -> Option<Duration> {
+        let more = |more: bool| more.then_some(Duration::ZERO);
+        let steps = [
+            self.count_some().map(more),
+            self.deferred(UNSYNCED, || self.remove_some()).map(more),
+            self.deferred(UNSYNCED, || self.expire_some()),
+        ];
+        steps.into_iter().filter_map(|step| step.unwrap_or_else(|error| pause_after(&error))).min()
+    }
+
+    /// Removes keys of dropped tables, and frees a number that has none left (T4). False if no number is left.
+    fn remove_some(&self) -> Result<bool> {
+        let Some(id) = self.shared().dropped.first().copied() else { return Ok(false) };
+        let (low, high) = keys::range(id);
+        let (mut gone, mut key, mut value) = (Vec::new(), Vec::new(), Vec::new());
+        let mut cursor = self.index.cursor();
+        cursor.seek(Bound::Included(&low), false)?;
+        while gone.len() < REMOVE_STEP && cursor.next(&mut key, &mut value)? && key < high {
+            gone.push(key.clone());
+        }
+        drop(cursor);
+        if !gone.is_empty() {
+            let writes: Vec<_> = gone.iter().map(|key| Write::Delete(&key[..])).collect();
+            self.index.write_many(&writes, UNSYNCED)?;
+            return Ok(true);
+        }
+        let forget = |catalog: &mut Catalog, _: &Gate| {
+            catalog.dropped.retain(|dropped| *dropped != id);
+            Ok(Some(()))
+        };
+        self.change_catalog(forget, |_, ()| {})?;
+        Ok(true)
+    }
+
+    /// Counts all keys, writes the counts, and closes the index cleanly.
+    pub(super) fn close(&self) -> Result<()> {
+        let counted = self.count_all();
+        let gate = self.exclusive();
+        let counts: Vec<_> = gate
+            .slots
+            .values()
+            .map(|slot| (slot.id.load(Ordering::Acquire), slot.keys.load(Ordering::Relaxed)))
+            .collect();
+        let written = counted.and_then(|()| self.index.put(COUNTS, &encode_counts(&counts), UNSYNCED));
+        match written {
+            // The index refuses writes already.
+            Ok(_) | Err(Error::Closed | Error::ReadOnly | Error::Failed) => self.index.close(),
+            // Without counts, the next open counts again. Old ones must not stay (T6).
+            Err(_) => {
+                self.index.delete(COUNTS, UNSYNCED)?;
+                self.index.close()
+            }
+        }
+    }
+
+    /// Verifies the index, and that its keys and values are those of tables.
+    pub(super) fn check(&self) -> Report {
+        let mut report = self.index.check();
+        let mut tables = TableCheck { tables: self, report: &mut report, keys: 0 };
+        if let Err(error) = tables.run() {
+            let problem = format!("the keys of the tables cannot be read: {error}");
+            tables.report.problem(problem);
+        }
+        let keys = tables.keys;
+        report.keys = keys;
+        report
+    }
+}
+
+/// The pause after an error of background work. `None` if the index takes no more writes.
+fn pause_after(error: &Error) -> Option<Duration> {
+    match error {
+        Error::Closed | Error::ReadOnly | Error::Failed => None,
+        _ => Some(PAUSE),
+    }
+}
+
+/// Gives a table a new number in the catalog, and drops the old one.
+fn renumber(catalog: &mut Catalog, name: &str) -> u32 {
+    let id = catalog.free_id();
+    catalog.dropped.extend(catalog.ids.insert(name.to_owned(), id));
+    id
+}
+
+/// Makes a table empty: no key has its new number.
+fn empty(slot: &Slot, id: u32) {
+    slot.id.store(id, Ordering::Release);
+    slot.keys.store(0, Ordering::Relaxed);
+}
+
+/// A running verification of the tables.
+struct TableCheck<'t> {
+    tables: &'t Tables,
+    report: &'t mut Report,
+    /// Keys of all tables.
+    keys: u64,
+}
+
+impl TableCheck<'_> {
+    fn run(&mut self) -> Result<()> {
+        let (mut key, mut value) = (Vec::new(), Vec::new());
+        let mut cursor = self.tables.index.cursor();
+        cursor.walk(None)?;
+        while cursor.next(&mut key, &mut value)? {
+            match (split_key(&key), split_entry(&key)) {
+                (Some((id, _)), _) => self.check_value(id, &key, &value)?,
+                (None, Some((_, stored))) if split_key(stored).is_some() && value.is_empty() => {}
+                (None, None) if key == CATALOG => _ = Catalog::decode(&value)?,
+                (None, None) if key == COUNTS => {}
+                _ => self.report.problem(format!("the key {key:02x?} belongs to no table")),
+            }
+        }
+        Ok(())
+    }
+
+    fn check_value(&mut self, id: u32, key: &[u8], value: &[u8]) -> Result<()> {
+        let gate = self.tables.shared();
+        if gate.slot_of(id).is_none() {
+            if !gate.dropped.contains(&id) {
+                self.report
+                    .problem(format!("the key {key:02x?} is of table number {id}, which does not exist"));
+            }
+            return Ok(());
+        }
+        self.keys += 1;
+        let deadline = match split_value(value) {
+            Ok((_, deadline)) => deadline,
+            Err(_) => {
+                self.report.problem(format!("the value of the key {key:02x?} is not one of a table"));
+                return Ok(());
+            }
+        };
+        let Some(deadline) = deadline else { return Ok(()) };
+        // A writer changes both under this lock.
+        let _key = self.tables.stripe(key);
+        let mut now = Vec::new();
+        let is_same = self.tables.index.get(key, Some(&mut now))? && now == value;
+        if is_same && !self.tables.index.get(&entry(deadline, key), None)? {
+            self.report.problem(format!("the deadline {deadline} of the key {key:02x?} has no entry"));
+        }
+        Ok(())
+    }
+}
