@@ -19,6 +19,11 @@ use crate::options::Options;
 use crate::registry;
 use crate::stats::{Space, Stats};
 
+/// Number of keys that [`StoreOf::delete_range`] removes in one group.
+const DELETED_TOGETHER: usize = 1000;
+/// A larger buffer of [`Store::get_with`] is freed.
+const KEPT_VALUE_BYTES: usize = 1 << 20;
+
 /// A store of one kind of keys and values. A clone is cheap. Many readers run beside a writer, from any thread.
 pub struct StoreOf<K: Kind> {
     engine: Arc<Engine<K>>,
@@ -313,6 +318,26 @@ impl<K: Kind> StoreOf<K> {
         Ok(self.index.len().keys)
     }
 
+    /// True if there is no key. Reads at most one key, except that it passes over keys whose deadline has passed.
+    pub fn is_empty(&self) -> Result<bool> {
+        let (mut key, mut value) = (K::KeyBuf::default(), K::ValueBuf::default());
+        Ok(!self.walk().next_into(&mut key, &mut value)?)
+    }
+
+    /// Removes the keys in a range, in groups. Returns their number. Not atomic: meanwhile, and after
+    /// a crash, some of the keys are gone and others are present. Keys that are written meanwhile may stay.
+    pub fn delete_range(&self, range: impl RangeBounds<K::KeyBuf>) -> Result<u64> {
+        let high = range.end_bound().cloned();
+        let (mut low, mut removed) = (range.start_bound().cloned(), 0);
+        loop {
+            let pairs = self.scan((low, high.clone())).take(DELETED_TOGETHER).collect::<Result<Vec<_>>>()?;
+            let Some((last, _)) = pairs.last() else { return Ok(removed) };
+            low = Bound::Excluded(last.clone());
+            let keys: Vec<_> = pairs.iter().map(|(key, _)| K::key(key)).collect();
+            removed += self.delete_many(&keys)?.into_iter().filter(|found| *found).count() as u64;
+        }
+    }
+
     /// Makes every acknowledged write survive a power cut, as far as the medium can. If this fails, later writes are refused.
     pub fn sync(&self) -> Result<()> {
         self.engine.sync()
@@ -370,7 +395,27 @@ impl<K: registry::Open> StoreOf<K> {
     }
 }
 
+thread_local! {
+    /// The buffer of [`Store::get_with`].
+    static VALUE: std::cell::Cell<Vec<u8>> = const { std::cell::Cell::new(Vec::new()) };
+}
+
 impl Store {
+    /// Passes the value of `key` to `read`, without an allocation for each call. `None` if the key is absent.
+    ///
+    /// # Errors
+    /// As [`StoreOf::get`].
+    pub fn get_with<R>(&self, key: &[u8], read: impl FnOnce(&[u8]) -> R) -> Result<Option<R>> {
+        // A call within `read` gets a new buffer.
+        let mut value = VALUE.take();
+        let found = self.get_into(key, &mut value);
+        let result = found.map(|found| found.then(|| read(&value)));
+        if value.capacity() <= KEPT_VALUE_BYTES {
+            VALUE.set(value);
+        }
+        result
+    }
+
     /// The pairs whose keys start with `prefix`, in key order.
     pub fn scan_prefix(&self, prefix: &[u8]) -> Scan<'_, Bytes> {
         self.scan(prefix_range(prefix))

@@ -29,6 +29,11 @@ impl<K: Kind> StoreOf<K> {
         self.index().tables().is_some()
     }
 
+    /// The name of this handle's table. Empty for the default table, and in a store without tables.
+    pub fn table_name(&self) -> &str {
+        self.index().tables().map_or("", |tables| &tables.slot().name)
+    }
+
     pub(crate) fn table_ops(&self) -> Result<&dyn TableOps<K>> {
         self.index().tables().ok_or(Error::NoTables)
     }

@@ -19,5 +19,6 @@ mod read_only;
 mod scans_and_batches;
 mod snapshots;
 mod stats;
+mod tables;
 mod tickets;
 mod transactions;

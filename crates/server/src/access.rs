@@ -1,33 +1,86 @@
-//! The keys as a command sees them: the store, or a transaction between MULTI and EXEC.
+//! The keys as a command sees them: a database of the store, or of a transaction between MULTI and EXEC.
 //!
 //! A handler of a command that is allowed in a transaction uses only [`Access`]. So the same code runs in both.
 
 use std::borrow::Cow;
 
-use bristlecone::{Bytes, Change, Result, Transaction};
+use bristlecone::{Bytes, Change, Deadline, Error, Next, Result, Store, Transaction, TransactionTable};
 
-use crate::shared::Shared;
+use crate::shared::{Databases, Shared};
 
-/// The keys of a command.
+/// The keys of a command: of the database that its connection has selected.
 pub enum Access<'a> {
     /// Each call takes effect by itself.
-    Store(&'a Shared),
+    Store {
+        /// The server.
+        shared: &'a Shared,
+        /// Number of the database.
+        db: usize,
+        /// The database.
+        store: &'a Store,
+    },
     /// The calls take effect together when the transaction commits.
-    Transaction(&'a mut Transaction<Bytes>),
+    Transaction {
+        /// The transaction. Its own methods use database 0.
+        transaction: &'a mut Transaction<Bytes>,
+        /// The databases.
+        databases: &'a Databases,
+        /// Number of the database.
+        db: usize,
+    },
+}
+
+/// A table of a transaction.
+fn table<'t>(
+    transaction: &'t mut Transaction<Bytes>,
+    databases: &Databases,
+    db: usize,
+) -> Result<TransactionTable<'t, Bytes>> {
+    match db {
+        0 => Ok(transaction.own()),
+        _ => transaction.table(databases.get(db)?),
+    }
 }
 
 /// Errors of every method: those of the store.
 #[allow(clippy::missing_errors_doc)]
-impl Access<'_> {
+impl<'a> Access<'a> {
+    /// The keys of a database of the store.
+    pub fn new(shared: &'a Shared, db: usize) -> Result<Self> {
+        Ok(Self::Store { shared, db, store: shared.databases.get(db)? })
+    }
+
+    /// Number of the database.
+    #[must_use]
+    pub fn db(&self) -> usize {
+        match self {
+            Self::Store { db, .. } | Self::Transaction { db, .. } => *db,
+        }
+    }
+
     /// Copies the value of a key into a buffer. False if the key is absent.
     pub fn get_into(&mut self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
         match self {
-            Self::Store(shared) => shared.store.get_into(key, value),
-            Self::Transaction(transaction) => {
-                let found = transaction.get(key)?;
+            Self::Store { store, .. } => store.get_into(key, value),
+            Self::Transaction { .. } => {
+                let found = self.get_until(key)?;
                 let is_there = found.is_some();
-                *value = found.unwrap_or_default();
+                *value = found.map(|(value, _)| value).unwrap_or_default();
                 Ok(is_there)
+            }
+        }
+    }
+
+    /// The value and the deadline of a key.
+    pub fn get_until(&mut self, key: &[u8]) -> Result<Option<(Vec<u8>, Deadline)>> {
+        match self {
+            Self::Store { store, .. } if store.has_tables() => {
+                let mut value = Vec::new();
+                Ok(store.get_until(key, &mut value)?.map(|deadline| (value, deadline)))
+            }
+            Self::Store { store, .. } => Ok(store.get(key)?.map(|value| (value, None))),
+            Self::Transaction { transaction, databases, db } => {
+                table(transaction, databases, *db)?.get_until(key)
             }
         }
     }
@@ -35,61 +88,125 @@ impl Access<'_> {
     /// True if the key is present.
     pub fn contains(&mut self, key: &[u8]) -> Result<bool> {
         match self {
-            Self::Store(shared) => shared.store.contains(key),
-            Self::Transaction(transaction) => transaction.contains(key),
+            Self::Store { store, .. } => store.contains(key),
+            Self::Transaction { .. } => Ok(self.get_until(key)?.is_some()),
         }
     }
 
     /// Passes the values of keys to `give`, in their order and of one moment, until it returns false.
     pub fn get_each(&mut self, keys: &[&[u8]], mut give: impl FnMut(Option<Vec<u8>>) -> bool) -> Result<()> {
-        match self {
-            Self::Store(shared) => shared.store.get_each(keys, give),
-            Self::Transaction(transaction) => {
-                for key in keys {
-                    if !give(transaction.get(key)?) {
-                        break;
-                    }
-                }
-                Ok(())
+        if let Self::Store { store, .. } = self {
+            return store.get_each(keys, give);
+        }
+        for key in keys {
+            if !give(self.get_until(key)?.map(|(value, _)| value)) {
+                break;
             }
         }
+        Ok(())
     }
 
-    /// Stores a value.
+    /// Stores a value. The key has no deadline then.
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         match self {
-            Self::Store(shared) => shared.watches.write([key], || shared.store.put(key, value).map(|_| ())),
-            Self::Transaction(transaction) => transaction.put(key, value),
+            Self::Store { shared, db, store } => {
+                shared.watches.write(*db, key, || store.put(key, value).map(|_| ()))
+            }
+            Self::Transaction { transaction, databases, db } => {
+                table(transaction, databases, *db)?.put(key, value)
+            }
         }
     }
 
     /// Removes a key. True if it was present.
     pub fn delete(&mut self, key: &[u8]) -> Result<bool> {
         match self {
-            Self::Store(shared) => shared.watches.write([key], || shared.store.delete(key)),
-            Self::Transaction(transaction) => {
-                let was_there = transaction.contains(key)?;
+            Self::Store { shared, db, store } => shared.watches.write_if(*db, key, || {
+                let found = store.delete(key);
+                let changed = !matches!(found, Ok(false));
+                (found, changed)
+            }),
+            Self::Transaction { transaction, databases, db } => {
+                let mut table = table(transaction, databases, *db)?;
+                let was_there = table.contains(key)?;
                 if was_there {
-                    transaction.delete(key)?;
+                    table.delete(key)?;
                 }
                 Ok(was_there)
             }
         }
     }
 
-    /// Reads and changes a key in one step.
+    /// Reads and changes a key in one step. A new value keeps the deadline.
     pub fn update(
         &mut self,
         key: &[u8],
         mut decide: impl FnMut(Option<&[u8]>) -> Change<'static, [u8]>,
     ) -> Result<()> {
         match self {
-            Self::Store(shared) => shared.watches.write([key], || shared.store.update(key, decide)),
-            Self::Transaction(transaction) => match decide(transaction.get(key)?.as_deref()) {
-                Change::Keep => Ok(()),
-                Change::Delete => transaction.delete(key),
-                Change::Put(value) => transaction.put(key, &value),
-            },
+            Self::Store { shared, db, store } => shared.watches.write_if(*db, key, || {
+                let mut changed = false;
+                let update = store.update(key, |old| {
+                    let change = decide(old);
+                    changed = !matches!(change, Change::Keep);
+                    change
+                });
+                (update, changed)
+            }),
+            Self::Transaction { .. } => self.change(key, |old| {
+                let deadline = old.and_then(|(_, deadline)| deadline);
+                match decide(old.map(|(value, _)| value)) {
+                    Change::Keep => Next::Keep,
+                    Change::Delete => Next::Delete,
+                    Change::Put(value) => Next::Put(value.into_owned(), deadline),
+                }
+            }),
+        }
+    }
+
+    /// Reads and changes a key and its deadline in one step. `decide` may be called again.
+    pub fn change(
+        &mut self,
+        key: &[u8],
+        mut decide: impl FnMut(Option<(&[u8], Deadline)>) -> Next<Vec<u8>>,
+    ) -> Result<()> {
+        match self {
+            Self::Store { shared, db, store } if store.has_tables() => {
+                shared.watches.write_if(*db, key, || {
+                    let mut changed = false;
+                    let change = store.change_until(key, |old| {
+                        let next = decide(old);
+                        changed = !matches!(next, Next::Keep);
+                        next
+                    });
+                    (change, changed)
+                })
+            }
+            Self::Store { shared, db, store } => {
+                let mut refused = false;
+                let update = || {
+                    store.update(key, |old| match decide(old.map(|value| (value, None))) {
+                        Next::Put(value, None) => Change::Put(Cow::Owned(value)),
+                        Next::Put(..) => {
+                            refused = true;
+                            Change::Keep
+                        }
+                        Next::Keep => Change::Keep,
+                        Next::Delete => Change::Delete,
+                    })
+                };
+                shared.watches.write(*db, key, update)?;
+                if refused { Err(Error::NoTables) } else { Ok(()) }
+            }
+            Self::Transaction { transaction, databases, db } => {
+                let mut table = table(transaction, databases, *db)?;
+                let old = table.get_until(key)?;
+                match decide(old.as_ref().map(|(value, deadline)| (&value[..], *deadline))) {
+                    Next::Keep => Ok(()),
+                    Next::Delete => table.delete(key),
+                    Next::Put(value, deadline) => table.put_until(key, &value, deadline),
+                }
+            }
         }
     }
 
@@ -103,25 +220,45 @@ impl Access<'_> {
         Ok(stored)
     }
 
-    /// Number of keys that the transaction adds to the store so far.
+    /// Number of keys that the transaction adds to the database so far.
     pub fn keys_added(&mut self) -> Result<i64> {
         match self {
-            Self::Store(_) => Ok(0),
-            Self::Transaction(transaction) => transaction.keys_added(),
+            Self::Store { .. } => Ok(0),
+            Self::Transaction { transaction, databases, db } => {
+                table(transaction, databases, *db)?.keys_added()
+            }
         }
     }
 
-    /// Runs `run`, which writes only these keys. Its calls take effect together.
+    /// Runs `run`, which writes only these keys, each in its database. Its calls take effect together.
     pub fn together<R>(
         &mut self,
-        keys: &[bytes::Bytes],
-        mut run: impl FnMut(&mut Transaction<Bytes>) -> Result<R>,
+        keys: &[(usize, &[u8])],
+        mut run: impl FnMut(&mut Together<'_>) -> Result<R>,
     ) -> Result<R> {
         match self {
-            Self::Store(shared) => {
-                shared.watches.write(keys.iter().map(AsRef::as_ref), || shared.store.transaction(run))
-            }
-            Self::Transaction(transaction) => run(transaction),
+            Self::Store { shared, .. } => shared.watches.write_all(keys, || {
+                shared.store.transaction(|transaction| {
+                    run(&mut Together { transaction, databases: &shared.databases })
+                })
+            }),
+            Self::Transaction { transaction, databases, .. } => run(&mut Together { transaction, databases }),
         }
+    }
+}
+
+/// The databases in a transaction.
+pub struct Together<'a> {
+    transaction: &'a mut Transaction<Bytes>,
+    databases: &'a Databases,
+}
+
+impl Together<'_> {
+    /// A database.
+    ///
+    /// # Errors
+    /// Those of opening a table.
+    pub fn db(&mut self, db: usize) -> Result<TransactionTable<'_, Bytes>> {
+        table(self.transaction, self.databases, db)
     }
 }

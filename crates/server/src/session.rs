@@ -48,6 +48,8 @@ pub struct SessionState {
     pub protocol: Protocol,
     /// A reusable buffer for values.
     pub value: Vec<u8>,
+    /// Number of the selected database.
+    pub db: usize,
     /// True if the server has no password, or the client has given it.
     pub is_admitted: bool,
     /// The name of the last command.
@@ -114,6 +116,7 @@ pub async fn run(stream: TcpStream, entry: ClientEntry) {
             client: Arc::clone(&entry.client),
             protocol: Protocol::default(),
             value: Vec::new(),
+            db: 0,
             is_admitted: shared.config.password.is_none(),
             command: "",
             close: false,
@@ -170,7 +173,7 @@ impl Session {
         let mut commands: Vec<Vec<Bytes>> = Vec::new();
         loop {
             let end = self.parse(&mut commands);
-            command::prefetch(&self.shared, &commands);
+            command::prefetch(&self.shared, self.state.db, &commands);
             let is_full = commands.len() == COMMANDS_PER_TURN;
             self.taken_bytes = commands.iter().flatten().map(Bytes::len).sum();
             let mut rest = commands.drain(..);

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use bristlecone::{Durability, Store, WriteOptions};
@@ -84,10 +84,58 @@ pub struct Client {
     pub names: Mutex<ClientNames>,
 }
 
+/// Number of databases of the protocol.
+pub const DATABASES: usize = 16;
+
+/// The databases. Number 0 is the store's default table. The others are tables with their numbers as names, made when a client selects them.
+pub struct Databases {
+    store: Store,
+    others: [OnceLock<Store>; DATABASES - 1],
+}
+
+impl Databases {
+    fn new(store: Store) -> Self {
+        Self { store, others: Default::default() }
+    }
+
+    /// A database.
+    ///
+    /// # Errors
+    /// `NoTables` for another one than 0 of a store without tables. Those of making a table.
+    pub fn get(&self, db: usize) -> bristlecone::Result<&Store> {
+        let Some(other) = db.checked_sub(1).map(|other| &self.others[other]) else { return Ok(&self.store) };
+        if let Some(table) = other.get() {
+            return Ok(table);
+        }
+        let table = self.store.table(&db.to_string())?;
+        Ok(other.get_or_init(|| table))
+    }
+
+    /// A database that exists. Makes none.
+    #[must_use]
+    pub fn known(&self, db: usize) -> Option<Store> {
+        if db == 0 {
+            return Some(self.store.clone());
+        }
+        self.store.find_table(&db.to_string()).ok().flatten()
+    }
+
+    /// The number of the database that is this table.
+    #[must_use]
+    pub fn number_of(table: &Store) -> Option<usize> {
+        match table.table_name() {
+            "" => Some(0),
+            name => name.parse().ok().filter(|db| (1..DATABASES).contains(db)),
+        }
+    }
+}
+
 /// State shared by the connections of a server.
 pub struct Shared {
-    /// The store. Its writes do not wait for a sync; a session waits for their ticket before it replies.
+    /// The store. As a handle of keys it is database 0. Its writes do not wait for a sync; a session waits for their ticket before it replies.
     pub store: Store,
+    /// The databases.
+    pub databases: Databases,
     /// Settings.
     pub config: Config,
     /// Address of the listening socket.
@@ -118,6 +166,7 @@ impl Shared {
         let stats = store.stats();
         Self {
             prefetches_writes: stats.durability == Durability::Process.to_string(),
+            databases: Databases::new(store.with(WriteOptions { sync: false })),
             store: store.with(WriteOptions { sync: false }),
             address,
             started: Instant::now(),

@@ -67,7 +67,7 @@ impl Options {
     /// Options for production.
     pub fn new(lines: u64, durability: Durability) -> Self {
         let geometry = Geometry::default();
-        Self { lines, payload_words: 1, geometry, durability, stripes: 1024, space: SPACE }
+        Self { lines, payload_words: 1, geometry, durability, tables: false, stripes: 1024, space: SPACE }
     }
 }
 

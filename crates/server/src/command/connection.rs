@@ -32,7 +32,6 @@ pub const COMMANDS: &[Command] = &[
     },
     Command { flags: OPEN, ..command("auth", -2, "Gives the password.", auth) },
     command("client", -2, "Tells and asks about connections.", client),
-    command("select", 2, "Chooses a database; there is only 0.", select),
     Command { flags: AT_ONCE, ..command("quit", -1, "Closes the connection.", quit) },
     Command { flags: AT_ONCE, ..command("reset", 1, "Makes the connection as it was when new.", reset) },
 ];
@@ -135,14 +134,6 @@ fn set_protocol(call: &mut Call<'_>, protocol: Protocol) {
     lock(&call.session.client.names).protocol = if protocol == Protocol::Resp3 { 3 } else { 2 };
 }
 
-fn select(call: &mut Call<'_>) -> Result<(), CommandError> {
-    if integer(call.argument(1))? != 0 {
-        return Err(CommandError::Text("ERR DB index is out of range".to_owned()));
-    }
-    call.reply.ok();
-    Ok(())
-}
-
 fn quit(call: &mut Call<'_>) -> Result<(), CommandError> {
     call.session.close = true;
     call.reply.ok();
@@ -152,6 +143,7 @@ fn quit(call: &mut Call<'_>) -> Result<(), CommandError> {
 fn reset(call: &mut Call<'_>) -> Result<(), CommandError> {
     set_protocol(call, Protocol::Resp2);
     call.session.transaction = State::default();
+    call.session.db = 0;
     call.session.is_admitted = call.shared.config.password.is_none();
     lock(&call.session.client.names).name.clear();
     call.reply.simple("RESET");

@@ -6,7 +6,7 @@
 
 use std::ops::Bound;
 
-use super::strings::NO_EXPIRY;
+use super::databases;
 use super::{ALL_KEYS, Call, Command, CommandError, Flags, NO_KEYS, ONE_KEY, integer, is};
 use crate::glob;
 use crate::shared::lock;
@@ -36,13 +36,6 @@ pub const COMMANDS: &[Command] = &[
     command("exists", -2, READ, ALL_KEYS, "Returns how many of the keys are there.", exists),
     command("touch", -2, READ, ALL_KEYS, "The same as EXISTS.", exists),
     command("type", 2, READ, ONE_KEY, "Returns \"string\", or \"none\" for an absent key.", kind),
-    command("ttl", 2, READ, ONE_KEY, "Returns -1: keys do not expire; -2 for an absent key.", ttl),
-    command("pttl", 2, READ, ONE_KEY, "Returns -1: keys do not expire; -2 for an absent key.", ttl),
-    command("persist", 2, Flags::WRITE, ONE_KEY, "Returns 0: keys do not expire.", persist),
-    command("expire", -3, Flags::WRITE, ONE_KEY, "Not supported yet: keys do not expire.", expire),
-    command("pexpire", -3, Flags::WRITE, ONE_KEY, "Not supported yet: keys do not expire.", expire),
-    command("expireat", -3, Flags::WRITE, ONE_KEY, "Not supported yet: keys do not expire.", expire),
-    command("pexpireat", -3, Flags::WRITE, ONE_KEY, "Not supported yet: keys do not expire.", expire),
     command("rename", 3, Flags::WRITE, (1, 2, 1), "Gives a key another name.", rename),
     command(
         "renamenx",
@@ -52,7 +45,7 @@ pub const COMMANDS: &[Command] = &[
         "Gives a key another name if that one is free.",
         renamenx,
     ),
-    command("copy", -3, Flags::WRITE, (1, 2, 1), "Copies a key. Options: DB 0, REPLACE.", copy),
+    command("copy", -3, Flags::WRITE, (1, 2, 1), "Copies a key. Options: DB, REPLACE.", copy),
     command("randomkey", 1, WALK, NO_KEYS, "Returns any key; not all are equally likely.", randomkey),
     command("object", -2, READ, (2, 2, 1), "Tells the encoding that Redis would use for a value.", object),
     command("keys", 2, WALK, NO_KEYS, "Returns the keys that match a pattern, in order.", keys),
@@ -83,16 +76,20 @@ fn del(call: &mut Call<'_>) -> Result<(), CommandError> {
             }
             removed
         }
-        keys => call.keys.together(keys, |transaction| {
-            let mut removed = 0;
-            for key in keys {
-                if transaction.contains(key)? {
-                    transaction.delete(key)?;
-                    removed += 1;
+        keys => {
+            let db = call.keys.db();
+            let written: Vec<_> = keys.iter().map(|key| (db, &key[..])).collect();
+            call.keys.together(&written, |all| {
+                let (mut transaction, mut removed) = (all.db(db)?, 0);
+                for key in keys {
+                    if transaction.contains(key)? {
+                        transaction.delete(key)?;
+                        removed += 1;
+                    }
                 }
-            }
-            Ok(removed)
-        })?,
+                Ok(removed)
+            })?
+        }
     };
     call.reply.count(removed);
     Ok(())
@@ -105,14 +102,16 @@ fn no_such_key() -> CommandError {
 /// Gives a key another name. `None` if the key is absent, false if `only_free` is set and the other name is in use.
 fn moved(call: &mut Call<'_>, only_free: bool) -> Result<Option<bool>, CommandError> {
     let (from, to) = (call.argument(1), call.argument(2));
-    let moved = call.keys.together(&call.arguments[1..3], |transaction| {
-        let Some(value) = transaction.get(from)? else { return Ok(None) };
+    let db = call.keys.db();
+    let moved = call.keys.together(&[(db, from), (db, to)], |all| {
+        let mut transaction = all.db(db)?;
+        let Some((value, deadline)) = transaction.get_until(from)? else { return Ok(None) };
         if only_free && transaction.contains(to)? {
             return Ok(Some(false));
         }
         if from != to {
             transaction.delete(from)?;
-            transaction.put(to, &value)?;
+            transaction.put_until(to, &value, deadline)?;
         }
         Ok(Some(true))
     })?;
@@ -133,29 +132,29 @@ fn renamenx(call: &mut Call<'_>) -> Result<(), CommandError> {
 
 fn copy(call: &mut Call<'_>) -> Result<(), CommandError> {
     let (from, to) = (call.argument(1), call.argument(2));
-    let mut replace = false;
+    let db = call.keys.db();
+    let (mut replace, mut target) = (false, db);
     let mut options = call.rest(3).iter();
     while let Some(option) = options.next() {
         if is(option, "REPLACE") {
             replace = true;
         } else if is(option, "DB") {
-            if integer(options.next().ok_or(CommandError::Syntax)?)? != 0 {
-                return Err(CommandError::Text("ERR DB index is out of range".to_owned()));
-            }
+            target = databases::number(options.next().ok_or(CommandError::Syntax)?)?;
         } else {
             return Err(CommandError::Syntax);
         }
     }
-    if from == to {
+    if from == to && target == db {
         let text = "ERR source and destination objects are the same";
         return Err(CommandError::Text(text.to_owned()));
     }
-    let copied = call.keys.together(&call.arguments[2..3], |transaction| {
-        let Some(value) = transaction.get(from)? else { return Ok(false) };
+    let copied = call.keys.together(&[(target, to)], |all| {
+        let Some((value, deadline)) = all.db(db)?.get_until(from)? else { return Ok(false) };
+        let mut transaction = all.db(target)?;
         if !replace && transaction.contains(to)? {
             return Ok(false);
         }
-        transaction.put(to, &value)?;
+        transaction.put_until(to, &value, deadline)?;
         Ok(true)
     })?;
     call.reply.flag(copied);
@@ -164,7 +163,7 @@ fn copy(call: &mut Call<'_>) -> Result<(), CommandError> {
 
 /// Returns the first key at or after a random position between the smallest and the largest key.
 fn randomkey(call: &mut Call<'_>) -> Result<(), CommandError> {
-    let store = &call.shared.store;
+    let store = call.shared.databases.get(call.keys.db())?;
     if !store.capabilities().ordered {
         let any = store.walk().next().transpose()?;
         return call.reply_option(any.as_ref().map(|(key, _)| &key[..]));
@@ -246,22 +245,6 @@ fn kind(call: &mut Call<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-fn ttl(call: &mut Call<'_>) -> Result<(), CommandError> {
-    let found = call.keys.contains(call.argument(1))?;
-    call.reply.integer(if found { -1 } else { -2 });
-    Ok(())
-}
-
-fn persist(call: &mut Call<'_>) -> Result<(), CommandError> {
-    call.reply.flag(false);
-    Ok(())
-}
-
-fn expire(call: &mut Call<'_>) -> Result<(), CommandError> {
-    let name = String::from_utf8_lossy(call.argument(0)).to_ascii_uppercase();
-    Err(CommandError::Unsupported(name, NO_EXPIRY))
-}
-
 fn prefix_bounds(prefix: Vec<u8>) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
     let high = glob::prefix_end(&prefix).map_or(Bound::Unbounded, Bound::Excluded);
     (if prefix.is_empty() { Bound::Unbounded } else { Bound::Included(prefix) }, high)
@@ -269,7 +252,7 @@ fn prefix_bounds(prefix: Vec<u8>) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
 
 fn keys(call: &mut Call<'_>) -> Result<(), CommandError> {
     let pattern = call.argument(1);
-    let store = &call.shared.store;
+    let store = call.shared.databases.get(call.keys.db())?;
     let mut scan = match store.capabilities().ordered {
         true => store.scan(prefix_bounds(glob::literal_prefix(pattern))),
         false => store.walk(),
@@ -336,7 +319,7 @@ fn scan(call: &mut Call<'_>) -> Result<(), CommandError> {
     let (mut found, mut found_bytes) = (Vec::new(), 0);
     let (mut key, mut value) = (Vec::new(), Vec::new());
     let mut more = options.strings;
-    let store = &call.shared.store;
+    let store = call.shared.databases.get(call.keys.db())?;
     let mut scan = match (store.capabilities().ordered, behind) {
         (true, _) => store.scan((low, high)),
         (false, None) => store.walk(),
@@ -401,7 +384,7 @@ fn range(call: &mut Call<'_>) -> Result<(), CommandError> {
         call.reply.array(0);
         return Ok(());
     }
-    let scan = call.shared.store.scan((bound(low), bound(high)));
+    let scan = call.shared.databases.get(call.keys.db())?.scan((bound(low), bound(high)));
     let mut scan = if descending { scan.descending() } else { scan };
     let (mut key, mut value) = (Vec::new(), Vec::new());
     let mut count = 0;

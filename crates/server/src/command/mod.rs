@@ -2,6 +2,7 @@
 //!
 //! * [`strings`]: GET, SET and related commands. [`numbers`]: counters. [`ranges`]: parts and bits of values.
 //! * [`keys`]: DEL, EXISTS, SCAN, KEYS, RANGE …
+//! * [`expiry`]: EXPIRE, TTL … [`databases`]: SELECT, MOVE, FLUSHDB …
 //! * [`connection`]: PING, HELLO, CLIENT …
 //! * [`server`]: INFO, CONFIG, FLUSHDB, SHUTDOWN …
 //! * [`save`]: SAVE, BGSAVE, LASTSAVE.
@@ -15,6 +16,8 @@
 //! A command that changes several keys does it in one step: after a crash all its writes are present or none is, and readers see all or none.
 
 pub mod connection;
+pub mod databases;
+pub mod expiry;
 pub mod introspect;
 pub mod keys;
 pub mod numbers;
@@ -206,6 +209,8 @@ static COMMANDS: LazyLock<Vec<&'static Command>> = LazyLock::new(|| {
         numbers::COMMANDS,
         ranges::COMMANDS,
         keys::COMMANDS,
+        expiry::COMMANDS,
+        databases::COMMANDS,
         connection::COMMANDS,
         save::COMMANDS,
         server::COMMANDS,
@@ -234,14 +239,16 @@ pub fn find(name: &[u8]) -> Option<&'static Command> {
 pub fn run(shared: &Shared, session: &mut SessionState, arguments: &[Bytes], output: &mut Vec<u8>) {
     let bytes_max = shared.config.reply_bytes_max.min(shared.free_bytes());
     let protocol = session.protocol;
-    let reply = Reply::new(output, protocol, bytes_max);
-    let mut call = Call { arguments, reply, keys: Access::Store(shared), session, shared };
-    run_in(&mut call);
+    let mut reply = Reply::new(output, protocol, bytes_max);
+    match Access::new(shared, session.db) {
+        Ok(keys) => run_in(&mut Call { arguments, reply, keys, session, shared }),
+        Err(error) => reply.error(&CommandError::from(error).to_string()),
+    }
 }
 
 /// Prefetches the memory that commands of one key will read, for all commands together. The writes among them stay separate: after a crash,
 /// a connection's keys have the result of a prefix of its commands.
-pub fn prefetch(shared: &Shared, commands: &[Vec<Bytes>]) {
+pub fn prefetch(shared: &Shared, db: usize, commands: &[Vec<Bytes>]) {
     let pays = |command: &Command| {
         command.keys == ONE_KEY && (shared.prefetches_writes || !command.flags.has(Flags::WRITE))
     };
@@ -252,8 +259,11 @@ pub fn prefetch(shared: &Shared, commands: &[Vec<Bytes>]) {
         .filter(one_key)
         .map(|arguments| &arguments[1][..])
         .collect();
-    if keys.len() > 1 {
-        shared.store.prefetch(&keys);
+    // A SELECT among the commands makes the prefetch useless, not wrong.
+    if keys.len() > 1
+        && let Ok(store) = shared.databases.get(db)
+    {
+        store.prefetch(&keys);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Commands of the server: INFO, CONFIG, DBSIZE, FLUSHDB, TIME, SHUTDOWN.
+//! Commands of the server: INFO, CONFIG, TIME, SHUTDOWN.
 
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering;
@@ -8,7 +8,7 @@ use bristlecone::{JournalStats, LatencyStats, Percentiles, Space};
 use super::connection::REDIS_VERSION;
 use super::{Call, Command, CommandError, Flags, Handler, NO_KEYS, is};
 use crate::glob;
-use crate::shared::{Shared, unix_time};
+use crate::shared::{DATABASES, Shared, unix_time};
 
 const GROUP: &str = "server";
 
@@ -23,13 +23,8 @@ pub(super) const fn command(
     Command { name, arity, flags, keys: NO_KEYS, group: GROUP, summary, handler }
 }
 
-const FLUSH: Flags = Flags::WRITE.and(Flags::SLOW).and(Flags::ALONE);
-
 /// The commands of this module.
 pub const COMMANDS: &[Command] = &[
-    command("dbsize", 1, Flags::READ.and(Flags::FAST), "Returns the number of keys.", dbsize),
-    command("flushdb", -1, FLUSH, "Removes every key.", flush),
-    command("flushall", -1, FLUSH, "Removes every key.", flush),
     command("info", -1, Flags::SLOW, "Tells about the server and the store.", info),
     command("config", -2, Flags::ADMIN, "Tells settings.", config),
     command("time", 1, Flags::FAST, "Returns the time: seconds since 1970 and microseconds.", time),
@@ -41,23 +36,6 @@ pub const COMMANDS: &[Command] = &[
         shutdown,
     ),
 ];
-
-fn dbsize(call: &mut Call<'_>) -> Result<(), CommandError> {
-    let added = call.keys.keys_added()?;
-    call.reply.count(call.shared.store.len().keys.saturating_add_signed(added));
-    Ok(())
-}
-
-fn flush(call: &mut Call<'_>) -> Result<(), CommandError> {
-    match call.rest(1) {
-        [] => {}
-        [how] if is(how, "SYNC") || is(how, "ASYNC") => {}
-        _ => return Err(CommandError::Syntax),
-    }
-    call.shared.watches.clear(|| call.shared.store.clear())?;
-    call.reply.ok();
-    Ok(())
-}
 
 fn time(call: &mut Call<'_>) -> Result<(), CommandError> {
     let now = unix_time();
@@ -278,10 +256,17 @@ fn percentiles_usec(times: &Percentiles) -> String {
 }
 
 fn keyspace_fields(shared: &Shared) -> Vec<(&'static str, String)> {
-    match shared.store.len().keys {
-        0 => Vec::new(),
-        keys => vec![("db0", format!("keys={keys},expires=0,avg_ttl=0"))],
-    }
+    /// The names of the databases' fields.
+    const NAMES: [&str; DATABASES] = [
+        "db0", "db1", "db2", "db3", "db4", "db5", "db6", "db7", "db8", "db9", "db10", "db11", "db12", "db13",
+        "db14", "db15",
+    ];
+    let keys = |db: &usize| match shared.databases.known(*db) {
+        Some(store) => store.len().keys,
+        None => 0,
+    };
+    let all = (0..DATABASES).map(|db| (NAMES[db], keys(&db)));
+    all.filter(|(_, keys)| *keys > 0).map(|(name, keys)| (name, format!("keys={keys}"))).collect()
 }
 
 fn store_fields(shared: &Shared) -> Vec<(&'static str, String)> {

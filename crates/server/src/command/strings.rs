@@ -1,14 +1,13 @@
-//! Commands on values: GET, SET and related ones. The only type is the byte string; keys do not expire.
+//! Commands on values: GET, SET and related ones. The only type is the byte string.
 
 use std::borrow::Cow;
 
-use bristlecone::Change;
+use bristlecone::{Change, Deadline, Next};
 
+use super::expiry::{Expiry, Unit};
 use super::{ALL_KEYS, Call, Command, CommandError, Flags, ONE_KEY, is};
 
 const GROUP: &str = "string";
-/// The reason why options of expiry are refused.
-pub const NO_EXPIRY: &str = "keys do not expire";
 
 /// The commands of this module.
 pub const COMMANDS: &[Command] = &[
@@ -27,7 +26,7 @@ pub const COMMANDS: &[Command] = &[
         flags: Flags::WRITE,
         keys: ONE_KEY,
         group: GROUP,
-        summary: "Sets the value of a key. Options: NX, XX, GET.",
+        summary: "Sets the value of a key. Options: NX, XX, GET, EX, PX, EXAT, PXAT, KEEPTTL.",
         handler: set,
     },
     Command {
@@ -45,8 +44,8 @@ pub const COMMANDS: &[Command] = &[
         flags: Flags::WRITE,
         keys: ONE_KEY,
         group: GROUP,
-        summary: "Not supported yet: keys do not expire.",
-        handler: |_| Err(CommandError::Unsupported("SETEX".to_owned(), NO_EXPIRY)),
+        summary: "Sets the value of a key, and lets it expire after seconds.",
+        handler: |call| set_after(call, "setex", Unit::Seconds),
     },
     Command {
         name: "psetex",
@@ -54,8 +53,8 @@ pub const COMMANDS: &[Command] = &[
         flags: Flags::WRITE,
         keys: ONE_KEY,
         group: GROUP,
-        summary: "Not supported yet: keys do not expire.",
-        handler: |_| Err(CommandError::Unsupported("PSETEX".to_owned(), NO_EXPIRY)),
+        summary: "Sets the value of a key, and lets it expire after milliseconds.",
+        handler: |call| set_after(call, "psetex", Unit::Millis),
     },
     Command {
         name: "mget",
@@ -99,7 +98,7 @@ pub const COMMANDS: &[Command] = &[
         flags: Flags::WRITE.and(Flags::FAST),
         keys: ONE_KEY,
         group: GROUP,
-        summary: "Returns the value of a key. Option: PERSIST, which does nothing, because keys do not expire.",
+        summary: "Returns the value of a key, and changes its deadline. Options: EX, PX, EXAT, PXAT, PERSIST.",
         handler: getex,
     },
     Command {
@@ -140,42 +139,48 @@ enum Condition {
 
 fn set(call: &mut Call<'_>) -> Result<(), CommandError> {
     let (key, value) = (call.argument(1), call.argument(2));
-    let (mut condition, mut get) = (Condition::Always, false);
-    for option in call.rest(3) {
+    let (mut condition, mut get, mut keeps, mut expiry) = (Condition::Always, false, false, None);
+    let mut options = call.rest(3).iter();
+    while let Some(option) = options.next() {
         if is(option, "NX") && condition != Condition::IfPresent {
             condition = Condition::IfAbsent;
         } else if is(option, "XX") && condition != Condition::IfAbsent {
             condition = Condition::IfPresent;
         } else if is(option, "GET") {
             get = true;
-        } else if is(option, "KEEPTTL") {
-            // No key has a deadline that could be lost.
-        } else if ["EX", "PX", "EXAT", "PXAT"].iter().any(|word| is(option, word)) {
-            let option = format!("the option {}", String::from_utf8_lossy(option).to_ascii_uppercase());
-            return Err(CommandError::Unsupported(option, NO_EXPIRY));
+        } else if is(option, "KEEPTTL") && expiry.is_none() {
+            keeps = true;
+        } else if !keeps
+            && expiry.is_none()
+            && let Some(found) = Expiry::option(option, options.as_slice().first().map(AsRef::as_ref))
+        {
+            expiry = Some(found);
+            options.next();
         } else {
             return Err(CommandError::Syntax);
         }
     }
-    if condition == Condition::Always && !get {
+    let deadline = expiry.map(|expiry| expiry.deadline(call, "set")).transpose()?;
+    if condition == Condition::Always && !get && !keeps && deadline.is_none() {
         call.keys.put(key, value)?;
         call.reply.ok();
         return Ok(());
     }
     let mut stored = false;
-    let decide = |old: Option<&[u8]>| {
+    let decide = |old: Option<(&[u8], Deadline)>| {
         stored = match condition {
             Condition::Always => true,
             Condition::IfAbsent => old.is_none(),
             Condition::IfPresent => old.is_some(),
         };
-        if stored { Change::Put(Cow::Owned(value.to_vec())) } else { Change::Keep }
+        let kept = old.and_then(|(_, deadline)| deadline).filter(|_| keeps);
+        if stored { Next::Put(value.to_vec(), deadline.or(kept)) } else { Next::Keep }
     };
     if get {
         let before = exchange(call, decide)?;
         call.reply_option(before.as_deref())
     } else {
-        call.keys.update(key, decide)?;
+        call.keys.change(key, decide)?;
         if stored {
             call.reply.ok()
         } else {
@@ -183,6 +188,15 @@ fn set(call: &mut Call<'_>) -> Result<(), CommandError> {
         }
         Ok(())
     }
+}
+
+/// SETEX and PSETEX: key, time, value.
+fn set_after(call: &mut Call<'_>, name: &str, unit: Unit) -> Result<(), CommandError> {
+    let (key, value) = (call.argument(1), call.argument(3));
+    let deadline = Expiry::after(unit, call.argument(2)).deadline(call, name)?;
+    call.keys.change(key, |_| Next::Put(value.to_vec(), Some(deadline)))?;
+    call.reply.ok();
+    Ok(())
 }
 
 fn setnx(call: &mut Call<'_>) -> Result<(), CommandError> {
@@ -227,8 +241,10 @@ fn set_all(call: &mut Call<'_>, name: &str, absent: bool) -> Result<bool, Comman
     if !pairs.remainder().is_empty() {
         return Err(CommandError::Arity(name.to_owned()));
     }
-    let keys: Vec<_> = pairs.clone().map(|pair| pair[0].clone()).collect();
-    let stored = call.keys.together(&keys, |transaction| {
+    let db = call.keys.db();
+    let keys: Vec<_> = pairs.clone().map(|pair| (db, &pair[0][..])).collect();
+    let stored = call.keys.together(&keys, |all| {
+        let mut transaction = all.db(db)?;
         for pair in pairs.clone() {
             if absent && transaction.contains(&pair[0])? {
                 return Ok(false);
@@ -243,16 +259,16 @@ fn set_all(call: &mut Call<'_>, name: &str, absent: bool) -> Result<bool, Comman
 /// Changes a key in one step and returns the value that it had. If the reply has no space for this value, nothing changes.
 fn exchange(
     call: &mut Call<'_>,
-    mut decide: impl FnMut(Option<&[u8]>) -> Change<'static, [u8]>,
+    mut decide: impl FnMut(Option<(&[u8], Deadline)>) -> Next<Vec<u8>>,
 ) -> Result<Option<Vec<u8>>, CommandError> {
     let (mut before, mut fits) = (None, Ok(()));
     let Call { keys, reply, arguments, .. } = call;
-    keys.update(&arguments[1], |old| {
-        fits = reply.check_space(old.map_or(0, <[u8]>::len));
+    keys.change(&arguments[1], |old| {
+        fits = reply.check_space(old.map_or(0, |(value, _)| value.len()));
         if fits.is_err() {
-            return Change::Keep;
+            return Next::Keep;
         }
-        before = old.map(<[u8]>::to_vec);
+        before = old.map(|(value, _)| value.to_vec());
         decide(old)
     })?;
     fits?;
@@ -261,26 +277,38 @@ fn exchange(
 
 fn getset(call: &mut Call<'_>) -> Result<(), CommandError> {
     let value = call.argument(2);
-    let before = exchange(call, |_| Change::Put(Cow::Owned(value.to_vec())))?;
+    let before = exchange(call, |_| Next::Put(value.to_vec(), None))?;
     call.reply_option(before.as_deref())
 }
 
 fn getdel(call: &mut Call<'_>) -> Result<(), CommandError> {
-    let before = exchange(call, |old| if old.is_some() { Change::Delete } else { Change::Keep })?;
+    let before = exchange(call, |old| if old.is_some() { Next::Delete } else { Next::Keep })?;
     call.count_lookup(before.is_some());
     call.reply_option(before.as_deref())
 }
 
 fn getex(call: &mut Call<'_>) -> Result<(), CommandError> {
-    match call.rest(2) {
-        [] => call.reply_value(call.argument(1)),
-        [option] if is(option, "PERSIST") => call.reply_value(call.argument(1)),
-        [option, _] if ["EX", "PX", "EXAT", "PXAT"].iter().any(|word| is(option, word)) => {
-            let option = format!("the option {}", String::from_utf8_lossy(option).to_ascii_uppercase());
-            Err(CommandError::Unsupported(option, NO_EXPIRY))
-        }
-        _ => Err(CommandError::Syntax),
-    }
+    let expiry = match call.rest(2) {
+        [] => return call.reply_value(call.argument(1)),
+        [option] if is(option, "PERSIST") => None,
+        [option, argument] => Some(Expiry::option(option, Some(argument)).ok_or(CommandError::Syntax)?),
+        _ => return Err(CommandError::Syntax),
+    };
+    let deadline = match expiry {
+        // As in Redis, a time is looked at only if the key is present.
+        Some(_) if !call.keys.contains(call.argument(1))? => None,
+        Some(expiry) => Some(expiry.deadline(call, "getex")?),
+        None => None,
+    };
+    let before = exchange(call, |old| {
+        // A deadline in the past removes the key when it is next met.
+        old.map_or(Next::Keep, |(value, old)| match deadline == old {
+            true => Next::Keep,
+            false => Next::Put(value.to_vec(), deadline),
+        })
+    })?;
+    call.count_lookup(before.is_some());
+    call.reply_option(before.as_deref())
 }
 
 fn strlen(call: &mut Call<'_>) -> Result<(), CommandError> {

@@ -15,6 +15,7 @@ use bristlecone::{Bytes, Transaction};
 use super::{Call, Command, CommandError, Flags, Handler, INLINE_BYTES_MAX, NO_KEYS, run_in};
 use crate::access::Access;
 use crate::resp::Reply;
+use crate::shared::Databases;
 use crate::watch::Watching;
 
 const GROUP: &str = "transactions";
@@ -119,7 +120,7 @@ fn watch(call: &mut Call<'_>) -> Result<(), CommandError> {
     }
     let keys = call.rest(1);
     let watching = &mut call.session.transaction.watching;
-    watching.get_or_insert_with(|| Watching::new(&call.shared.watches)).add(keys);
+    watching.get_or_insert_with(|| Watching::new(&call.shared.watches)).add(call.session.db, keys);
     call.reply.ok();
     Ok(())
 }
@@ -134,9 +135,11 @@ fn exec(call: &mut Call<'_>) -> Result<(), CommandError> {
         return Err(CommandError::Text(text.to_owned()));
     }
     let (queued, watching) = (queued.unwrap_or_default(), watching.as_ref());
+    let db = call.session.db;
     for _ in 0..ATTEMPTS {
         // An attempt that met a conflict leaves nothing.
         call.reply.restart();
+        call.session.db = db;
         if watching.is_some_and(Watching::is_broken) {
             call.reply.null_array();
             return Ok(());
@@ -146,7 +149,9 @@ fn exec(call: &mut Call<'_>) -> Result<(), CommandError> {
         for arguments in &queued {
             run_queued(call, arguments, &mut transaction)?;
         }
-        let keys: Vec<_> = transaction.written().cloned().collect();
+        let written = transaction.written();
+        let keys = written.filter_map(|(table, key)| Some((Databases::number_of(table)?, key.clone())));
+        let keys: Vec<_> = keys.collect();
         if let Some(committed) = call.shared.watches.commit(watching, &keys, || transaction.commit())
             && committed?
         {
@@ -165,7 +170,8 @@ fn run_queued(
     let room = call.reply.free_bytes();
     let protocol = call.session.protocol;
     let reply = Reply::new(call.reply.output(), protocol, room);
-    let keys = Access::Transaction(transaction);
+    let (databases, db) = (&call.shared.databases, call.session.db);
+    let keys = Access::Transaction { transaction, databases, db };
     let mut inner = Call { arguments, reply, keys, session: &mut *call.session, shared: call.shared };
     run_in(&mut inner);
     let protocol = call.session.protocol;
