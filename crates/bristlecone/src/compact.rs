@@ -30,6 +30,7 @@ use crate::registry::Open;
 use crate::rewrite::{Written, write_pairs};
 use crate::store::StoreOf;
 use crate::store_dir::{FILE_NAME, JOURNAL_NAME, StoreDir, io, sync_dir};
+use ::index::engine::TableOps;
 use ::index::kind::{Bytes, Fixed, U64};
 
 /// The result of a compaction.
@@ -96,6 +97,7 @@ fn write<K: Open>(store: &StoreOf<K>, path: &Path, file: &File, progress: Progre
     let stats = store.stats();
     let origin = if stats.journal.is_some() { pmem::journal::ORIGIN } else { 0 };
     let to = Target { file, path, origin };
+    store.index().tables().map_or(Ok(()), TableOps::settle)?;
     let stored = store.engine().stored();
     let mut cursor = stored.cursor();
     cursor.walk(None)?;

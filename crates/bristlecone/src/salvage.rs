@@ -124,7 +124,10 @@ fn copy_intact(dir: &Path, new_dir: &Path, progress: &dyn Fn(f64)) -> Result<Sal
     let noted_bytes = pmem::region::noted_bytes(&medium).unwrap_or(0);
     let missing_bytes = noted_bytes.saturating_sub(medium.len()).max(missing_bytes);
     let region = Region::unchecked(medium, geometry, identity.clone());
-    let tables = identity.kind.ends_with(::index::schema::TABLES);
+    let tables = match superblock_lost {
+        true => identity.kind == Bytes::NAME && has_tables(&region),
+        false => identity.kind.ends_with(::index::schema::TABLES),
+    };
     let name = Some(identity.engine.clone());
     let options = Options { engine: name, journal_bytes, durability, tables, ..Options::default() };
     let kind = identity.kind.clone();
@@ -171,6 +174,31 @@ fn guess(medium: &Native) -> Identity {
     let has_leaves =
         alloc::classes(medium, geometry).any(|c| matches!(c, Ok(Some(class)) if class.kind == Kind::Leaf));
     identity(if has_leaves && !has_records { U64::NAME } else { Bytes::NAME })
+}
+
+/// Number of records that [`has_tables`] looks at.
+const SAMPLE: usize = 1000;
+
+/// True if a store without a superblock probably has tables: the first intact records are pairs of tables. Other keys and values rarely
+/// end and begin like all of these.
+fn has_tables(region: &Region<Native>) -> bool {
+    let (mut key, mut value, mut met) = (Vec::new(), Vec::new(), 0);
+    for (chunk, class) in alloc::chunks(region) {
+        let Some(class) = class.ok().flatten().filter(|class| class.kind == Kind::Record) else { continue };
+        for block in alloc::blocks_in(region, chunk, class) {
+            if !record::read(region.medium(), block, Some(&mut key), &mut value) {
+                continue;
+            }
+            if !::index::tables::is_pair(&key, &value) {
+                return false;
+            }
+            met += 1;
+            if met == SAMPLE {
+                return true;
+            }
+        }
+    }
+    met > 0
 }
 
 struct Salvager<'a> {

@@ -143,7 +143,12 @@ impl<K: Kind> StoreOf<K> {
 
     /// As [`StoreOf::roll_back`], to a version that is kept ([`StoreOf::versions`]).
     pub fn roll_back_to(&self, version: u64) -> Result<()> {
-        if self.history()?.roll_back(version)? { Ok(()) } else { Err(self.no_version(version)) }
+        if !self.history()?.roll_back(version)? {
+            return Err(self.no_version(version));
+        }
+        // In a store with tables, their keys are counted again.
+        self.engine().start_maintenance();
+        Ok(())
     }
 
     fn history(&self) -> Result<&dyn History<K>> {

@@ -64,6 +64,11 @@ impl<K: Kind> StoreOf<K> {
         Ok(self.table_ops()?.list())
     }
 
+    /// Number of keys of this table that have a deadline, among the `most` earliest deadlines of the store. O(`most`).
+    pub fn count_deadlines(&self, most: usize) -> Result<u64> {
+        Ok(self.table_ops()?.deadlines(most)?)
+    }
+
     /// Removes a table in one step; its handles return errors from then on. Its keys are removed in the background. The default table only
     /// becomes empty. False if there is no such table.
     pub fn drop_table(&self, name: &str) -> Result<bool> {

@@ -159,7 +159,7 @@ impl<K: Kind> Transaction<K> {
     pub fn commit(self) -> Result<bool> {
         let Self { tables, reads, mut writes, scans } = self;
         let own = &tables[0];
-        if writes.is_empty() && reads.len() <= 1 && scans.is_empty() {
+        if writes.is_empty() && reads.is_empty() && scans.is_empty() {
             return Ok(true);
         }
         let Some(ops) = own.index().tables() else {

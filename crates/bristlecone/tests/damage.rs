@@ -37,13 +37,18 @@ fn scratch() -> TempDir {
 
 /// A closed store with some history.
 fn made() -> (TempDir, PathBuf) {
-    made_with(registry::DEFAULT)
+    made_by(registry::DEFAULT)
 }
 
 /// The same with this engine.
-fn made_with(engine: &str) -> (TempDir, PathBuf) {
+fn made_by(engine: &str) -> (TempDir, PathBuf) {
+    made_with(Options { engine: Some(engine.into()), ..options() })
+}
+
+/// The same with these options.
+fn made_with(options: Options) -> (TempDir, PathBuf) {
     let dir = scratch();
-    let store = Store::open(dir.path(), Options { engine: Some(engine.into()), ..options() }).unwrap();
+    let store = Store::open(dir.path(), options).unwrap();
     for n in 0..KEYS {
         store.put(&key(n), &value(n)).unwrap();
     }
@@ -160,7 +165,7 @@ fn a_flipped_bit_in_any_chunk_header_is_found_by_check_and_hides_no_key() {
 
 #[test]
 fn a_flipped_bit_in_a_record_is_told_by_get_and_salvage_saves_the_rest() {
-    let (dir, path) = made();
+    let (dir, path) = made_with(Options { tables: false, ..options() });
     let content = fs::read(&path).unwrap();
     let victim = expected(1);
     let found =
@@ -196,7 +201,7 @@ fn random_damage_of_any_other_engine_never_panics() {
 #[test]
 fn salvage_reads_the_leaves_of_every_engine() {
     for tree in registry::engines().filter(|tree| tree.durable) {
-        let (dir, _) = made_with(tree.name);
+        let (dir, _) = made_by(tree.name);
         let rescued = scratch();
         let report = salvage(dir.path(), rescued.path(), &|_| {}).unwrap();
         assert_eq!((report.from_leaves, report.damaged_records), (KEYS + 1, 0), "{}", tree.name);
@@ -225,7 +230,7 @@ fn salvage_reads_values_of_one_length() {
 
 fn random_damage(engine: &str, rounds: usize) {
     println!("{engine}");
-    let (dir, path) = made_with(engine);
+    let (dir, path) = made_by(engine);
     let whole = fs::read(&path).unwrap();
     let mut random = fastrand::Rng::with_seed(1);
     for round in 0..rounds {
@@ -637,7 +642,7 @@ fn salvage_is_complete_if_nothing_is_missing_and_only_then() {
         (report.complete, report.journal_lost)
     };
     for engine in registry::engines().filter(|engine| engine.durable) {
-        let (dir, _) = made_with(engine.name);
+        let (dir, _) = made_by(engine.name);
         assert_eq!(complete(dir.path()), (true, false), "{}", engine.name);
     }
     let (dir, _) = killed(KEYS);
@@ -650,7 +655,7 @@ fn salvage_is_complete_if_nothing_is_missing_and_only_then() {
     assert_eq!(complete(dir.path()), (true, false));
     fs::remove_file(dir.path().join(JOURNAL_NAME)).unwrap();
     assert_eq!(complete(dir.path()), (false, true));
-    let (dir, path) = made();
+    let (dir, path) = made_with(Options { tables: false, ..options() });
     let content = fs::read(&path).unwrap();
     let victim = expected(1);
     let found =

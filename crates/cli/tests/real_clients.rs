@@ -117,7 +117,11 @@ for protocol in (2, 3):
     assert r.config_get("save") == {"save": ""} and r.client_getname() in ("tester", b"tester")
     assert r.client_id() > 0 and any(c["name"] == "tester" for c in r.client_list())
     assert r.command_count() > 40 and "get" in r.command() and r.time()[0] > 1_600_000_000
-    for wrong, text in ((lambda: r.set("k", "v", ex=10), "not supported yet"),
+    assert r.set("t", "v", ex=100) and 99 <= r.ttl("t") <= 100 and r.persist("t") and r.ttl("t") == -1
+    assert r.expire("t", 0) and r.get("t") is None
+    with r.pipeline() as pipe:
+        assert pipe.set("t", 1).incr("t").pexpire("t", 100_000).get("t").execute() == [True, 2, True, b"2"]
+    for wrong, text in ((lambda: r.set("k", "v", ex=0), "invalid expire time"),
                         (lambda: r.execute_command("NOPE"), "unknown command 'NOPE'"),
                         (lambda: r.incr("k"), "value is not an integer or out of range")):
         try:

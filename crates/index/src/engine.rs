@@ -439,12 +439,16 @@ pub trait TableOps<K: Kind>: Send + Sync {
     fn swap(&self, one: &str, other: &str) -> Result<bool>;
     /// Removes all keys of all tables in one step.
     fn clear_all(&self) -> Result<()>;
+    /// Number of entries of deadlines of this table among the first `most` entries of all tables. O(`most`).
+    fn deadlines(&self, most: usize) -> Result<u64>;
     /// The tables and their numbers of keys, by name.
     fn list(&self) -> Vec<(String, Count)>;
     /// The index that holds the keys of all tables, the catalog and the deadlines.
     fn stored(&self) -> &Arc<dyn Index<K>>;
     /// Reads the catalog and counts again, after somebody wrote to [`TableOps::stored`]. No other thread uses the tables.
     fn reload(&self) -> Result<()>;
+    /// Removes all keys of dropped tables, and ends the background work. After that, only callers change the index.
+    fn settle(&self) -> Result<()>;
     /// After a salvage: reads the catalog and counts again. Keys of tables that the catalog does not have get tables with the names
     /// `salvaged-1`, `salvaged-2` …, by number. No other thread uses the tables.
     fn adopt(&self) -> Result<()>;

@@ -94,6 +94,9 @@ impl Schema for Inlined {
     const PLAIN: bool = false;
     const LEADING: bool = true;
 
+    fn payload_words(kind: &str) -> Option<usize> {
+        Keyed::payload_words(kind)
+    }
     fn borrow(key: &Vec<u8>) -> &[u8] {
         key
     }

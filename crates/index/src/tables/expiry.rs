@@ -88,7 +88,8 @@ impl Tables {
         cursor.seek(Bound::Included(DEADLINES), false)?;
         let (mut due, mut key, mut value) = (Vec::new(), Vec::new(), Vec::new());
         let mut pause = None;
-        while cursor.next(&mut key, &mut value)? && key.as_slice() < DEADLINES_END {
+        // Behind the entries there may be a damaged key.
+        while cursor.next(&mut key, &mut value).unwrap_or(false) && key.as_slice() < DEADLINES_END {
             let Some((deadline, stored)) = split_entry(&key) else { continue };
             if deadline > now || due.len() == STEP {
                 pause = Some(Duration::from_millis(deadline.saturating_sub(now)));
@@ -101,6 +102,21 @@ impl Tables {
             self.expire(deadline, &stored)?;
         }
         Ok(pause)
+    }
+
+    /// Number of entries of a table among the first `most` entries.
+    pub(super) fn deadlines_of(&self, id: u32, most: usize) -> Result<u64> {
+        let (mut key, mut value) = (Vec::new(), Vec::new());
+        let (mut cursor, mut found) = (self.index.cursor(), 0);
+        cursor.seek(Bound::Included(DEADLINES), false)?;
+        for _ in 0..most {
+            if !cursor.next(&mut key, &mut value)? || key.as_slice() >= DEADLINES_END {
+                break;
+            }
+            let of = split_entry(&key).and_then(|(_, stored)| split_key(stored));
+            found += u64::from(of.is_some_and(|(of, _)| of == id));
+        }
+        Ok(found)
     }
 
     /// Removes the key of an entry whose deadline has passed, if this is still its deadline. Then removes the entry (T2).

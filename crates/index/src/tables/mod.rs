@@ -47,7 +47,7 @@ use crate::write::WriteOptions;
 use catalog::Catalog;
 use keys::DEADLINES;
 
-pub use salvage::salvage;
+pub use salvage::{is_pair, salvage};
 pub use table::Table;
 
 /// The clock of the deadlines. The default is the system's clock; before 1970 it shows 1970.
@@ -90,6 +90,10 @@ pub struct Tables {
     /// True if the index has, or may have, entries of deadlines.
     has_deadlines: AtomicBool,
     stripes: Box<[Mutex<()>]>,
+    /// Held during a step of background work.
+    upkeep: Mutex<()>,
+    /// True if the index takes no more writes: it was closed or is only read. Then there is no background work.
+    has_ended: AtomicBool,
 }
 
 /// State that changes only while no write runs.
@@ -167,6 +171,8 @@ impl Tables {
         let tables = Self {
             gate: RwLock::new(Gate::new(Catalog::default())),
             has_deadlines: AtomicBool::new(false),
+            upkeep: Mutex::default(),
+            has_ended: AtomicBool::new(false),
             stripes: (0..STRIPES).map(|_| Mutex::default()).collect(),
             index,
             clock,
@@ -196,7 +202,12 @@ impl Tables {
         };
         let counts = is_clean && self.index.get(keys::COUNTS, Some(&mut bytes))?;
         let counts = counts.then(|| catalog::decode_counts(&bytes)).flatten();
-        self.has_deadlines.store(self.first_entry()?.is_some(), Ordering::Release);
+        // The first key after the entries may be damaged. Then the index is taken to have some.
+        let has_deadlines = match self.first_entry() {
+            Err(Error::Corrupt { .. }) => true,
+            entry => entry?.is_some(),
+        };
+        self.has_deadlines.store(has_deadlines, Ordering::Release);
         let former = std::mem::replace(gate, Gate::new(catalog));
         // Handles of tables that still exist go on.
         for (name, slot) in former.slots {

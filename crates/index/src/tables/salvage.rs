@@ -11,6 +11,15 @@ use crate::engine::Index;
 use crate::kind::Bytes;
 use crate::write::Decision;
 
+/// True if a store with tables may have this pair. For stores whose superblock is lost.
+#[must_use]
+pub fn is_pair(key: &[u8], value: &[u8]) -> bool {
+    match split_key(key) {
+        Some(_) => split_value(value).is_ok(),
+        None => key == CATALOG || key == COUNTS || split_entry(key).is_some(),
+    }
+}
+
 /// Stores a pair that salvage found, if the new store does not have its key. A value with a deadline gets its entry. True if it was a new
 /// key of a table.
 ///

@@ -72,6 +72,7 @@ impl Lifecycle for Table {
         self.index().sync()
     }
     fn refuse_writes(&self) {
+        self.tables.has_ended.store(true, Ordering::Release);
         self.index().refuse_writes();
     }
     fn hold_writers(&self, run: &mut dyn FnMut()) -> Result<()> {
@@ -417,6 +418,10 @@ impl TableOps<Bytes> for Table {
         self.tables.clear_all()
     }
 
+    fn deadlines(&self, most: usize) -> Result<u64> {
+        self.tables.deadlines_of(self.slot.id()?, most)
+    }
+
     fn list(&self) -> Vec<(String, Count)> {
         let gate = self.tables.shared();
         let count = |(name, slot): (&String, &Arc<Slot>)| (name.clone(), self.tables.count_of(&gate, slot));
@@ -425,6 +430,10 @@ impl TableOps<Bytes> for Table {
 
     fn stored(&self) -> &Arc<dyn Index<Bytes>> {
         &self.tables.index
+    }
+
+    fn settle(&self) -> Result<()> {
+        self.tables.settle()
     }
 
     fn adopt(&self) -> Result<()> {

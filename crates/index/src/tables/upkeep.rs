@@ -1,8 +1,8 @@
 //! Changes of the catalog, counts, background work, and verification.
 
 use std::ops::Bound;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use pmem::pending::defer_waits;
@@ -179,11 +179,17 @@ impl Tables {
     /// True if there is background work now or later.
     pub(super) fn has_upkeep(&self) -> bool {
         let gate = self.shared();
-        self.has_deadlines() || !gate.dropped.is_empty() || !matches!(gate.counted, Counted::All)
+        let removes = self.has_deadlines() || !gate.dropped.is_empty();
+        removes && !self.has_ended.load(Ordering::Acquire) || !matches!(gate.counted, Counted::All)
     }
 
     /// One step of background work. Returns the pause before the next one; `None` if none is left.
     pub(super) fn maintain(&self) -> Option<Duration> {
+        if self.has_ended.load(Ordering::Acquire) {
+            // Only the count goes on.
+            return self.count_some().unwrap_or(false).then_some(Duration::ZERO);
+        }
+        let _step = self.upkeep.lock().unwrap_or_else(PoisonError::into_inner);
         let more = |more: bool| more.then_some(Duration::ZERO);
         let steps = [
             self.count_some().map(more),
@@ -191,6 +197,14 @@ impl Tables {
             self.deferred(UNSYNCED, || self.expire_some()),
         ];
         steps.into_iter().filter_map(|step| step.unwrap_or_else(|error| pause_after(&error))).min()
+    }
+
+    /// Removes all keys of dropped tables, and ends the background work. After that, only callers change the index.
+    pub(super) fn settle(&self) -> Result<()> {
+        let _step = self.upkeep.lock().unwrap_or_else(PoisonError::into_inner);
+        self.has_ended.store(true, Ordering::Release);
+        while self.remove_some()? {}
+        self.count_all()
     }
 
     /// Removes keys of dropped tables, and frees a number that has none left (T4). False if no number is left.
@@ -220,6 +234,7 @@ impl Tables {
     /// Counts all keys, writes the counts, and closes the index cleanly.
     pub(super) fn close(&self) -> Result<()> {
         let counted = self.count_all();
+        self.has_ended.store(true, Ordering::Release);
         let gate = self.exclusive();
         let counts: Vec<_> = gate
             .slots
@@ -301,7 +316,8 @@ impl TableCheck<'_> {
     fn check_value(&mut self, id: u32, key: &[u8], value: &[u8]) -> Result<()> {
         let gate = self.tables.shared();
         if gate.slot_of(id).is_none() {
-            if !gate.dropped.contains(&id) {
+            // The background may have removed the key, and then its number.
+            if !gate.dropped.contains(&id) && self.tables.index.get(key, None)? {
                 self.report
                     .problem(format!("the key {key:02x?} is of table number {id}, which does not exist"));
             }

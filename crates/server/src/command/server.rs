@@ -255,18 +255,21 @@ fn percentiles_usec(times: &Percentiles) -> String {
     format!("p50={p50},p99={p99},p99.9={p999},max={max}")
 }
 
+/// INFO looks at this many deadlines, so that it takes bounded time.
+const EXPIRES_MAX: usize = 10_000;
+
 fn keyspace_fields(shared: &Shared) -> Vec<(&'static str, String)> {
     /// The names of the databases' fields.
     const NAMES: [&str; DATABASES] = [
         "db0", "db1", "db2", "db3", "db4", "db5", "db6", "db7", "db8", "db9", "db10", "db11", "db12", "db13",
         "db14", "db15",
     ];
-    let keys = |db: &usize| match shared.databases.known(*db) {
-        Some(store) => store.len().keys,
-        None => 0,
+    let field = |db: usize| {
+        let store = shared.databases.known(db)?;
+        let (keys, expires) = (store.len().keys, store.count_deadlines(EXPIRES_MAX).unwrap_or(0));
+        (keys > 0).then(|| (NAMES[db], format!("keys={keys},expires={expires},avg_ttl=0")))
     };
-    let all = (0..DATABASES).map(|db| (NAMES[db], keys(&db)));
-    all.filter(|(_, keys)| *keys > 0).map(|(name, keys)| (name, format!("keys={keys}"))).collect()
+    (0..DATABASES).filter_map(field).collect()
 }
 
 fn store_fields(shared: &Shared) -> Vec<(&'static str, String)> {

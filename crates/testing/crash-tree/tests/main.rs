@@ -9,6 +9,7 @@ mod regressions;
 mod report;
 #[path = "../../../engines/bptree/tests/streams.rs"]
 mod streams;
+mod tables;
 mod threads;
 mod trees;
 mod turn;
