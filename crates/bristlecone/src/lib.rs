@@ -14,6 +14,7 @@
 //! * [`mod@salvage`]: copies the intact records of a damaged store into a new store.
 //! * [`snapshot`]: the state of a store at one moment, and durable versions.
 //! * [`tables`]: several key spaces in one store, and deadlines of keys. [`transaction`]: reads and writes in one step.
+//! * [`typed`]: tuples as keys.
 //! * [`error`]: errors, and what the user can do about them.
 
 // Some parts serve some engines only. The build with all engines reports dead code.
@@ -39,6 +40,7 @@ pub mod store_dir;
 pub mod tables;
 pub mod tickets;
 pub mod transaction;
+pub mod typed;
 
 pub use ::index::engine::{
     Capabilities, Change, Count, Cursor, Deadline, History, KeyValue, NamedVersion, Next, Retain, Versions,

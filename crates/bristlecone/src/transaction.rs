@@ -209,7 +209,7 @@ impl<K: Kind> Transaction<K> {
         };
         let validate = (!scans.is_empty()).then_some(&mut is_unchanged as _);
         let committed =
-            own.timed_write(|| ops.commit(Commit { writes, reads: &reads, validate }, own.how()))?;
+            own.timed_write(|| ops.commit_tables(Commit { writes, reads: &reads, validate }, own.how()))?;
         if let Some(error) = failed {
             return Err(error);
         }

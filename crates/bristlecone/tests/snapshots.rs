@@ -110,7 +110,9 @@ fn a_snapshot_scans_the_same_beside_writers_and_its_space_comes_back() {
 fn a_rollback_restores_what_was_there_and_younger_views_say_so() {
     for (engine, journaled) in engines() {
         let dir = scratch();
-        let store = Store::open(dir.path(), options(engine, journaled)).unwrap();
+        // Versions of a store without tables know their number of keys.
+        let plain = Options { tables: false, ..options(engine, journaled) };
+        let store = Store::open(dir.path(), plain).unwrap();
         (0..500).for_each(|n| _ = store.with(WriteOptions { sync: false }).put(&key(n), b"old").unwrap());
         let before = store.snapshot().unwrap();
         store.keep("named before").unwrap();
@@ -125,7 +127,7 @@ fn a_rollback_restores_what_was_there_and_younger_views_say_so() {
         let found = by_key(store.walk());
         let expected: BTreeMap<_, _> = (0..500).map(|n| (key(n), b"old".to_vec())).collect();
         assert!(found.into_iter().eq(expected));
-        assert_eq!((store.count().unwrap(), store.check().unwrap().problems), (500, Vec::new()));
+        assert_eq!((store.len().keys, store.check().unwrap().problems), (500, Vec::new()));
         for error in [after.get(b"more").unwrap_err(), store.roll_back(&after).unwrap_err()] {
             assert!(
                 error.to_string().contains("removed by a rollback") || error.to_string().contains("not kept"),

@@ -186,10 +186,12 @@ fn tables_and_deadlines_agree_with_maps_across_reopens() {
     for (engine, journaled) in engines(|_| true) {
         let entry = registry::find(engine).unwrap();
         let can_batch = entry.capabilities.atomic_batch;
-        let (dir, now) = (scratch(), Arc::new(AtomicU64::new(1000)));
+        // The year 2100: compaction and salvage judge by the wall clock, and must not remove what the test still has.
+        let start = 4_102_444_800_000;
+        let (dir, now) = (scratch(), Arc::new(AtomicU64::new(start)));
         let opts = || Options { tables: true, clock: clock(&now), ..options(engine, journaled) };
         let mut store = Store::open(dir.path(), opts()).unwrap();
-        let mut model = Model { now: 1000, ..Model::default() };
+        let mut model = Model { now: start, ..Model::default() };
         model.tables.insert(String::new(), Pairs::new());
         let mut rng = fastrand::Rng::with_seed(11);
         for round in 0..6 {
@@ -297,6 +299,38 @@ fn the_background_removes_the_keys_of_cleared_and_dropped_tables() {
     assert!(store.is_empty().unwrap());
     until(|| store.space().live_bytes < full / 20, || format!("{:?} of {full}", store.space()));
     assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+}
+
+/// A rollback restores every table, its name, its deadlines and its count.
+#[test]
+fn a_rollback_restores_tables_and_deadlines() {
+    for (engine, journaled) in engines(|can| can.versions) {
+        let (dir, now) = (scratch(), Arc::new(AtomicU64::new(100)));
+        let opts = Options { tables: true, clock: clock(&now), ..options(engine, journaled) };
+        let store = Store::open(dir.path(), opts).unwrap();
+        let table = store.table("kept").unwrap();
+        table.put_until(b"a", b"old", Some(500)).unwrap();
+        store.put(b"b", b"old").unwrap();
+        let before = store.snapshot().unwrap();
+        store.keep("before").unwrap();
+        table.persist(b"a").unwrap();
+        table.put(b"c", b"new").unwrap();
+        store.clear().unwrap();
+        store.table("later").unwrap().put(b"d", b"new").unwrap();
+        store.drop_table("kept").unwrap();
+        assert_eq!(store.snapshot_named("before").unwrap().get(b"b").unwrap().as_deref(), Some(&b"old"[..]));
+        store.roll_back(&before).unwrap();
+        let names: Vec<_> = store.list_tables().unwrap().into_iter().map(|(name, _)| name).collect();
+        assert_eq!(names, ["", "kept"], "{engine}");
+        let table = store.table("kept").unwrap();
+        assert_eq!(table.deadline(b"a").unwrap(), Some(Some(500)), "{engine}");
+        assert_eq!((table.get(b"c").unwrap(), store.get(b"b").unwrap()), (None, Some(b"old".to_vec())));
+        assert_eq!((store.count().unwrap(), table.count().unwrap()), (1, 1), "{engine}");
+        assert_eq!(store.check().unwrap().problems, Vec::<String>::new(), "{engine}");
+        now.store(500, Ordering::SeqCst);
+        assert_eq!(table.get(b"a").unwrap(), None);
+        until(|| table.len().keys == 0, || format!("{engine}: {:?}", table.len()));
+    }
 }
 
 /// A transaction that read a range conflicts with a key that another writer adds to it, removes from it, or changes in it, and with nothing

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use bristlecone::{Options, Store};
 
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 
 /// Options of every command.
 #[derive(clap::Args)]
@@ -33,6 +33,39 @@ impl Common {
     /// Opens the store. An error if it does not exist.
     pub fn open(&self) -> Result<Store> {
         Ok(Store::open(&self.dir, Options { create: false, ..Options::default() })?)
+    }
+}
+
+/// The table that a command uses.
+#[derive(clap::Args)]
+pub struct Table {
+    /// Use the table with this name. The databases 1 to 15 of `serve` are tables with these names [default: the store's default table,
+    /// which is database 0 of `serve`].
+    #[arg(long, value_name = "NAME")]
+    table: Option<String>,
+}
+
+impl Table {
+    /// The table. An error if it does not exist.
+    pub fn of(&self, store: &Store) -> Result<Store> {
+        let Some(name) = &self.table else { return Ok(store.clone()) };
+        store.find_table(name)?.ok_or_else(|| {
+            let known = store.list_tables().unwrap_or_default();
+            let known: Vec<_> =
+                known.iter().filter(|(name, _)| !name.is_empty()).map(|(name, _)| name.as_str()).collect();
+            Failure::Usage(match known.as_slice() {
+                [] => format!("there is no table {name:?}: the store has only its default table"),
+                known => format!("there is no table {name:?}: the store has {}", known.join(", ")),
+            })
+        })
+    }
+
+    /// The table. Makes it if it does not exist.
+    pub fn make(&self, store: &Store) -> Result<Store> {
+        Ok(match &self.table {
+            None => store.clone(),
+            Some(name) => store.table(name)?,
+        })
     }
 }
 

@@ -8,7 +8,7 @@ use serde_json::Map;
 
 use terminal::{NOT_FOUND, Output};
 
-use crate::common::{Reading, bytes};
+use crate::common::{Reading, Table, bytes};
 use crate::failure::Result;
 use crate::text;
 
@@ -33,6 +33,8 @@ pub struct Arguments {
     #[arg(long, value_name = "NAME")]
     at: Option<String>,
     #[command(flatten)]
+    table: Table,
+    #[command(flatten)]
     reading: Reading,
 }
 
@@ -40,9 +42,10 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let key = bytes(&arguments.key);
     let store = arguments.reading.open()?;
+    let table = arguments.table.of(&store)?;
     let value = match &arguments.at {
-        None => store.get(key)?,
-        Some(name) => store.snapshot_named(name)?.get(key)?,
+        None => table.get(key)?,
+        Some(name) => table.snapshot_named(name)?.get(key)?,
     };
     store.close()?;
     let mut output = Output::new();

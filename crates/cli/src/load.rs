@@ -12,13 +12,13 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use bristlecone::store_dir::StoreDir;
-use bristlecone::{Change, KEY_BYTES_MAX, Store, VALUE_BYTES_MAX, WriteOptions};
+use bristlecone::{Change, ErrorKind, KEY_BYTES_MAX, Store, VALUE_BYTES_MAX, WriteOptions};
 use serde_json::json;
 use terminal::ProgressBar;
 
 use terminal::{Output, progress_bar};
 
-use crate::common::{Common, Memory};
+use crate::common::{Common, Memory, Table};
 use crate::failure::{Failure, Result};
 use crate::input::Lines;
 
@@ -58,6 +58,8 @@ pub struct Arguments {
     value_column: Option<String>,
     #[command(flatten)]
     memory: Memory,
+    #[command(flatten)]
+    table: Table,
     #[command(flatten)]
     common: Common,
 }
@@ -104,11 +106,9 @@ impl From<String> for Bad {
 
 impl From<bristlecone::Error> for Bad {
     fn from(error: bristlecone::Error) -> Self {
-        match error {
-            bristlecone::Error::KeyLength { .. } | bristlecone::Error::ValueLength { .. } => {
-                Bad::Line(error.to_string())
-            }
-            other => Bad::Store(other),
+        match error.kind() {
+            ErrorKind::TooLarge => Bad::Line(error.to_string()),
+            _ => Bad::Store(error),
         }
     }
 }
@@ -143,8 +143,11 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     // Open the file before the store: a wrong file name must not make a store.
     let mut lines = Lines::open(&arguments.file, arguments.format.line_bytes_max())?;
-    let store = arguments.common.open_or_create_within(&arguments.memory)?.with(UNSYNCED);
-    let mut loader = Loader { store, pairs: 0, bytes: 0 };
+    let store = arguments.common.open_or_create_within(&arguments.memory)?;
+    let table = arguments.table.make(&store)?.with(UNSYNCED);
+    // The store is closed when its last handle is dropped.
+    drop(store);
+    let mut loader = Loader { store: table, pairs: 0, bytes: 0 };
     let is_new = loader.store.stats().opened == "new";
     let start = Instant::now();
     // The length of standard input is unknown.

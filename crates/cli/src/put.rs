@@ -9,7 +9,7 @@ use serde_json::json;
 
 use terminal::{NOT_FOUND, Output};
 
-use crate::common::{Common, bytes};
+use crate::common::{Common, Table, bytes};
 use crate::failure::{Result, io};
 
 const EXAMPLES: &str = "\
@@ -27,6 +27,8 @@ pub struct Arguments {
     #[arg(allow_hyphen_values = true)]
     value: OsString,
     #[command(flatten)]
+    table: Table,
+    #[command(flatten)]
     common: Common,
 }
 
@@ -42,7 +44,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         bytes(&arguments.value)
     };
     let store = arguments.common.open_or_create()?;
-    let replaced = store.put(bytes(&arguments.key), value)?;
+    let replaced = arguments.table.make(&store)?.put(bytes(&arguments.key), value)?;
     store.close()?;
     let mut output = Output::new();
     if arguments.common.json {
@@ -66,15 +68,18 @@ pub struct DelArguments {
     #[arg(required = true)]
     keys: Vec<OsString>,
     #[command(flatten)]
+    table: Table,
+    #[command(flatten)]
     common: Common,
 }
 
 /// Runs `del`.
 pub fn run_del(arguments: &DelArguments) -> Result<ExitCode> {
     let store = arguments.common.open()?;
+    let table = arguments.table.of(&store)?;
     let mut removed = 0;
     for key in &arguments.keys {
-        removed += usize::from(store.delete(bytes(key))?);
+        removed += usize::from(table.delete(bytes(key))?);
     }
     store.close()?;
     let missing = arguments.keys.len() - removed;

@@ -8,7 +8,7 @@ use serde_json::Map;
 
 use terminal::Output;
 
-use crate::common::{Reading, bytes};
+use crate::common::{Reading, Table, bytes};
 use crate::failure::Result;
 use crate::text;
 
@@ -50,12 +50,15 @@ pub struct Arguments {
     #[arg(long, value_name = "NAME")]
     at: Option<String>,
     #[command(flatten)]
+    table: Table,
+    #[command(flatten)]
     reading: Reading,
 }
 
 /// Runs the command.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let store = arguments.reading.open()?;
+    let table = arguments.table.of(&store)?;
     let own = |bound: &Option<OsString>| bound.as_ref().map(|key| bytes(key).to_vec());
     let range = match &arguments.prefix {
         Some(prefix) => bristlecone::prefix_range(bytes(prefix)),
@@ -64,8 +67,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             own(&arguments.to).map_or(Bound::Unbounded, Bound::Excluded),
         ),
     };
-    let past = arguments.at.as_ref().map(|name| store.snapshot_named(name)).transpose()?;
-    let scan = past.as_ref().map_or_else(|| store.scan(range.clone()), |past| past.scan(range.clone()));
+    let past = arguments.at.as_ref().map(|name| table.snapshot_named(name)).transpose()?;
+    let scan = past.as_ref().map_or_else(|| table.scan(range.clone()), |past| past.scan(range.clone()));
     let mut scan = if arguments.reverse { scan.descending() } else { scan };
     let mut output = Output::new();
     let (mut key, mut value, mut line) = (Vec::new(), Vec::new(), Vec::new());

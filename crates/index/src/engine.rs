@@ -405,7 +405,7 @@ pub struct TableWrite<K: Kind> {
     pub next: Option<(K::ValueBuf, Deadline)>,
 }
 
-/// A transaction to be committed ([`TableOps::commit`]).
+/// A transaction to be committed ([`TableOps::commit_tables`]).
 pub struct Commit<'c, K: Kind> {
     /// The writes. If a key has several, the last one counts.
     pub writes: Vec<TableWrite<K>>,
@@ -430,7 +430,7 @@ pub trait TableOps<K: Kind>: Send + Sync {
     /// Reads and changes one key and its deadline in one step. `decide` may be called again if another thread changed the key.
     fn change(&self, key: &K::Key, decide: &mut DecideUntil<'_, K>, how: WriteOptions) -> Result<()>;
     /// Applies all writes in one step, if all conditions hold. False if one does not hold; then nothing has changed.
-    fn commit(&self, what: Commit<'_, K>, how: WriteOptions) -> Result<bool>;
+    fn commit_tables(&self, what: Commit<'_, K>, how: WriteOptions) -> Result<bool>;
     /// The table of this name. `None` if there is none and `create` is false.
     fn table(&self, name: &str, create: bool) -> Result<Option<Arc<dyn Index<K>>>>;
     /// Removes a table in one step. Its keys are removed in the background. False if there is none.

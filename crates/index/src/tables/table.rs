@@ -397,7 +397,7 @@ impl TableOps<Bytes> for Table {
         self.tables.deferred(how, || self.tables.change(&self.slot, key, decide))
     }
 
-    fn commit(&self, what: Commit<'_, Bytes>, how: WriteOptions) -> Result<bool> {
+    fn commit_tables(&self, what: Commit<'_, Bytes>, how: WriteOptions) -> Result<bool> {
         self.tables.commit(what, how, &mut Vec::new())
     }
 

@@ -177,7 +177,7 @@ impl<I: Index<Bytes> + Create<Observed>> Subject for Tabled<I> {
                     TableWrite { table: slot(&to), key: key(*number), next },
                     TableWrite { table: slot(&from), key: key(*number), next: None },
                 ];
-                match default.commit(Commit { writes, reads: &[], validate: None }, SYNCED) {
+                match default.commit_tables(Commit { writes, reads: &[], validate: None }, SYNCED) {
                     Ok(false) => return Err("a transaction without reads conflicted".to_owned()),
                     other => other.map(drop),
                 }
@@ -376,9 +376,9 @@ fn explored(engine: &str, ops: Vec<Op>) -> crash::Report {
 fn a_crash_in_any_operation_of_tables_leaves_all_of_it_or_nothing() {
     for (engine, floor) in [("wbtree", 1500), ("cdds", 1000)] {
         let report = explored(engine, life());
-        println!("{engine}: {} states and {} in recovery", report.states, report.nested_states);
+        println!("{engine}: {} states and {} in recovery", report.images, report.nested_images);
         assert!(report.violations.is_empty(), "{engine}: {:?}", report.violations);
-        assert!(report.states >= floor, "{engine}: {} states", report.states);
+        assert!(report.images >= floor, "{engine}: {} states", report.images);
     }
 }
 
