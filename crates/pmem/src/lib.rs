@@ -30,6 +30,7 @@
 pub mod bus;
 pub mod error;
 pub mod file;
+pub mod free_memory;
 #[cfg(test)]
 mod format_page;
 pub mod heap;

@@ -9,7 +9,8 @@
 //!   this themselves: no thread is blocked while a connection waits for a sync.
 //! * I2: the commands of a connection run one after another, in their order of arrival.
 //! * I3: memory is bounded: by [`resp::RequestLimits`] for a command, by [`Config::reply_bytes_max`] for a reply, by
-//!   [`Config::held_bytes_max`] for all connections together. The server does not read from a client that does not read its replies.
+//!   [`Config::held_bytes_max`] for all connections together: the largest holders are disconnected first ([`clients`]). The server does
+//!   not read from a client that does not read its replies.
 //! * I4: no input from the network causes a panic.
 //! * I5: a server without a password answers only clients on its own machine, unless [`Config::unprotected`] is set.
 //!
@@ -26,13 +27,18 @@
 #![forbid(unsafe_code)]
 
 pub mod access;
+pub mod clients;
 pub mod command;
 pub mod cursor;
 pub mod glob;
 pub mod listener;
+pub mod refusals;
 pub mod resp;
 pub mod session;
+pub mod settings;
 pub mod shared;
+pub mod stream;
+pub mod tls;
 pub mod watch;
 
 use std::path::PathBuf;
@@ -40,7 +46,7 @@ use std::time::Duration;
 
 #[doc(no_inline)]
 pub use bristlecone::Store;
-pub use listener::serve;
+pub use listener::{Listeners, serve};
 
 /// Settings of a server. `Config::default()` is suitable for production.
 #[derive(Clone, Debug)]
@@ -48,10 +54,12 @@ pub struct Config {
     /// Bounds on one command.
     pub limits: resp::RequestLimits,
     /// Maximum number of connections. One more gets an error and is closed.
-    pub connections_max: usize,
+    pub clients_max: usize,
+    /// Idle connections are closed after this time in seconds. 0: never.
+    pub timeout_seconds: u64,
     /// Maximum bytes of the reply to one command.
     pub reply_bytes_max: usize,
-    /// Maximum bytes of unfinished commands and unread replies of all connections.
+    /// Maximum bytes of unfinished commands and unread replies of all connections. The largest holders are disconnected beyond it.
     pub held_bytes_max: usize,
     /// Maximum number of cursors of SCAN.
     pub cursors_max: usize,
@@ -61,6 +69,10 @@ pub struct Config {
     pub unprotected: bool,
     /// Directory for the backups of SAVE and BGSAVE. `None` refuses these commands.
     pub backup_dir: Option<PathBuf>,
+    /// Changes the level of log lines. `None`: CONFIG SET cannot.
+    pub log: Option<settings::LogControl>,
+    /// Maximum time of a TLS handshake.
+    pub handshake_timeout: Duration,
     /// Time that a stopping server gives connections to finish their running command.
     pub stop_grace: Duration,
 }
@@ -94,13 +106,16 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             limits: resp::RequestLimits::default(),
-            connections_max: 10_000,
+            clients_max: 10_000,
+            timeout_seconds: 0,
             reply_bytes_max: 512 << 20,
             held_bytes_max: 2 << 30,
             cursors_max: 4096,
             password: None,
             unprotected: false,
             backup_dir: None,
+            log: None,
+            handshake_timeout: Duration::from_secs(10),
             stop_grace: Duration::from_secs(10),
         }
     }

@@ -8,7 +8,9 @@
 //! * I2: while a client does not read its replies, the session does not read from that client. At most `FLUSH_BYTES` and one reply wait in
 //!   memory.
 //! * I3: the session frees large buffers when they are empty, so an idle connection needs little memory.
-//! * I4: when the server stops, the running command finishes, the session writes its reply and closes the connection. Later commands do not
+//! * I4: the idle time restarts when commands or `READ_BYTES` have arrived, or when bytes of a reply have left. So a client that drips the
+//!   bytes of a command counts as idle.
+//! * I5: when the server stops, the running command finishes, the session writes its reply and closes the connection. Later commands do not
 //!   run.
 
 use std::io;
@@ -18,12 +20,14 @@ use std::time::Duration;
 use bristlecone::Ticket;
 use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::sync::watch;
 
+use crate::clients::{Client, ClientEntry, Ending, SMALL_BYTES};
 use crate::command;
+use crate::refusals::Class;
 use crate::resp::{Protocol, ProtocolError, Reply, RequestParser};
-use crate::shared::{Client, ClientEntry, Shared};
+use crate::shared::Shared;
+use crate::stream::Stream;
 
 /// If more bytes of replies wait, they are written before the next command runs.
 const FLUSH_BYTES: usize = 1 << 20;
@@ -32,7 +36,7 @@ const READ_BYTES: usize = 16 << 10;
 /// Maximum buffer space for one read of a large argument.
 const READ_BYTES_MAX: usize = 4 << 20;
 /// Larger buffers are freed when they are empty.
-const KEPT_BYTES: usize = 64 << 10;
+const KEPT_BYTES: usize = SMALL_BYTES;
 /// Maximum number of commands in one turn. After a turn, other connections get the worker.
 const COMMANDS_PER_TURN: usize = 256;
 /// Maximum bytes and time for reading from a client after the final error message. A close with unread bytes would reset the connection,
@@ -69,16 +73,27 @@ pub struct SessionState {
 }
 
 struct Session {
-    stream: TcpStream,
+    stream: Stream,
     entry: ClientEntry,
     shared: Arc<Shared>,
     stopping: watch::Receiver<bool>,
     parser: RequestParser,
     input: BytesMut,
+    /// Bytes read since the idle time was restarted.
+    dripped_bytes: usize,
     /// Bytes of parsed commands that have not run.
     taken_bytes: usize,
     output: Vec<u8>,
     state: SessionState,
+}
+
+/// The result of a read.
+enum Input {
+    Bytes,
+    /// The client has disconnected, or the server stops.
+    End,
+    /// The server ends the connection.
+    Ended(Ending),
 }
 
 enum Turn {
@@ -100,14 +115,13 @@ enum End {
 }
 
 /// Serves a connection until it closes or the server stops.
-pub async fn run(stream: TcpStream, entry: ClientEntry) {
-    // Replies are written as a whole, so a delay has no use. If the call fails, replies are only later.
-    let _ = stream.set_nodelay(true);
+pub async fn run(stream: Stream, entry: ClientEntry) {
     let shared = Arc::clone(entry.shared());
     let mut session = Session {
         stopping: shared.stopping(),
         parser: RequestParser::new(shared.config.limits),
         input: BytesMut::new(),
+        dripped_bytes: 0,
         taken_bytes: 0,
         output: Vec::new(),
         state: SessionState {
@@ -136,10 +150,17 @@ pub async fn run(stream: TcpStream, entry: ClientEntry) {
 }
 
 impl Session {
+    /// Serves until the connection closes. True if the client may still be sending.
     async fn serve(&mut self) -> io::Result<bool> {
         loop {
-            if !self.read().await? {
-                return Ok(false);
+            match self.read().await? {
+                Input::Bytes => {}
+                Input::End => return Ok(false),
+                Input::Ended(why) => {
+                    self.explain(why);
+                    self.flush().await?;
+                    return Ok(true);
+                }
             }
             if let Turn::Close { linger } = self.answer().await? {
                 return Ok(linger);
@@ -147,8 +168,7 @@ impl Session {
         }
     }
 
-    /// Reads bytes. False if the client has disconnected or the server stops.
-    async fn read(&mut self) -> io::Result<bool> {
+    async fn read(&mut self) -> io::Result<Input> {
         let wanted = self.parser.wanted_bytes(self.input.len());
         // At most as much space as bytes have arrived. So a declared length alone takes no memory.
         let space = wanted.min(self.input.len()).clamp(READ_BYTES, READ_BYTES_MAX);
@@ -157,11 +177,21 @@ impl Session {
         }
         let count = tokio::select! {
             biased;
-            _ = self.stopping.wait_for(|stop| *stop) => return Ok(false),
+            _ = self.stopping.wait_for(|stop| *stop) => return Ok(Input::End),
+            why = self.entry.client.ended() => return Ok(Input::Ended(why)),
             count = self.stream.read_buf(&mut self.input) => count?,
         };
         self.shared.counters.input_bytes.fetch_add(count as u64, std::sync::atomic::Ordering::Relaxed);
-        Ok(count > 0)
+        self.dripped_bytes += count;
+        if self.dripped_bytes >= READ_BYTES {
+            self.set_active();
+        }
+        Ok(if count > 0 { Input::Bytes } else { Input::End })
+    }
+
+    fn set_active(&mut self) {
+        self.dripped_bytes = 0;
+        self.entry.client.set_active();
     }
 
     /// Runs all complete commands that have arrived.
@@ -174,6 +204,9 @@ impl Session {
             let is_full = commands.len() == COMMANDS_PER_TURN;
             self.taken_bytes = commands.iter().flatten().map(Bytes::len).sum();
             let mut rest = commands.drain(..);
+            if rest.len() > 0 {
+                self.set_active();
+            }
             while rest.len() > 0 {
                 if self.run_some(&mut rest) {
                     turn = Turn::Close { linger: true };
@@ -181,14 +214,14 @@ impl Session {
                 }
                 if self.output.len() >= FLUSH_BYTES {
                     self.flush().await?;
-                    if self.state.close {
-                        break;
-                    }
+                }
+                if self.is_closing() {
+                    break;
                 }
             }
             drop(rest);
             self.taken_bytes = 0;
-            if self.state.close || !matches!(turn, Turn::Read) {
+            if self.is_closing() || !matches!(turn, Turn::Read) {
                 break;
             }
             match end {
@@ -199,14 +232,16 @@ impl Session {
                     break;
                 }
                 End::Wrong(error) => {
+                    self.shared.refuse(Class::Protocol, &self.entry.client.peer, &error.to_string());
                     self.refuse(&format!("ERR Protocol error: {error}"));
                     turn = Turn::Close { linger: true };
                     break;
                 }
             }
         }
-        if matches!(turn, Turn::Read) && !self.hold() {
-            self.refuse("ERR the server holds too many bytes of unfinished commands: try again later");
+        self.hold();
+        if let Some(why) = self.entry.client.ending() {
+            self.explain(why);
             turn = Turn::Close { linger: true };
         }
         command::flush_counts(&self.shared, &mut self.state);
@@ -218,6 +253,7 @@ impl Session {
     /// Runs commands until their replies have to be written. True if the connection closes.
     fn run_some(&mut self, commands: &mut std::vec::Drain<'_, Vec<Bytes>>) -> bool {
         let shared = Arc::clone(&self.shared);
+        self.entry.client.set_running(true);
         let (closes, ticket) = shared.store.apply(|_| {
             for arguments in commands {
                 command::run(&shared, &mut self.state, &arguments, &mut self.output);
@@ -233,7 +269,24 @@ impl Session {
             false
         });
         self.state.ticket = self.state.ticket.max(ticket);
+        self.entry.client.set_active();
+        self.entry.client.set_running(false);
         closes
+    }
+
+    fn is_closing(&self) -> bool {
+        self.state.close || self.entry.client.ending().is_some()
+    }
+
+    /// Tells the client why the server ends the connection, where Redis does, too. Frees the memory that the connection holds.
+    fn explain(&mut self, why: Ending) {
+        self.input = BytesMut::new();
+        self.parser = RequestParser::new(self.shared.config.limits);
+        self.state.transaction = command::transactions::State::default();
+        if why == Ending::Memory {
+            self.refuse("ERR this connection holds too many bytes of unfinished commands or unread replies: try again later");
+        }
+        self.hold();
     }
 
     /// Parses complete commands, at most those of one turn.
@@ -253,18 +306,23 @@ impl Session {
         Reply::new(&mut self.output, self.state.protocol, usize::MAX).error(text);
     }
 
-    /// Accounts for held bytes. False if this connection holds much memory and all connections exceed the bound.
-    fn hold(&mut self) -> bool {
+    /// Accounts for held bytes.
+    fn hold(&mut self) {
         let held = self.input.capacity()
             + self.parser.held_bytes()
             + self.taken_bytes
             + self.output.capacity()
+            + self.state.value.capacity()
             + self.state.transaction.held_bytes();
-        let held = if held > KEPT_BYTES { held } else { 0 };
-        self.entry.hold(held)
+        self.entry.hold(held);
     }
 
     async fn flush(&mut self) -> io::Result<()> {
+        if self.output.len() > KEPT_BYTES {
+            // The client may read slowly.
+            self.state.value = Vec::new();
+            self.hold();
+        }
         let ticket = std::mem::take(&mut self.state.ticket);
         if !self.shared.store.is_durable(ticket)
             && let Err(error) = self.shared.store.durable(ticket).await
@@ -277,12 +335,27 @@ impl Session {
         if self.output.is_empty() {
             return Ok(());
         }
-        if self.output.len() > KEPT_BYTES {
-            self.hold();
+        let mut written = 0;
+        while written < self.output.len() {
+            // A connection that was ended writes as much as the socket takes at once.
+            let count = tokio::select! {
+                biased;
+                count = self.stream.write(&self.output[written..]) => count?,
+                _ = self.entry.client.ended() => return Err(io::ErrorKind::ConnectionAborted.into()),
+            };
+            if count == 0 {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+            written += count;
+            self.entry.client.set_active();
         }
-        self.stream.write_all(&self.output).await?;
-        let count = self.output.len() as u64;
-        self.shared.counters.output_bytes.fetch_add(count, std::sync::atomic::Ordering::Relaxed);
+        // TLS keeps bytes that the socket did not take.
+        tokio::select! {
+            biased;
+            flushed = self.stream.flush() => flushed?,
+            _ = self.entry.client.ended() => return Err(io::ErrorKind::ConnectionAborted.into()),
+        }
+        self.shared.counters.output_bytes.fetch_add(written as u64, std::sync::atomic::Ordering::Relaxed);
         self.output.clear();
         Ok(())
     }

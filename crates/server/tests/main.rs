@@ -4,4 +4,5 @@ mod commands;
 mod common;
 mod connections;
 mod differential;
+mod limits;
 mod parser;

@@ -7,7 +7,8 @@ use std::fmt::Write as _;
 use super::transactions::State;
 use super::{Call, Command, CommandError, Flags, Handler, NO_KEYS, integer, is};
 use crate::resp::Protocol;
-use crate::shared::{Client, lock};
+use crate::clients::Client;
+use crate::shared::lock;
 
 const GROUP: &str = "connection";
 /// Maximum length of a client's name in bytes.
@@ -196,11 +197,11 @@ fn client(call: &mut Call<'_>) -> Result<(), CommandError> {
         }
         ("list", []) => {
             let clients = call.shared.clients();
-            let lines: String = clients.iter().map(|client| line(call, client) + "\n").collect();
+            let lines: String = clients.iter().map(|client| line(client) + "\n").collect();
             call.reply.verbatim(&lines);
         }
         ("info", []) => {
-            let line = line(call, &call.session.client) + "\n";
+            let line = line(&call.session.client) + "\n";
             call.reply.verbatim(&line);
         }
         ("no-evict" | "no-touch", [_]) => call.reply.ok(),
@@ -223,14 +224,14 @@ fn client(call: &mut Call<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-fn line(call: &Call<'_>, client: &Client) -> String {
+fn line(client: &Client) -> String {
     let names = lock(&client.names).clone();
     let mut line = String::new();
     let age = client.since.elapsed().as_secs();
-    let (id, peer, address) = (client.id, client.peer, call.shared.address);
+    let (id, peer, address, idle) = (client.id, &client.peer, &client.local, client.idle().as_secs());
     let _ = write!(
         line,
-        "id={id} addr={peer} laddr={address} fd=-1 name={} age={age} idle=0 flags=N",
+        "id={id} addr={peer} laddr={address} fd=-1 name={} age={age} idle={idle} flags=N",
         names.name
     );
     let command = if names.command.is_empty() { "NULL" } else { names.command };

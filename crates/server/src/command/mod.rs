@@ -232,7 +232,7 @@ pub fn find(name: &[u8]) -> Option<&'static Command> {
 
 /// Runs a command and writes its one reply to the end of `output`.
 pub fn run(shared: &Shared, session: &mut SessionState, arguments: &[Bytes], output: &mut Vec<u8>) {
-    let bytes_max = shared.config.reply_bytes_max.min(shared.free_bytes());
+    let bytes_max = shared.reply_bytes_max(&session.client);
     let protocol = session.protocol;
     let reply = Reply::new(output, protocol, bytes_max);
     let mut call = Call { arguments, reply, keys: Access::Store(shared), session, shared };

@@ -111,19 +111,24 @@ fn config(call: &mut Call<'_>) -> Result<(), CommandError> {
     }
 }
 
+/// The TCP port; 0 without one.
+fn port(shared: &Shared) -> String {
+    shared.address.map_or(0, |address| address.port()).to_string()
+}
+
 /// The settings that clients and benchmarks read.
 fn settings(shared: &Shared) -> Vec<(&'static str, String)> {
     vec![
         ("appendonly", "no".to_owned()),
-        ("bind", shared.address.ip().to_string()),
+        ("bind", shared.address.map_or_else(String::new, |address| address.ip().to_string())),
         ("databases", "1".to_owned()),
-        ("maxclients", shared.config.connections_max.to_string()),
+        ("maxclients", shared.settings.clients_max.load(Ordering::Relaxed).to_string()),
         ("maxmemory", "0".to_owned()),
         ("maxmemory-policy", "noeviction".to_owned()),
-        ("port", shared.address.port().to_string()),
+        ("port", port(shared)),
         ("proto-max-bulk-len", shared.config.limits.bulk_bytes_max.to_string()),
         ("save", String::new()),
-        ("timeout", "0".to_owned()),
+        ("timeout", shared.settings.timeout_seconds.load(Ordering::Relaxed).to_string()),
     ]
 }
 
@@ -171,7 +176,7 @@ fn server_fields(shared: &Shared) -> Vec<(&'static str, String)> {
         ("os", std::env::consts::OS.to_owned()),
         ("arch_bits", usize::BITS.to_string()),
         ("process_id", std::process::id().to_string()),
-        ("tcp_port", shared.address.port().to_string()),
+        ("tcp_port", port(shared)),
         ("server_time_usec", unix_time().as_micros().to_string()),
         ("uptime_in_seconds", uptime.to_string()),
         ("uptime_in_days", (uptime / 86_400).to_string()),
@@ -181,7 +186,7 @@ fn server_fields(shared: &Shared) -> Vec<(&'static str, String)> {
 fn client_fields(shared: &Shared) -> Vec<(&'static str, String)> {
     vec![
         ("connected_clients", shared.connections().to_string()),
-        ("maxclients", shared.config.connections_max.to_string()),
+        ("maxclients", shared.settings.clients_max.load(Ordering::Relaxed).to_string()),
         ("blocked_clients", "0".to_owned()),
     ]
 }
