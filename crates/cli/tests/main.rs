@@ -6,6 +6,7 @@ mod durable;
 mod kill;
 mod load;
 mod memory;
+mod network;
 mod operator;
 mod real_clients;
 mod shared_keys;

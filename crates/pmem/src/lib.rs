@@ -30,9 +30,9 @@
 pub mod bus;
 pub mod error;
 pub mod file;
-pub mod free_memory;
 #[cfg(test)]
 mod format_page;
+pub mod free_memory;
 pub mod heap;
 pub mod medium;
 pub mod simd;

@@ -278,7 +278,11 @@ impl Shared {
             let large = candidates().filter(|holder| holder.held_bytes() >= largest / 2);
             let Some(chosen) = large.max_by_key(|holder| holder.idle()) else { return };
             chosen.end(Ending::Memory);
-            self.refuse(Class::Memory, &chosen.peer, "all clients together hold too many bytes, and this one is among the largest");
+            self.refuse(
+                Class::Memory,
+                &chosen.peer,
+                "all clients together hold too many bytes, and this one is among the largest",
+            );
         }
     }
 }

@@ -33,8 +33,7 @@ pub enum TlsError {
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let fail =
-        |why: String| TlsError::File { what: "a certificate", path: path.display().to_string(), why };
+    let fail = |why: String| TlsError::File { what: "a certificate", path: path.display().to_string(), why };
     let found = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     match found {
         Ok(found) if found.is_empty() => Err(fail("the file has none".to_owned())),

@@ -48,7 +48,13 @@ fn six_clients_that_do_not_read_do_not_take_the_memory_of_others() {
     // They together exceed the bound. So some are disconnected, and the others stay.
     eventually("no client that did not read was disconnected", || info(&server, "connected_clients") < 8);
     assert!(info(&server, "held_by_clients") <= 24 << 20);
-    assert!(lazy.iter_mut().map(|socket| is_closed_early(socket, 60 * VALUE_BYTES)).filter(|closed| *closed).count() >= 3);
+    assert!(
+        lazy.iter_mut()
+            .map(|socket| is_closed_early(socket, 60 * VALUE_BYTES))
+            .filter(|closed| *closed)
+            .count()
+            >= 3
+    );
     eventually("memory stays taken", || info(&server, "held_by_clients") == 0);
 }
 
@@ -69,7 +75,8 @@ fn is_closed_early(socket: &mut TcpStream, bytes: usize) -> bool {
 fn a_large_idle_holder_is_told_why_it_is_disconnected() {
     let server = TestServer::with(Config { held_bytes_max: 16 << 20, ..Config::default() });
     let set = |bytes: usize| {
-        [format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n${bytes}\r\n").as_bytes(), &vec![b'v'; bytes], b"\r\n"].concat()
+        [format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n${bytes}\r\n").as_bytes(), &vec![b'v'; bytes], b"\r\n"]
+            .concat()
     };
     let mut first = server.socket();
     first.write_all(b"MULTI\r\n").unwrap();

@@ -6,3 +6,4 @@ mod connections;
 mod differential;
 mod limits;
 mod parser;
+mod sockets;

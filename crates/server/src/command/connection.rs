@@ -6,8 +6,8 @@ use std::fmt::Write as _;
 
 use super::transactions::State;
 use super::{Call, Command, CommandError, Flags, Handler, NO_KEYS, integer, is};
-use crate::resp::Protocol;
 use crate::clients::Client;
+use crate::resp::Protocol;
 use crate::shared::lock;
 
 const GROUP: &str = "connection";
