@@ -39,7 +39,7 @@ fn the_limit_of_open_files_is_raised_and_bounds_the_clients() {
     let low = Serve::by(limited("-n 100"), &dir.path().join("b"), &[], Stdio::null());
     let clients: usize = setting(&low, "maxclients").parse().unwrap();
     assert!(clients < 100, "{clients} clients with 100 descriptors");
-    // All of them can connect, and one more is told why it cannot.
+    // All of them can connect, and one more gets an error.
     let sockets: Vec<_> = (0..clients).map(|_| TcpStream::connect(low.address).unwrap()).collect();
     for mut socket in &sockets {
         socket.write_all(b"PING\r\n").unwrap();

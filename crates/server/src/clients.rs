@@ -1,4 +1,4 @@
-//! The registry of connections: who is connected, when each was last active, how much memory each holds, and the order to end one.
+//! The registry of connections: their addresses, their latest activity, the memory that each holds, and the order to end one.
 //!
 //! Invariants:
 //! * I1: a client is in the registry exactly while its connection exists ([`ClientEntry`] removes it).
