@@ -36,6 +36,8 @@ pub struct ClientNames {
     pub library: String,
     /// Version of the library, from CLIENT SETINFO LIB-VER.
     pub library_version: String,
+    /// Name of the user. `None` before AUTH.
+    pub user: Option<String>,
     /// Name of the last command.
     pub command: &'static str,
     /// Version of the protocol, 2 or 3.

@@ -12,7 +12,8 @@
 //!   [`Config::held_bytes_max`] for all connections together: the largest holders are disconnected first ([`clients`]). The server does
 //!   not read from a client that does not read its replies.
 //! * I4: no input from the network causes a panic.
-//! * I5: a server without a password answers only clients on its own machine, unless [`Config::unprotected`] is set.
+//! * I5: a server whose user `default` needs no password answers only clients on its own machine, unless [`Config::unprotected`] is set.
+//! * I6: a command runs only if the user of its connection may run it ([`users`]), also in a transaction.
 //!
 //! ```no_run
 //! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
@@ -39,6 +40,7 @@ pub mod settings;
 pub mod shared;
 pub mod stream;
 pub mod tls;
+pub mod users;
 pub mod watch;
 
 use std::path::PathBuf;
@@ -63,8 +65,12 @@ pub struct Config {
     pub held_bytes_max: usize,
     /// Maximum number of cursors of SCAN.
     pub cursors_max: usize,
-    /// The password that clients must give with AUTH. `None`: there is none.
+    /// The password of the user `default`. `None`: it needs none.
     pub password: Option<Password>,
+    /// Users beside `default`, or in its place: from the ACL file.
+    pub users: Vec<users::User>,
+    /// The ACL file, for ACL LOAD and ACL SAVE.
+    pub acl_file: Option<PathBuf>,
     /// Answers clients on other machines although there is no password.
     pub unprotected: bool,
     /// Directory for the backups of SAVE and BGSAVE. `None` refuses these commands.
@@ -94,11 +100,10 @@ impl Password {
         (!bytes.is_empty()).then(|| Self(bytes.to_vec()))
     }
 
-    /// True if `given` is the password. The time does not depend on the number of equal bytes.
+    /// The bytes.
     #[must_use]
-    pub fn is(&self, given: &[u8]) -> bool {
-        let differing = self.0.iter().zip(given).fold(0, |bits, (own, given)| bits | (own ^ given));
-        std::hint::black_box(differing) == 0 && self.0.len() == given.len()
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
     }
 }
 
@@ -112,6 +117,8 @@ impl Default for Config {
             held_bytes_max: 2 << 30,
             cursors_max: 4096,
             password: None,
+            users: Vec::new(),
+            acl_file: None,
             unprotected: false,
             backup_dir: None,
             log: None,

@@ -168,7 +168,8 @@ fn start(
             sessions.spawn(refuse(stream, text));
         }
     };
-    if !is_answered(&shared.config, peer.ip()) {
+    let is_open = shared.users.initial().is_some();
+    if !is_answered(&shared.config, is_open, peer.ip()) {
         shared.refuse(Class::Protected, &peer, "there is no password, and the client is on another machine");
         refuse(sessions, stream, PROTECTED);
         return;
@@ -208,9 +209,9 @@ const PROTECTED: &str = "-DENIED this server has no password, so it answers only
 /// The answer to a client beyond the maximum number, as Redis has it.
 const TOO_MANY: &str = "-ERR max number of clients reached\r\n";
 
-/// True if a client at this address is answered (I5 of the crate).
-fn is_answered(config: &Config, peer: IpAddr) -> bool {
-    config.unprotected || config.password.is_some() || peer.to_canonical().is_loopback()
+/// True if a client at this address is answered (I5 of the crate). `is_open`: the user `default` needs no password.
+fn is_answered(config: &Config, is_open: bool, peer: IpAddr) -> bool {
+    config.unprotected || !is_open || peer.to_canonical().is_loopback()
 }
 
 async fn refuse(mut stream: impl AsyncWrite + Unpin, text: &str) {
@@ -222,7 +223,6 @@ async fn refuse(mut stream: impl AsyncWrite + Unpin, text: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Password;
 
     #[test]
     fn without_a_password_only_this_machine_is_answered() {
@@ -231,22 +231,10 @@ mod tests {
             ["10.0.0.1", "::2", "8.8.8.8", "fe80::1"],
         ];
         let bare = Config::default();
-        let guarded = Config { password: Password::new(b"secret"), ..Config::default() };
         let open = Config { unprotected: true, ..Config::default() };
         for peer in local.into_iter().chain(far).map(|text| text.parse::<IpAddr>().unwrap()) {
-            assert_eq!(is_answered(&bare, peer), local.contains(&peer.to_string().as_str()), "{peer}");
-            assert!(is_answered(&guarded, peer) && is_answered(&open, peer), "{peer}");
+            assert_eq!(is_answered(&bare, true, peer), local.contains(&peer.to_string().as_str()), "{peer}");
+            assert!(is_answered(&bare, false, peer) && is_answered(&open, true, peer), "{peer}");
         }
-    }
-
-    #[test]
-    fn a_password_is_compared_as_a_whole() {
-        let password = Password::new(b"secret").unwrap();
-        assert!(password.is(b"secret"));
-        for wrong in [&b""[..], b"secre", b"secrets", b"Secret", b"\0ecret"] {
-            assert!(!password.is(wrong));
-        }
-        assert!(Password::new(b"").is_none());
-        assert_eq!(format!("{password:?}"), "Password");
     }
 }

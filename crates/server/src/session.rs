@@ -26,8 +26,9 @@ use crate::clients::{Client, ClientEntry, Ending, SMALL_BYTES};
 use crate::command;
 use crate::refusals::Class;
 use crate::resp::{Protocol, ProtocolError, Reply, RequestParser};
-use crate::shared::Shared;
+use crate::shared::{Shared, lock};
 use crate::stream::Stream;
+use crate::users::User;
 
 /// If more bytes of replies wait, they are written before the next command runs.
 const FLUSH_BYTES: usize = 1 << 20;
@@ -52,8 +53,10 @@ pub struct SessionState {
     pub protocol: Protocol,
     /// A reusable buffer for values.
     pub value: Vec<u8>,
-    /// True if the server has no password, or the client has given it.
-    pub is_admitted: bool,
+    /// The user. `None` before AUTH.
+    pub user: Option<Arc<User>>,
+    /// The version of the users that `user` is from.
+    pub users_version: u64,
     /// The name of the last command.
     pub command: &'static str,
     /// True if the connection closes after its replies are written.
@@ -70,6 +73,26 @@ pub struct SessionState {
     pub hits: u64,
     /// Keys not found that are not yet added.
     pub misses: u64,
+}
+
+impl SessionState {
+    /// Sets the user of the connection.
+    pub fn log_in(&mut self, user: Option<Arc<User>>) {
+        lock(&self.client.names).user = user.as_ref().map(|user| user.name.clone());
+        self.user = user;
+    }
+
+    /// Takes over changes of the user.
+    pub fn refresh_user(&mut self, shared: &Shared) {
+        let version = shared.users.version();
+        if version != self.users_version {
+            self.users_version = version;
+            if let Some(user) = &self.user {
+                let user = shared.users.find(&user.name);
+                self.log_in(user);
+            }
+        }
+    }
 }
 
 struct Session {
@@ -128,7 +151,8 @@ pub async fn run(stream: Stream, entry: ClientEntry) {
             client: Arc::clone(&entry.client),
             protocol: Protocol::default(),
             value: Vec::new(),
-            is_admitted: shared.config.password.is_none(),
+            user: None,
+            users_version: 0,
             command: "",
             close: false,
             ticket: Ticket::default(),
@@ -142,6 +166,8 @@ pub async fn run(stream: Stream, entry: ClientEntry) {
         entry,
         shared,
     };
+    session.state.users_version = session.shared.users.version();
+    session.state.log_in(session.shared.users.initial());
     // After an error of the socket the client is gone and gets no message.
     if let Ok(linger) = session.serve().await {
         session.close(linger).await;

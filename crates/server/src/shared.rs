@@ -17,6 +17,7 @@ use crate::command::save::Saves;
 use crate::cursor::CursorTable;
 use crate::refusals::Refusals;
 use crate::settings::Settings;
+use crate::users::Users;
 use crate::watch::Watches;
 
 /// Takes a lock. Its data is consistent after every instruction, so a poisoned lock is usable.
@@ -79,6 +80,8 @@ pub struct Shared {
     pub prefetches_writes: bool,
     /// Settings that can change.
     pub settings: Settings,
+    /// Users and their permissions.
+    pub users: Users,
     /// Log lines about refused clients.
     pub refusals: Refusals,
     /// The registry of connections.
@@ -91,6 +94,8 @@ impl Shared {
     #[must_use]
     pub fn new(store: Store, config: Config, address: Option<SocketAddr>) -> Self {
         let stats = store.stats();
+        let users = Users::new(config.password.as_ref());
+        users.replace(config.users.clone());
         Self {
             prefetches_writes: stats.durability == Durability::Process.to_string(),
             store: store.with(WriteOptions { sync: false }),
@@ -101,6 +106,7 @@ impl Shared {
             saves: Arc::default(),
             cursors: Mutex::new(CursorTable::new(config.cursors_max)),
             settings: Settings::new(&config),
+            users,
             refusals: Refusals::default(),
             clients: Clients::default(),
             stop: watch::Sender::new(false),

@@ -1,5 +1,6 @@
 //! The server: commands, connections, the parser of requests. The tests are one program, so that the engines are compiled once.
 
+mod acl;
 mod commands;
 mod common;
 mod connections;

@@ -1,14 +1,16 @@
 //! Commands of the connection: PING, HELLO, CLIENT, SELECT, QUIT …
 //!
-//! There is one user, `default`. If the server has a password, a client must give it with AUTH or HELLO before other commands.
+//! A client is the user `default` if that one needs no password. Otherwise it must log in with AUTH or HELLO before other commands.
 
 use std::fmt::Write as _;
 
 use super::transactions::State;
 use super::{Call, Command, CommandError, Flags, Handler, NO_KEYS, integer, is};
 use crate::clients::Client;
+use crate::refusals::Class;
 use crate::resp::Protocol;
 use crate::shared::lock;
+use crate::users::DEFAULT;
 
 const GROUP: &str = "connection";
 /// Maximum length of a client's name in bytes.
@@ -57,7 +59,12 @@ fn no_password() -> CommandError {
 
 fn auth(call: &mut Call<'_>) -> Result<(), CommandError> {
     match call.rest(1) {
-        [password] => admit(call, b"default", password)?,
+        [password] => {
+            if call.shared.users.find(DEFAULT).is_some_and(|user| user.needs_no_password) {
+                return Err(no_password());
+            }
+            admit(call, DEFAULT.as_bytes(), password)?;
+        }
         [user, password] => admit(call, user, password)?,
         _ => return Err(CommandError::Syntax),
     }
@@ -65,14 +72,15 @@ fn auth(call: &mut Call<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Lets the client run commands, if it gave the password.
+/// Makes this user the one of the connection, if the password is right.
 fn admit(call: &mut Call<'_>, user: &[u8], given: &[u8]) -> Result<(), CommandError> {
-    let password = call.shared.config.password.as_ref().ok_or_else(no_password)?;
-    if user != b"default" || !password.is(given) {
+    let found = std::str::from_utf8(user).ok().and_then(|user| call.shared.users.find(user));
+    let Some(user) = found.filter(|user| user.admits(given)) else {
+        call.shared.refuse(Class::Password, &call.session.client.peer, "wrong user or password");
         let text = "WRONGPASS invalid username-password pair or user is disabled.";
         return Err(CommandError::Text(text.to_owned()));
-    }
-    call.session.is_admitted = true;
+    };
+    call.session.log_in(Some(user));
     Ok(())
 }
 
@@ -102,7 +110,7 @@ fn hello(call: &mut Call<'_>) -> Result<(), CommandError> {
             }
         }
     }
-    if !call.session.is_admitted {
+    if call.session.user.is_none() {
         let text = "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> \
                     option can be used to authenticate the client and select the RESP protocol version at the same time";
         return Err(CommandError::Text(text.to_owned()));
@@ -153,7 +161,7 @@ fn quit(call: &mut Call<'_>) -> Result<(), CommandError> {
 fn reset(call: &mut Call<'_>) -> Result<(), CommandError> {
     set_protocol(call, Protocol::Resp2);
     call.session.transaction = State::default();
-    call.session.is_admitted = call.shared.config.password.is_none();
+    call.session.log_in(call.shared.users.initial());
     lock(&call.session.client.names).name.clear();
     call.reply.simple("RESET");
     Ok(())
@@ -235,8 +243,9 @@ fn line(client: &Client) -> String {
         names.name
     );
     let command = if names.command.is_empty() { "NULL" } else { names.command };
+    let user = names.user.as_deref().unwrap_or(DEFAULT);
     let (library, version, protocol) = (names.library, names.library_version, names.protocol);
     let _ =
-        write!(line, " db=0 cmd={command} user=default resp={protocol} lib-name={library} lib-ver={version}");
+        write!(line, " db=0 cmd={command} user={user} resp={protocol} lib-name={library} lib-ver={version}");
     line
 }

@@ -2,6 +2,7 @@
 //!
 //! * [`strings`]: GET, SET and related commands. [`numbers`]: counters. [`ranges`]: parts and bits of values.
 //! * [`keys`]: DEL, EXISTS, SCAN, KEYS, RANGE …
+//! * [`acl`]: users and permissions.
 //! * [`connection`]: PING, HELLO, CLIENT …
 //! * [`server`]: INFO, CONFIG, FLUSHDB, SHUTDOWN …
 //! * [`save`]: SAVE, BGSAVE, LASTSAVE.
@@ -14,6 +15,7 @@
 //!
 //! A command that changes several keys does it in one step: after a crash all its writes are present or none is, and readers see all or none.
 
+pub mod acl;
 pub mod connection;
 pub mod introspect;
 pub mod keys;
@@ -31,6 +33,7 @@ use bytes::Bytes;
 use tokio::runtime::{Handle, RuntimeFlavor};
 
 use crate::access::Access;
+use crate::refusals::Class;
 use crate::resp::{Reply, reply::ReplyTooLong};
 use crate::session::SessionState;
 use crate::shared::{Shared, lock};
@@ -210,6 +213,7 @@ static COMMANDS: LazyLock<Vec<&'static Command>> = LazyLock::new(|| {
         save::COMMANDS,
         server::COMMANDS,
         introspect::COMMANDS,
+        acl::COMMANDS,
         transactions::COMMANDS,
     ];
     let mut all: Vec<_> = families.into_iter().flatten().collect();
@@ -259,6 +263,7 @@ pub fn prefetch(shared: &Shared, commands: &[Vec<Bytes>]) {
 
 /// Runs a command on the keys of the call, or queues it. Writes its one reply.
 pub fn run_in(call: &mut Call<'_>) {
+    call.session.refresh_user(call.shared);
     let name = call.argument(0);
     let is_open = call.session.transaction.is_open();
     let result = match find(name) {
@@ -270,8 +275,12 @@ pub fn run_in(call: &mut Call<'_>) {
             call.session.transaction.abort();
             Err(CommandError::Arity(command.name.to_owned()))
         }
-        Some(command) if !call.session.is_admitted && !command.flags.has(Flags::OPEN) => {
+        Some(command) if call.session.user.is_none() && !command.flags.has(Flags::OPEN) => {
             Err(CommandError::Text("NOAUTH Authentication required.".to_owned()))
+        }
+        Some(command) if let Some(denied) = denied(command, call) => {
+            call.session.transaction.abort();
+            Err(denied)
         }
         Some(command) if is_open && command.flags.has(Flags::ALONE) => {
             call.session.transaction.abort();
@@ -299,6 +308,16 @@ pub fn run_in(call: &mut Call<'_>) {
         call.reply.restart();
         call.reply.error(&error.to_string());
     }
+}
+
+/// The reason why the user of the connection may not run the command.
+fn denied(command: &Command, call: &Call<'_>) -> Option<CommandError> {
+    let user = call.session.user.as_ref()?;
+    let denied = user.check(command, call.arguments).err()?;
+    let peer = &call.session.client.peer;
+    let why = format!("the user {} may not run {}, or not with its keys", user.name, command.name);
+    call.shared.refuse(Class::Permission, peer, &why);
+    Some(CommandError::Text(denied.to_string()))
 }
 
 /// True if the number of arguments (with the name) fits the arity.
