@@ -1,6 +1,7 @@
 //! `serve`: serves a store to network clients until a signal or SHUTDOWN.
 
 mod arguments;
+pub mod layers;
 mod logging;
 mod sockets;
 
@@ -13,23 +14,49 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use terminal::Output;
 
-use crate::failure::{Result, io};
+use crate::failure::{Failure, Result, io};
 use crate::stats;
 pub use arguments::Arguments;
 use arguments::Promise;
 use sockets::Sockets;
 
 /// Runs the command.
-pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+/// `options`: the names and values of all options, for CONFIG GET.
+pub fn run(arguments: &Arguments, options: Vec<(String, String)>) -> Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(io("cannot start the runtime"))?;
-    runtime.block_on(serve(arguments))
+    runtime.block_on(serve(arguments, options))
 }
 
-async fn serve(arguments: &Arguments) -> Result<ExitCode> {
+/// The names and values of all options of the command line, with defaults. Options without a value are absent.
+pub fn named(matches: &clap::ArgMatches) -> Vec<(String, String)> {
+    let Some(serve) = matches.subcommand_matches("serve") else { return Vec::new() };
+    let value = |id: &clap::Id| {
+        let values: Vec<_> =
+            serve.try_get_raw(id.as_str()).ok()??.map(|value| value.to_string_lossy()).collect();
+        Some((id.as_str().replace('_', "-"), values.join(" ")))
+    };
+    serve.ids().filter_map(value).collect()
+}
+
+async fn serve(arguments: &Arguments, named: Vec<(String, String)>) -> Result<ExitCode> {
     let log = logging::start(arguments.log_level, arguments.log_format);
+    for name in layers::unknown_variables() {
+        tracing::warn!("the environment variable {name} is no option");
+    }
     let password = password(arguments)?;
-    let clients_max = clients_max(arguments.max_clients.get());
+    let users = arguments.acl_file.as_deref().map(server::users::file::read).transpose();
+    let users = users.map_err(|error| Failure::Text(error.to_string()))?.unwrap_or_default();
+    let renames = server::settings::Renames::new(&arguments.rename_command);
+    let renames = renames.map_err(|error| Failure::Usage(format!("--rename-command: {error}")))?;
+    let clients_limit = clients_limit();
+    let clients_max = arguments.max_clients.get().min(clients_limit);
+    if clients_max < arguments.max_clients.get() {
+        tracing::warn!(
+            "the limit of open files allows only {clients_max} clients instead of {}",
+            arguments.max_clients
+        );
+    }
     // Install the signal handlers first: a signal that arrives during recovery stops the server right after it.
     let mut terminate = signal(SignalKind::terminate()).map_err(io("cannot wait for SIGTERM"))?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(io("cannot wait for SIGINT"))?;
@@ -42,6 +69,13 @@ async fn serve(arguments: &Arguments) -> Result<ExitCode> {
     let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
     let config = server::Config {
         clients_max,
+        clients_limit,
+        users,
+        acl_file: arguments.acl_file.clone(),
+        renames,
+        slowlog_slower_us: arguments.slowlog_slower_than,
+        slowlog_entries_max: arguments.slowlog_max_len,
+        options: named,
         timeout_seconds: arguments.timeout,
         reply_bytes_max: bytes(arguments.max_client_bytes),
         held_bytes_max: bytes(arguments.max_clients_bytes),
@@ -73,26 +107,21 @@ async fn serve(arguments: &Arguments) -> Result<ExitCode> {
 /// Descriptors for the store, the listening sockets, logs and backups.
 const OWN_FILES: u64 = 64;
 
-/// Raises the soft limit of open files to the hard one. Returns how many clients there can be, at most `wanted`.
-fn clients_max(wanted: usize) -> usize {
-    let limit = match rlimit::increase_nofile_limit(u64::MAX) {
-        Ok(limit) => limit,
-        Err(error) => {
-            tracing::warn!("cannot raise the limit of open files: {error}");
-            return wanted;
-        }
-    };
-    let possible = usize::try_from(limit.saturating_sub(OWN_FILES).max(1)).unwrap_or(usize::MAX);
-    if possible < wanted {
-        tracing::warn!(limit, "the limit of open files allows only {possible} clients instead of {wanted}");
-    }
-    wanted.min(possible)
+/// Raises the soft limit of open files to the hard one. Returns how many clients there can be.
+fn clients_limit() -> usize {
+    let limit = rlimit::increase_nofile_limit(u64::MAX).or_else(|error| {
+        tracing::warn!("cannot raise the limit of open files: {error}");
+        rlimit::Resource::NOFILE.get_soft()
+    });
+    // An unknown limit is not checked in advance. Then the system refuses connections.
+    let limit = limit.unwrap_or(u64::MAX);
+    usize::try_from(limit.saturating_sub(OWN_FILES).max(1)).unwrap_or(usize::MAX)
 }
 
 /// The password, from the file or the environment.
 fn password(arguments: &Arguments) -> Result<Option<server::Password>> {
     let Some(file) = &arguments.password_file else {
-        let variable = std::env::var_os("BRISTLECONE_PASSWORD");
+        let variable = std::env::var_os(layers::PASSWORD);
         return Ok(variable.and_then(|text| server::Password::new(text.as_bytes())));
     };
     let text = std::fs::read(file).map_err(io(format!("cannot read the password in {}", file.display())))?;

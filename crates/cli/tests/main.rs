@@ -2,6 +2,7 @@
 
 mod beside;
 mod common;
+mod configuration;
 mod durable;
 mod kill;
 mod load;

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
+use crate::command::Command;
 use crate::refusals::Class;
 use crate::shared::{Shared, lock};
 use crate::stream::Peer;
@@ -190,6 +191,12 @@ impl Shared {
     #[must_use]
     pub fn clients(&self) -> Vec<Arc<Client>> {
         lock(&self.clients.all).values().cloned().collect()
+    }
+
+    /// The command of this name, in any case. It may have been renamed.
+    #[must_use]
+    pub fn find(&self, name: &[u8]) -> Option<&'static Command> {
+        self.config.renames.find(name)
     }
 
     /// Bytes of unfinished commands and unread replies.

@@ -57,6 +57,8 @@ pub struct Config {
     pub limits: resp::RequestLimits,
     /// Maximum number of connections. One more gets an error and is closed.
     pub clients_max: usize,
+    /// The largest value that CONFIG SET may give to `clients_max`.
+    pub clients_limit: usize,
     /// Idle connections are closed after this time in seconds. 0: never.
     pub timeout_seconds: u64,
     /// Maximum bytes of the reply to one command.
@@ -75,6 +77,14 @@ pub struct Config {
     pub unprotected: bool,
     /// Directory for the backups of SAVE and BGSAVE. `None` refuses these commands.
     pub backup_dir: Option<PathBuf>,
+    /// Commands that take at least this time in microseconds are in the slow log. Negative: none are.
+    pub slowlog_slower_us: i64,
+    /// Maximum number of entries of the slow log.
+    pub slowlog_entries_max: usize,
+    /// Other names of commands.
+    pub renames: settings::Renames,
+    /// Options of the program and their values, for CONFIG GET.
+    pub options: Vec<(String, String)>,
     /// Changes the level of log lines. `None`: CONFIG SET cannot.
     pub log: Option<settings::LogControl>,
     /// Maximum time of a TLS handshake.
@@ -112,6 +122,7 @@ impl Default for Config {
         Self {
             limits: resp::RequestLimits::default(),
             clients_max: 10_000,
+            clients_limit: usize::MAX,
             timeout_seconds: 0,
             reply_bytes_max: 512 << 20,
             held_bytes_max: 2 << 30,
@@ -121,6 +132,10 @@ impl Default for Config {
             acl_file: None,
             unprotected: false,
             backup_dir: None,
+            slowlog_slower_us: 10_000,
+            slowlog_entries_max: 128,
+            renames: settings::Renames::default(),
+            options: Vec::new(),
             log: None,
             handshake_timeout: Duration::from_secs(10),
             stop_grace: Duration::from_secs(10),

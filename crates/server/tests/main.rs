@@ -7,4 +7,5 @@ mod connections;
 mod differential;
 mod limits;
 mod parser;
+mod settings;
 mod sockets;

@@ -75,6 +75,15 @@ pub struct Arguments {
     /// File whose first line is the password that clients give with AUTH. The variable BRISTLECONE_PASSWORD has the same effect.
     #[arg(long, value_name = "FILE")]
     pub password_file: Option<PathBuf>,
+    /// File of users and their permissions, one line `user NAME RULE ...` each. ACL LOAD reads it again, ACL SAVE writes it.
+    #[arg(long, value_name = "FILE")]
+    pub acl_file: Option<PathBuf>,
+    /// TOML file of options, by their names without `--`. The environment variables BRISTLECONE_NAME win over the file, options over both.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Give a command another name; an empty one disables it. In the file: a table `rename-command`.
+    #[arg(long, value_name = "OLD=NEW", value_parser = rename)]
+    pub rename_command: Vec<(String, String)>,
     /// Answer clients on other machines although there is no password.
     #[arg(long)]
     pub unprotected: bool,
@@ -91,6 +100,13 @@ pub struct Arguments {
     /// Maximum bytes of unfinished commands and unread replies of all connections, at least 1M. Beyond it the largest are disconnected.
     #[arg(long, value_name = "BYTES", value_parser = clients_bytes, default_value = "2G")]
     pub max_clients_bytes: u64,
+    /// Commands that take at least this time are in the slow log. -1: none are.
+    #[arg(long, value_name = "MICROSECONDS", default_value = "10000", allow_negative_numbers = true,
+          value_parser = clap::value_parser!(i64).range(-1..))]
+    pub slowlog_slower_than: i64,
+    /// Maximum number of entries of the slow log.
+    #[arg(long, value_name = "N", default_value = "128")]
+    pub slowlog_max_len: usize,
     /// Log lines of at least this level.
     #[arg(long, value_name = "LEVEL", value_enum, default_value = "info")]
     pub log_level: Level,
@@ -119,6 +135,14 @@ fn engines() -> clap::builder::PossibleValuesParser {
 fn mode(text: &str) -> std::result::Result<u32, String> {
     let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
     mode.ok_or_else(|| "give an octal mode, as in 770".to_owned())
+}
+
+/// Parses the old and the new name of a command.
+fn rename(text: &str) -> std::result::Result<(String, String), String> {
+    let pair = text.split_once('=').map(|(old, new)| (old.to_owned(), new.to_owned()));
+    let pair = pair.ok_or_else(|| "give OLD=NEW".to_owned())?;
+    server::settings::Renames::new(std::slice::from_ref(&pair)).map_err(|error| error.to_string())?;
+    Ok(pair)
 }
 
 /// A number of bytes with a minimum.

@@ -1,6 +1,6 @@
 //! The command COMMAND: the table of commands for clients and redis-cli.
 
-use super::{Call, Command, CommandError, Flags, NO_KEYS, all, arity_fits, find};
+use super::{Call, Command, CommandError, Flags, NO_KEYS, all, arity_fits};
 
 /// The commands of this module.
 pub const COMMANDS: &[Command] = &[Command {
@@ -33,14 +33,14 @@ fn command(call: &mut Call<'_>) -> Result<(), CommandError> {
         ("info", names) => {
             call.reply.array(names.len());
             for name in names {
-                match find(name) {
+                match call.shared.find(name) {
                     Some(command) => entry(call, command),
                     None => call.reply.null_array(),
                 }
             }
         }
         ("docs", names) => {
-            let found: Vec<_> = names.iter().filter_map(|name| find(name)).collect();
+            let found: Vec<_> = names.iter().filter_map(|name| call.shared.find(name)).collect();
             docs(call, if names.is_empty() { all() } else { &found });
         }
         ("getkeys", [name, ..]) => return keys(call, name, rest.len()),
@@ -84,7 +84,7 @@ fn docs(call: &mut Call<'_>, commands: &[&Command]) {
 
 fn keys(call: &mut Call<'_>, name: &[u8], count: usize) -> Result<(), CommandError> {
     let invalid = |text: &str| CommandError::Text(format!("ERR {text}"));
-    let command = find(name).ok_or_else(|| invalid("Invalid command specified"))?;
+    let command = call.shared.find(name).ok_or_else(|| invalid("Invalid command specified"))?;
     if !arity_fits(command.arity, count) {
         return Err(invalid("Invalid number of arguments specified for command"));
     }

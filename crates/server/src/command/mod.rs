@@ -4,7 +4,7 @@
 //! * [`keys`]: DEL, EXISTS, SCAN, KEYS, RANGE …
 //! * [`acl`]: users and permissions.
 //! * [`connection`]: PING, HELLO, CLIENT …
-//! * [`server`]: INFO, CONFIG, FLUSHDB, SHUTDOWN …
+//! * [`config`]: CONFIG. [`server`]: INFO, FLUSHDB, SHUTDOWN …
 //! * [`save`]: SAVE, BGSAVE, LASTSAVE.
 //! * [`introspect`] has COMMAND; [`transactions`] has MULTI, EXEC, WATCH …
 //!
@@ -16,6 +16,7 @@
 //! A command that changes several keys does it in one step: after a crash all its writes are present or none is, and readers see all or none.
 
 pub mod acl;
+pub mod config;
 pub mod connection;
 pub mod introspect;
 pub mod keys;
@@ -214,6 +215,7 @@ static COMMANDS: LazyLock<Vec<&'static Command>> = LazyLock::new(|| {
         server::COMMANDS,
         introspect::COMMANDS,
         acl::COMMANDS,
+        config::COMMANDS,
         transactions::COMMANDS,
     ];
     let mut all: Vec<_> = families.into_iter().flatten().collect();
@@ -249,7 +251,8 @@ pub fn prefetch(shared: &Shared, commands: &[Vec<Bytes>]) {
     let pays = |command: &Command| {
         command.keys == ONE_KEY && (shared.prefetches_writes || !command.flags.has(Flags::WRITE))
     };
-    let one_key = |arguments: &&Vec<Bytes>| arguments.len() > 1 && find(&arguments[0]).is_some_and(pays);
+    let one_key =
+        |arguments: &&Vec<Bytes>| arguments.len() > 1 && shared.find(&arguments[0]).is_some_and(pays);
     let keys: Vec<&[u8]> = commands
         .iter()
         .filter(|_| commands.len() > 1)
@@ -266,7 +269,7 @@ pub fn run_in(call: &mut Call<'_>) {
     call.session.refresh_user(call.shared);
     let name = call.argument(0);
     let is_open = call.session.transaction.is_open();
-    let result = match find(name) {
+    let result = match call.shared.find(name) {
         None => {
             call.session.transaction.abort();
             Err(unknown(call.arguments))

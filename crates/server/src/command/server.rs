@@ -1,4 +1,4 @@
-//! Commands of the server: INFO, CONFIG, DBSIZE, FLUSHDB, TIME, SHUTDOWN.
+//! Commands of the server: INFO, DBSIZE, FLUSHDB, TIME, SHUTDOWN.
 
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering;
@@ -7,7 +7,6 @@ use bristlecone::{JournalStats, LatencyStats, Percentiles, Space};
 
 use super::connection::REDIS_VERSION;
 use super::{Call, Command, CommandError, Flags, Handler, NO_KEYS, is};
-use crate::glob;
 use crate::shared::{Shared, unix_time};
 
 const GROUP: &str = "server";
@@ -31,7 +30,6 @@ pub const COMMANDS: &[Command] = &[
     command("flushdb", -1, FLUSH, "Removes every key.", flush),
     command("flushall", -1, FLUSH, "Removes every key.", flush),
     command("info", -1, Flags::SLOW, "Tells about the server and the store.", info),
-    command("config", -2, Flags::ADMIN, "Tells settings.", config),
     command("time", 1, Flags::FAST, "Returns the time: seconds since 1970 and microseconds.", time),
     command(
         "shutdown",
@@ -78,58 +76,9 @@ fn shutdown(call: &mut Call<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-fn config(call: &mut Call<'_>) -> Result<(), CommandError> {
-    let subcommand = call.argument(1);
-    let name = String::from_utf8_lossy(subcommand).to_ascii_lowercase();
-    match (name.as_str(), call.rest(2)) {
-        ("get", patterns @ [_, ..]) => {
-            let mut settings = settings(call.shared);
-            settings.retain(|(name, _)| {
-                patterns.iter().any(|pattern| glob::matches(&pattern.to_ascii_lowercase(), name.as_bytes()))
-            });
-            call.reply.map(settings.len());
-            for (name, value) in settings {
-                call.reply.text(name);
-                call.reply.text(&value);
-            }
-            Ok(())
-        }
-        ("resetstat", []) => {
-            call.shared.counters.reset();
-            call.reply.ok();
-            Ok(())
-        }
-        ("set" | "rewrite", _) => Err(CommandError::Unsupported(
-            format!("CONFIG {}", name.to_ascii_uppercase()),
-            "settings are options of `bristlecone serve`",
-        )),
-        ("get" | "resetstat", _) => Err(CommandError::Arity(format!("config|{name}"))),
-        _ => {
-            let name = String::from_utf8_lossy(subcommand).chars().take(128).collect();
-            Err(CommandError::Subcommand(name, "CONFIG"))
-        }
-    }
-}
-
 /// The TCP port; 0 without one.
 fn port(shared: &Shared) -> String {
     shared.address.map_or(0, |address| address.port()).to_string()
-}
-
-/// The settings that clients and benchmarks read.
-fn settings(shared: &Shared) -> Vec<(&'static str, String)> {
-    vec![
-        ("appendonly", "no".to_owned()),
-        ("bind", shared.address.map_or_else(String::new, |address| address.ip().to_string())),
-        ("databases", "1".to_owned()),
-        ("maxclients", shared.settings.clients_max.load(Ordering::Relaxed).to_string()),
-        ("maxmemory", "0".to_owned()),
-        ("maxmemory-policy", "noeviction".to_owned()),
-        ("port", port(shared)),
-        ("proto-max-bulk-len", shared.config.limits.bulk_bytes_max.to_string()),
-        ("save", String::new()),
-        ("timeout", shared.settings.timeout_seconds.load(Ordering::Relaxed).to_string()),
-    ]
 }
 
 type Section = (&'static str, fn(&Shared) -> Vec<(&'static str, String)>);

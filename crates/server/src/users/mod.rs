@@ -204,6 +204,12 @@ impl User {
         Ok(())
     }
 
+    /// Makes this hash the only password. `None`: the user needs no password.
+    pub fn set_password(&mut self, hash: Option<Hash>) {
+        self.needs_no_password = hash.is_none();
+        self.passwords = hash.into_iter().collect();
+    }
+
     fn add_password(&mut self, hash: Hash) {
         self.needs_no_password = false;
         if !self.passwords.contains(&hash) {
