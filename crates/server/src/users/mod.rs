@@ -118,7 +118,7 @@ impl User {
         }
     }
 
-    /// The user `default`, who may do everything.
+    /// The user `default`, with all permissions.
     #[must_use]
     pub fn default_user(password: Option<&Password>) -> Self {
         Self {
