@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use crate::command::Command;
 use crate::refusals::Class;
@@ -43,6 +43,8 @@ pub struct ClientNames {
     pub command: &'static str,
     /// Version of the protocol, 2 or 3.
     pub protocol: u8,
+    /// Number of the database.
+    pub database: u32,
 }
 
 /// Why the server ends a connection.
@@ -72,6 +74,8 @@ pub struct Client {
     pub names: Mutex<ClientNames>,
     /// The client is ended for its memory only if no other client can be (CLIENT NO-EVICT).
     pub no_evict: AtomicBool,
+    /// The client receives the lines of MONITOR. It is never idle.
+    pub is_monitor: AtomicBool,
     /// Milliseconds from `since` to the latest activity.
     active_ms: AtomicU64,
     /// True while commands run.
@@ -91,6 +95,7 @@ impl Client {
             since: Instant::now(),
             names: Mutex::new(ClientNames { protocol: 2, ..ClientNames::default() }),
             no_evict: AtomicBool::new(false),
+            is_monitor: AtomicBool::new(false),
             active_ms: AtomicU64::new(0),
             is_running: AtomicBool::new(false),
             held_bytes: AtomicUsize::new(0),
@@ -153,6 +158,15 @@ impl Client {
     }
 }
 
+/// A pause of the commands of all clients.
+#[derive(Clone, Copy, Debug)]
+pub struct Pause {
+    /// The end.
+    pub until: Instant,
+    /// False: only commands that change keys wait.
+    pub all: bool,
+}
+
 /// The registry.
 #[derive(Debug)]
 pub struct Clients {
@@ -161,6 +175,10 @@ pub struct Clients {
     holders: Mutex<BTreeMap<u64, Arc<Client>>>,
     next: AtomicU64,
     held_bytes: AtomicUsize,
+    /// The pause, also one that has ended by its time.
+    pause: watch::Sender<Option<Pause>>,
+    /// False: there is certainly no pause.
+    may_pause: AtomicBool,
     /// Connections that ended since memory was returned to the system.
     left_clients: AtomicU64,
     /// Held bytes that were freed since then.
@@ -174,6 +192,8 @@ impl Default for Clients {
             holders: Mutex::default(),
             next: AtomicU64::new(1),
             held_bytes: AtomicUsize::new(0),
+            pause: watch::Sender::new(None),
+            may_pause: AtomicBool::new(false),
             left_clients: AtomicU64::new(0),
             left_bytes: AtomicU64::new(0),
         }
@@ -241,6 +261,34 @@ impl Shared {
         Some(ClientEntry { shared: Arc::clone(self), client })
     }
 
+    /// Starts a pause, or ends it.
+    pub fn set_pause(&self, pause: Option<Pause>) {
+        self.clients.may_pause.store(pause.is_some(), Ordering::Release);
+        self.clients.pause.send_replace(pause);
+    }
+
+    /// False: there is certainly no pause.
+    #[must_use]
+    pub fn may_pause(&self) -> bool {
+        self.clients.may_pause.load(Ordering::Acquire)
+    }
+
+    /// The pause that this command has to wait for. `changes`: it changes keys.
+    #[must_use]
+    pub fn pause(&self, changes: impl FnOnce() -> bool) -> Option<Pause> {
+        let pause = (*self.clients.pause.borrow())?;
+        (pause.until > Instant::now() && (pause.all || changes())).then_some(pause)
+    }
+
+    /// Waits until the pause ends or is replaced.
+    pub async fn pause_end(&self, pause: Pause) {
+        let mut changes = self.clients.pause.subscribe();
+        let is_same = |now: &Option<Pause>| now.is_some_and(|now| now.until == pause.until);
+        let other = changes.wait_for(|now| !is_same(now));
+        // At its time the pause ends by itself.
+        let _ = tokio::time::timeout_at(pause.until.into(), other).await;
+    }
+
     /// True if so much memory was freed that it should be returned to the system. The next call starts from zero then.
     pub fn has_memory_to_release(&self) -> bool {
         let Clients { left_clients, left_bytes, .. } = &self.clients;
@@ -260,7 +308,8 @@ impl Shared {
             return;
         }
         for client in lock(&self.clients.all).values() {
-            if client.idle().as_secs() >= seconds && client.ending().is_none() {
+            let is_exempt = client.is_monitor.load(Ordering::Relaxed) || client.ending().is_some();
+            if client.idle().as_secs() >= seconds && !is_exempt {
                 tracing::debug!(client = client.id, peer = %client.peer, "closing an idle connection");
                 client.end(Ending::Idle);
             }

@@ -15,15 +15,16 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bristlecone::Ticket;
 use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::watch;
 
-use crate::clients::{Client, ClientEntry, Ending, SMALL_BYTES};
+use crate::clients::{Client, ClientEntry, Ending, Pause, SMALL_BYTES};
 use crate::command;
+use crate::observe::Monitor;
 use crate::refusals::Class;
 use crate::resp::{Protocol, ProtocolError, Reply, RequestParser};
 use crate::shared::{Shared, lock};
@@ -65,6 +66,14 @@ pub struct SessionState {
     pub ticket: Ticket,
     /// The transaction between MULTI and EXEC, and watched keys.
     pub transaction: command::transactions::State,
+    /// Which replies the client gets.
+    pub replies: command::client::Replies,
+    /// The end of the command before, if the next one starts then.
+    pub command_start: Option<Instant>,
+    /// True after MONITOR, until the session has started it.
+    pub starts_monitor: bool,
+    /// The lines of MONITOR.
+    pub monitor: Option<Monitor>,
     /// Commands that are not yet added to the server's counter.
     pub commands: u64,
     /// Error replies that are not yet added.
@@ -113,6 +122,8 @@ struct Session {
 /// The result of a read.
 enum Input {
     Bytes,
+    /// Lines of MONITOR are in the output.
+    Lines,
     /// The client has disconnected, or the server stops.
     End,
     /// The server ends the connection.
@@ -157,6 +168,10 @@ pub async fn run(stream: Stream, entry: ClientEntry) {
             close: false,
             ticket: Ticket::default(),
             transaction: command::transactions::State::default(),
+            replies: command::client::Replies::default(),
+            command_start: None,
+            starts_monitor: false,
+            monitor: None,
             commands: 0,
             errors: 0,
             hits: 0,
@@ -182,6 +197,10 @@ impl Session {
             match self.read().await? {
                 Input::Bytes => {}
                 Input::End => return Ok(false),
+                Input::Lines => {
+                    self.flush().await?;
+                    continue;
+                }
                 Input::Ended(why) => {
                     self.explain(why);
                     self.flush().await?;
@@ -201,11 +220,16 @@ impl Session {
         if self.input.capacity() - self.input.len() < READ_BYTES / 4 {
             self.input.reserve(space);
         }
-        let count = tokio::select! {
+        let event = tokio::select! {
             biased;
             _ = self.stopping.wait_for(|stop| *stop) => return Ok(Input::End),
             why = self.entry.client.ended() => return Ok(Input::Ended(why)),
-            count = self.stream.read_buf(&mut self.input) => count?,
+            count = self.stream.read_buf(&mut self.input) => Ok(count?),
+            line = next_line(&mut self.state.monitor) => Err(line),
+        };
+        let count = match event {
+            Ok(count) => count,
+            Err(line) => return Ok(self.show(line)),
         };
         self.shared.counters.input_bytes.fetch_add(count as u64, std::sync::atomic::Ordering::Relaxed);
         self.dripped_bytes += count;
@@ -213,6 +237,22 @@ impl Session {
             self.set_active();
         }
         Ok(if count > 0 { Input::Bytes } else { Input::End })
+    }
+
+    /// Writes a line of MONITOR, and those that are there already, to the output. A client that is too late is disconnected.
+    fn show(&mut self, line: Option<Arc<str>>) -> Input {
+        let mut next = line;
+        if next.is_none() {
+            let peer = &self.entry.client.peer;
+            self.shared.refuse(Class::Memory, peer, "a MONITOR does not read its lines fast enough");
+            return Input::End;
+        }
+        while let Some(line) = next {
+            Reply::new(&mut self.output, self.state.protocol, usize::MAX).simple(&line);
+            let has_space = self.output.len() < KEPT_BYTES;
+            next = self.state.monitor.as_mut().filter(|_| has_space).and_then(Monitor::ready);
+        }
+        Input::Lines
     }
 
     fn set_active(&mut self) {
@@ -243,6 +283,13 @@ impl Session {
                 }
                 if self.is_closing() {
                     break;
+                }
+                if let Some(pause) = self.pause(&rest) {
+                    self.flush().await?;
+                    if !self.wait(pause).await {
+                        turn = Turn::Close { linger: true };
+                        break;
+                    }
                 }
             }
             drop(rest);
@@ -280,8 +327,11 @@ impl Session {
     fn run_some(&mut self, commands: &mut std::vec::Drain<'_, Vec<Bytes>>) -> bool {
         let shared = Arc::clone(&self.shared);
         self.entry.client.set_running(true);
+        self.state.command_start = None;
         let (closes, ticket) = shared.store.apply(|_| {
-            for arguments in commands {
+            while self.pause(commands).is_none()
+                && let Some(arguments) = commands.next()
+            {
                 command::run(&shared, &mut self.state, &arguments, &mut self.output);
                 // Each command frees its bytes after it has run.
                 self.taken_bytes -= arguments.iter().map(Bytes::len).sum::<usize>();
@@ -297,7 +347,36 @@ impl Session {
         self.state.ticket = self.state.ticket.max(ticket);
         self.entry.client.set_active();
         self.entry.client.set_running(false);
+        if std::mem::take(&mut self.state.starts_monitor) {
+            self.state.monitor = Some(Monitor::new(shared));
+        }
         closes
+    }
+
+    /// The pause that the next command has to wait for. CLIENT does not wait, because it can end the pause.
+    fn pause(&self, commands: &std::vec::Drain<'_, Vec<Bytes>>) -> Option<Pause> {
+        if !self.shared.may_pause() {
+            return None;
+        }
+        let arguments = commands.as_slice().first()?;
+        let command = self.shared.find(&arguments[0]);
+        let name = command.map_or("", |command| command.name);
+        let changes =
+            || command.is_some_and(|command| command.flags.has(command::Flags::WRITE)) || name == "exec";
+        self.shared.pause(changes).filter(|_| name != "client")
+    }
+
+    /// Waits until a pause ends. The client does not count as idle meanwhile. False if the connection ends.
+    async fn wait(&mut self, pause: Pause) -> bool {
+        self.entry.client.set_running(true);
+        let is_over = tokio::select! {
+            () = self.shared.pause_end(pause) => true,
+            _ = self.entry.client.ended() => false,
+            _ = self.stopping.wait_for(|stop| *stop) => false,
+        };
+        self.entry.client.set_active();
+        self.entry.client.set_running(false);
+        is_over
     }
 
     fn is_closing(&self) -> bool {
@@ -417,6 +496,14 @@ impl Session {
         };
         // The connection closes even after a timeout.
         let _ = tokio::time::timeout(LINGER, drain).await;
+    }
+}
+
+/// The next line of MONITOR. Waits forever without one.
+async fn next_line(monitor: &mut Option<Monitor>) -> Option<Arc<str>> {
+    match monitor {
+        Some(monitor) => monitor.next().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -15,6 +15,7 @@ use crate::Config;
 use crate::clients::Clients;
 use crate::command::save::Saves;
 use crate::cursor::CursorTable;
+use crate::observe::Observers;
 use crate::refusals::Refusals;
 use crate::settings::Settings;
 use crate::users::Users;
@@ -84,6 +85,8 @@ pub struct Shared {
     pub users: Users,
     /// Log lines about refused clients.
     pub refusals: Refusals,
+    /// The slow log and the lines of MONITOR.
+    pub observers: Observers,
     /// The registry of connections.
     pub(crate) clients: Clients,
     stop: watch::Sender<bool>,
@@ -107,6 +110,7 @@ impl Shared {
             cursors: Mutex::new(CursorTable::new(config.cursors_max)),
             settings: Settings::new(&config),
             users,
+            observers: Observers::default(),
             refusals: Refusals::default(),
             clients: Clients::default(),
             stop: watch::Sender::new(false),

@@ -6,6 +6,7 @@ mod common;
 mod connections;
 mod differential;
 mod limits;
+mod observe;
 mod parser;
 mod settings;
 mod sockets;

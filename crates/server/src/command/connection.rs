@@ -1,12 +1,10 @@
-//! Commands of the connection: PING, HELLO, CLIENT, SELECT, QUIT …
+//! Commands of the connection: PING, HELLO, AUTH, SELECT, QUIT …
 //!
 //! A client is the user `default` if that one needs no password. Otherwise it must log in with AUTH or HELLO before other commands.
 
-use std::fmt::Write as _;
-
+use super::client::Replies;
 use super::transactions::State;
 use super::{Call, Command, CommandError, Flags, Handler, NO_KEYS, integer, is};
-use crate::clients::Client;
 use crate::refusals::Class;
 use crate::resp::Protocol;
 use crate::shared::lock;
@@ -34,7 +32,6 @@ pub const COMMANDS: &[Command] = &[
         ..command("hello", -1, "Chooses the protocol's version. Options: AUTH, SETNAME.", hello)
     },
     Command { flags: OPEN, ..command("auth", -2, "Gives the password.", auth) },
-    command("client", -2, "Tells and asks about connections.", client),
     command("select", 2, "Chooses a database; there is only 0.", select),
     Command { flags: AT_ONCE, ..command("quit", -1, "Closes the connection.", quit) },
     Command { flags: AT_ONCE, ..command("reset", 1, "Makes the connection as it was when new.", reset) },
@@ -162,90 +159,19 @@ fn reset(call: &mut Call<'_>) -> Result<(), CommandError> {
     set_protocol(call, Protocol::Resp2);
     call.session.transaction = State::default();
     call.session.log_in(call.shared.users.initial());
+    call.session.monitor = None;
+    call.session.client.is_monitor.store(false, std::sync::atomic::Ordering::Relaxed);
+    call.session.replies = Replies::On;
     lock(&call.session.client.names).name.clear();
     call.reply.simple("RESET");
     Ok(())
 }
 
 /// Parses a client's name: printable ASCII without spaces.
-fn client_name(name: &[u8]) -> Result<String, CommandError> {
+pub(super) fn client_name(name: &[u8]) -> Result<String, CommandError> {
     if name.len() > NAME_BYTES_MAX || !name.iter().all(u8::is_ascii_graphic) {
         let text = "ERR Client names cannot contain spaces, newlines or special characters.";
         return Err(CommandError::Text(text.to_owned()));
     }
     Ok(String::from_utf8_lossy(name).into_owned())
-}
-
-fn client(call: &mut Call<'_>) -> Result<(), CommandError> {
-    let subcommand = String::from_utf8_lossy(call.argument(1)).to_ascii_lowercase();
-    let rest = call.rest(2);
-    match (subcommand.as_str(), rest) {
-        ("id", []) => call.reply.count(call.session.client.id),
-        ("getname", []) => {
-            let name = lock(&call.session.client.names).name.clone();
-            if name.is_empty() { call.reply.null() } else { call.reply.text(&name) }
-        }
-        ("setname", [name]) => {
-            lock(&call.session.client.names).name = client_name(name)?;
-            call.reply.ok();
-        }
-        ("setinfo", [field, value]) => {
-            let value = client_name(value)?;
-            let mut names = lock(&call.session.client.names);
-            if is(field, "LIB-NAME") {
-                names.library = value;
-            } else if is(field, "LIB-VER") {
-                names.library_version = value;
-            } else {
-                let field = String::from_utf8_lossy(field);
-                return Err(CommandError::Text(format!("ERR Unrecognized option '{field}'")));
-            }
-            drop(names);
-            call.reply.ok();
-        }
-        ("list", []) => {
-            let clients = call.shared.clients();
-            let lines: String = clients.iter().map(|client| line(client) + "\n").collect();
-            call.reply.verbatim(&lines);
-        }
-        ("info", []) => {
-            let line = line(&call.session.client) + "\n";
-            call.reply.verbatim(&line);
-        }
-        ("no-evict" | "no-touch", [_]) => call.reply.ok(),
-        ("help", []) => {
-            let lines = ["CLIENT ID | INFO | LIST | GETNAME | SETNAME name | SETINFO LIB-NAME|LIB-VER value"];
-            call.reply.array(lines.len());
-            lines.iter().for_each(|line| call.reply.simple(line));
-        }
-        (
-            "id" | "getname" | "setname" | "setinfo" | "list" | "info" | "no-evict" | "no-touch" | "help",
-            _,
-        ) => {
-            return Err(CommandError::Arity(format!("client|{subcommand}")));
-        }
-        _ => {
-            let name = String::from_utf8_lossy(call.argument(1)).chars().take(128).collect();
-            return Err(CommandError::Subcommand(name, "CLIENT"));
-        }
-    }
-    Ok(())
-}
-
-fn line(client: &Client) -> String {
-    let names = lock(&client.names).clone();
-    let mut line = String::new();
-    let age = client.since.elapsed().as_secs();
-    let (id, peer, address, idle) = (client.id, &client.peer, &client.local, client.idle().as_secs());
-    let _ = write!(
-        line,
-        "id={id} addr={peer} laddr={address} fd=-1 name={} age={age} idle={idle} flags=N",
-        names.name
-    );
-    let command = if names.command.is_empty() { "NULL" } else { names.command };
-    let user = names.user.as_deref().unwrap_or(DEFAULT);
-    let (library, version, protocol) = (names.library, names.library_version, names.protocol);
-    let _ =
-        write!(line, " db=0 cmd={command} user={user} resp={protocol} lib-name={library} lib-ver={version}");
-    line
 }

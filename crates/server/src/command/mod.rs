@@ -3,7 +3,7 @@
 //! * [`strings`]: GET, SET and related commands. [`numbers`]: counters. [`ranges`]: parts and bits of values.
 //! * [`keys`]: DEL, EXISTS, SCAN, KEYS, RANGE …
 //! * [`acl`]: users and permissions.
-//! * [`connection`]: PING, HELLO, CLIENT …
+//! * [`connection`]: PING, HELLO, AUTH … [`client`]: CLIENT. [`observe`]: SLOWLOG, MONITOR, MEMORY …
 //! * [`config`]: CONFIG. [`server`]: INFO, FLUSHDB, SHUTDOWN …
 //! * [`save`]: SAVE, BGSAVE, LASTSAVE.
 //! * [`introspect`] has COMMAND; [`transactions`] has MULTI, EXEC, WATCH …
@@ -16,11 +16,13 @@
 //! A command that changes several keys does it in one step: after a crash all its writes are present or none is, and readers see all or none.
 
 pub mod acl;
+pub mod client;
 pub mod config;
 pub mod connection;
 pub mod introspect;
 pub mod keys;
 pub mod numbers;
+pub mod observe;
 pub mod ranges;
 pub mod save;
 pub mod server;
@@ -29,9 +31,12 @@ pub mod transactions;
 
 use std::sync::LazyLock;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use bytes::Bytes;
 use tokio::runtime::{Handle, RuntimeFlavor};
+
+use client::Replies;
 
 use crate::access::Access;
 use crate::refusals::Class;
@@ -215,6 +220,8 @@ static COMMANDS: LazyLock<Vec<&'static Command>> = LazyLock::new(|| {
         server::COMMANDS,
         introspect::COMMANDS,
         acl::COMMANDS,
+        client::COMMANDS,
+        observe::COMMANDS,
         config::COMMANDS,
         transactions::COMMANDS,
     ];
@@ -240,9 +247,22 @@ pub fn find(name: &[u8]) -> Option<&'static Command> {
 pub fn run(shared: &Shared, session: &mut SessionState, arguments: &[Bytes], output: &mut Vec<u8>) {
     let bytes_max = shared.reply_bytes_max(&session.client);
     let protocol = session.protocol;
+    let (start, replies) = (output.len(), session.replies);
+    if replies == Replies::SkipNext {
+        session.replies = Replies::On;
+    }
+    shared.show_command(&session.client, arguments);
+    // The end of a command is the start of the next one.
+    let started = session.command_start.unwrap_or_else(Instant::now);
     let reply = Reply::new(output, protocol, bytes_max);
     let mut call = Call { arguments, reply, keys: Access::Store(shared), session, shared };
     run_in(&mut call);
+    let now = Instant::now();
+    session.command_start = Some(now);
+    shared.note_duration(&session.client, arguments, now.duration_since(started));
+    if replies == Replies::SkipNext || session.replies != Replies::On {
+        output.truncate(start);
+    }
 }
 
 /// Prefetches the memory that commands of one key will read, for all commands together. The writes among them stay separate: after a crash,
