@@ -139,3 +139,14 @@ fn tls_needs_its_files_and_prints_its_address() {
     // The answer to bytes that are no handshake is a TLS alert.
     assert_eq!(answer.first(), Some(&21), "{answer:?}");
 }
+
+#[test]
+fn monitoring_has_an_address_of_its_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let serve = Serve::with(&dir.path().join("store"), &["--metrics-listen", "127.0.0.1:0"]);
+    let mut socket = TcpStream::connect(serve.started["metrics_listen"].as_str().unwrap()).unwrap();
+    socket.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).unwrap();
+    assert!(answer.contains("\nbristlecone_connected_clients 0\n"), "{answer}");
+}

@@ -33,6 +33,7 @@ pub mod command;
 pub mod cursor;
 pub mod glob;
 pub mod listener;
+pub mod metrics;
 pub mod observe;
 pub mod refusals;
 pub mod resp;

@@ -39,6 +39,8 @@ pub struct Listeners {
     pub tls: Option<(TcpListener, TlsAcceptor)>,
     /// A Unix socket.
     pub unix: Option<UnixListener>,
+    /// HTTP for monitoring.
+    pub metrics: Option<TcpListener>,
 }
 
 impl From<TcpListener> for Listeners {
@@ -95,7 +97,7 @@ pub async fn serve(
     config: Config,
     shutdown: impl Future<Output = ()>,
 ) -> Result<()> {
-    let listeners = listeners.into();
+    let mut listeners = listeners.into();
     let tcp = listeners.tcp.as_ref().or(listeners.tls.as_ref().map(|(listener, _)| listener));
     let address = tcp.map(TcpListener::local_addr).transpose().map_err(Error::Listener)?;
     let grace = config.stop_grace;
@@ -106,13 +108,21 @@ pub async fn serve(
     // After a pause of the process, one tick is enough.
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let unix_path = listeners.unix_path();
-    tokio::pin!(shutdown);
+    let monitoring = listeners.metrics.take();
+    let metrics = async {
+        match monitoring {
+            Some(listener) => crate::metrics::serve(Arc::clone(&shared), listener).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::pin!(shutdown, metrics);
     loop {
         tokio::select! {
             () = &mut shutdown => break,
             _ = stopping.wait_for(|stop| *stop) => break,
             // Removes ended sessions, so that the set stays small.
             Some(_) = sessions.join_next() => {}
+            () = &mut metrics => {}
             _ = tick.tick() => each_second(&shared),
             accepted = listeners.accept() => match accepted {
                 Ok(Accepted::Tcp(stream, peer)) => start(&shared, &mut sessions, stream, peer, None),
@@ -133,7 +143,15 @@ pub async fn serve(
     }
     drop(listeners);
     shared.stop();
-    let ended = async { while sessions.join_next().await.is_some() {} };
+    // Monitoring goes on until the last connection has ended.
+    let ended = async {
+        loop {
+            tokio::select! {
+                ended = sessions.join_next() => if ended.is_none() { break },
+                () = &mut metrics => {}
+            }
+        }
+    };
     if tokio::time::timeout(grace, ended).await.is_err() {
         // The remaining clients do not read their replies. Replies that they have read are true; the outcome of other commands is unknown
         // to them.

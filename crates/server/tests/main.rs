@@ -6,6 +6,7 @@ mod common;
 mod connections;
 mod differential;
 mod limits;
+mod metrics;
 mod observe;
 mod parser;
 mod settings;

@@ -49,6 +49,9 @@ pub struct Arguments {
     /// PEM file of certificate authorities. With it, clients over TLS must have a certificate of one of them.
     #[arg(long, value_name = "FILE", requires = "tls_listen")]
     pub tls_client_ca: Option<PathBuf>,
+    /// Address and port for monitoring by HTTP: /metrics in the format of Prometheus, /health. It has no password.
+    #[arg(long, value_name = "ADDRESS", value_parser = address)]
+    pub metrics_listen: Option<String>,
     /// Failure that acknowledged writes survive [default: the strongest that the file system of the directory allows].
     #[arg(long, value_enum)]
     pub durability: Option<Promise>,

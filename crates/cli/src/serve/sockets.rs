@@ -46,6 +46,9 @@ impl Sockets {
             let acceptor = acceptor.map_err(|error| Failure::Text(error.to_string()))?;
             listeners.tls = Some((tcp(address).await?, acceptor));
         }
+        if let Some(address) = arguments.metrics_listen.as_ref().filter(|address| *address != NONE) {
+            listeners.metrics = Some(tcp(address).await?);
+        }
         let mut unix_path = None;
         if let Some(path) = &arguments.unix_socket {
             let listener = unix(path, arguments.unix_socket_mode);
@@ -70,6 +73,9 @@ impl Sockets {
         }
         if let Some((listener, _)) = &self.listeners.tls {
             addresses.push(("tls_listen", address(listener)?));
+        }
+        if let Some(listener) = &self.listeners.metrics {
+            addresses.push(("metrics_listen", address(listener)?));
         }
         if let Some(SocketFile(path)) = &self.unix_path {
             addresses.push(("unix_socket", path.display().to_string()));

@@ -157,7 +157,7 @@ fn memory_fields(shared: &Shared) -> Vec<(&'static str, String)> {
 }
 
 /// Resident memory of this process in bytes, with mapped file pages; 0 if the kernel does not tell.
-pub(super) fn resident_bytes() -> u64 {
+pub(crate) fn resident_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let kibibytes = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
