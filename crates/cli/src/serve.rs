@@ -3,6 +3,7 @@
 mod arguments;
 pub mod layers;
 mod logging;
+mod notify;
 mod sockets;
 
 use std::os::unix::ffi::OsStrExt;
@@ -90,7 +91,9 @@ async fn serve(arguments: &Arguments, named: Vec<(String, String)>) -> Result<Ex
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }
+        notify::notify(notify::STOPPING);
     };
+    notify::notify(notify::READY);
     let served = server::serve(store.clone(), listeners, config, signals).await;
     // Close the store also if serving failed. The error of serving is reported first.
     let closed = store.close();

@@ -3,9 +3,10 @@
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt as _;
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use crate::common::{self, Serve, program, run, stderr};
 use redis::cmd;
@@ -149,4 +150,32 @@ fn monitoring_has_an_address_of_its_own() {
     let mut answer = String::new();
     socket.read_to_string(&mut answer).unwrap();
     assert!(answer.contains("\nbristlecone_connected_clients 0\n"), "{answer}");
+}
+
+#[test]
+fn the_service_manager_learns_when_the_server_is_ready_and_when_it_stops() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("notify");
+    let manager = UnixDatagram::bind(&path).unwrap();
+    manager.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let state = || {
+        let mut bytes = [0; 100];
+        let count = manager.recv(&mut bytes).unwrap();
+        String::from_utf8_lossy(&bytes[..count]).into_owned()
+    };
+    let mut command = program();
+    command.env("NOTIFY_SOCKET", &path);
+    let mut serve = Serve::by(command, &dir.path().join("store"), &[], Stdio::inherit());
+    assert_eq!(state(), "READY=1");
+    serve.signal("TERM");
+    assert_eq!(state(), "STOPPING=1");
+    assert!(serve.wait().success());
+    // Without its socket the server works, and logs that.
+    let mut command = program();
+    command.env("NOTIFY_SOCKET", dir.path().join("absent"));
+    let log = std::fs::File::create(dir.path().join("log")).unwrap();
+    let serve = Serve::by(command, &dir.path().join("store"), &[], log.into());
+    assert_eq!(setting(&serve, "timeout"), "0");
+    let text = std::fs::read_to_string(dir.path().join("log")).unwrap();
+    assert!(text.contains("cannot notify the service manager"), "{text}");
 }

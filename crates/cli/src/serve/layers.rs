@@ -216,6 +216,29 @@ mod tests {
     }
 
     #[test]
+    fn the_packaged_file_is_right() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/bristlecone.toml");
+        let found = expanded(&["serve", &format!("--config={path}")], &[]).unwrap();
+        assert!(found.contains(&"--listen=127.0.0.1:7379".to_owned()), "{found:?}");
+        // So are the lines that an administrator may uncomment.
+        let text = fs::read_to_string(path).unwrap();
+        let uncommented: String = text
+            .lines()
+            .map(|line| {
+                line.strip_prefix("# ")
+                    .filter(|rest| rest.contains(" = ") || rest.starts_with('['))
+                    .unwrap_or(line)
+            })
+            .filter(|line| *line != "listen = \"127.0.0.1:7379\"")
+            .fold(String::new(), |text, line| text + line + "\n");
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("conf.toml");
+        fs::write(&path, uncommented).unwrap();
+        let found = expanded(&["serve", &format!("--config={}", path.display())], &[]).unwrap();
+        assert!(found.contains(&"--rename-command=FLUSHALL=".to_owned()), "{found:?}");
+    }
+
+    #[test]
     fn a_wrong_file_is_an_error_that_names_the_line() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("conf.toml");
