@@ -22,7 +22,7 @@ mod versions;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 const EXIT_CODES: &str = "\
 Exit codes: 0 success; 1 error; 2 wrong usage; 3 key not found (get, del); 4 the store is damaged (any command), or
@@ -77,8 +77,14 @@ enum Command {
 fn main() -> ExitCode {
     // An error is ignored: without the handler, a bus error ends the program without a message.
     let _ = bristlecone::explain_bus_errors(i32::from(terminal::DAMAGED));
-    let result = match Program::parse().command {
-        Command::Serve(arguments) => serve::run(&arguments),
+    let line = match serve::layers::expand(std::env::args_os().collect(), |name| std::env::var_os(name)) {
+        Ok(line) => line,
+        Err(failure) => return failure.report(),
+    };
+    let matches = Program::command().get_matches_from(line);
+    let program = Program::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    let result = match program.command {
+        Command::Serve(arguments) => serve::run(&arguments, serve::named(&matches)),
         Command::Load(arguments) => load::run(&arguments),
         Command::Get(arguments) => get::run(&arguments),
         Command::Put(arguments) => put::run(&arguments),

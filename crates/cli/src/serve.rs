@@ -1,132 +1,100 @@
 //! `serve`: serves a store to network clients until a signal or SHUTDOWN.
 
-use std::num::NonZeroUsize;
+mod arguments;
+pub mod layers;
+mod logging;
+mod notify;
+mod sockets;
+
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use bristlecone::{Count, Durability, Options, Stats, Store};
 use serde_json::json;
-use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
 use terminal::Output;
 
-use crate::common::{Common, Memory, size};
-use crate::failure::{Result, io};
+use crate::failure::{Failure, Result, io};
 use crate::stats;
-
-const EXAMPLES: &str = "\
-Speaks the protocol of Redis (RESP2 and RESP3): redis-cli and every Redis client can connect. Without a password it
-answers only clients on its own machine. Passwords and data cross the network unencrypted. SIGTERM, SIGINT and SHUTDOWN
-complete running commands and close the store.
-
-Examples:
-  bristlecone serve --dir data
-  bristlecone serve --dir /dev/shm/data --listen 127.0.0.1:0 --json
-
-With --json it prints one object when it listens, and one after it closed the store: `closed`, `keys`, `keys_pending`.";
-
-/// Arguments of `serve`.
-#[derive(clap::Args)]
-#[command(after_help = EXAMPLES)]
-pub struct Arguments {
-    /// Engine of a new store. The engine of an existing store cannot be changed.
-    #[arg(long, value_name = "NAME", value_parser = engines())]
-    engine: Option<String>,
-    /// Address and port to listen on. Port 0 chooses a free port and prints it.
-    #[arg(long, value_name = "ADDRESS", value_parser = address, default_value = "127.0.0.1:7379")]
-    listen: String,
-    /// Failure that acknowledged writes survive [default: the strongest that the file system of the directory allows].
-    #[arg(long, value_enum)]
-    durability: Option<Promise>,
-    /// Cache lines of an index node of a new store [default: depends on the engine].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(2..=64))]
-    node_lines: Option<u64>,
-    /// Bytes of the journal of a new store, 4M to 1G [default: 64M]. Opening after a crash reads at most this much, and the latest large
-    /// group. A store on an ordinary file system has a journal unless it is made for process durability.
-    #[arg(long, value_name = "BYTES", value_parser = size)]
-    journal_bytes: Option<u64>,
-    /// Maximum size of the store; K, M, G and T are powers of 1024.
-    #[arg(long, value_name = "BYTES", value_parser = size)]
-    max_bytes: Option<u64>,
-    #[command(flatten)]
-    memory: Memory,
-    /// Maximum bytes of memory for values that were overwritten since a snapshot was opened, or by batches since a scan began [default:
-    /// 256M]. At this bound the oldest snapshot or scan fails.
-    #[arg(long, value_name = "BYTES", value_parser = size)]
-    snapshot_memory: Option<u64>,
-    /// Directory for the backups of SAVE and BGSAVE. Each backup gets a subdirectory named by the number that LASTSAVE returns. Without
-    /// this option both commands are refused.
-    #[arg(long, value_name = "DIR")]
-    backup_dir: Option<PathBuf>,
-    /// File whose first line is the password that clients give with AUTH. The variable BRISTLECONE_PASSWORD has the same effect.
-    #[arg(long, value_name = "FILE")]
-    password_file: Option<PathBuf>,
-    /// Answer clients on other machines although there is no password.
-    #[arg(long)]
-    unprotected: bool,
-    /// Maximum number of connections.
-    #[arg(long, value_name = "N", default_value = "10000")]
-    max_connections: NonZeroUsize,
-    #[command(flatten)]
-    common: Common,
-}
-
-/// Failure that an acknowledged write survives.
-#[derive(Clone, Copy, clap::ValueEnum)]
-enum Promise {
-    /// Death of the process.
-    Process,
-    /// Loss of power.
-    Power,
-}
-
-fn engines() -> clap::builder::PossibleValuesParser {
-    let values = bristlecone::registry::engines();
-    values.map(|tree| clap::builder::PossibleValue::new(tree.name).help(tree.about)).into()
-}
-
-/// Checks the form of an address, host and port. The address itself is tried when the server listens.
-fn address(text: &str) -> std::result::Result<String, String> {
-    let parts = text.rsplit_once(':').filter(|(host, _)| !host.is_empty());
-    match parts.map(|(_, port)| port.parse::<u16>()) {
-        Some(Ok(_)) => Ok(text.to_owned()),
-        _ => Err("give an address and a port, as in 127.0.0.1:7379".to_owned()),
-    }
-}
+pub use arguments::Arguments;
+use arguments::Promise;
+use sockets::Sockets;
 
 /// Runs the command.
-pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+/// `options`: the names and values of all options, for CONFIG GET.
+pub fn run(arguments: &Arguments, options: Vec<(String, String)>) -> Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(io("cannot start the runtime"))?;
-    runtime.block_on(serve(arguments))
+    runtime.block_on(serve(arguments, options))
 }
 
-async fn serve(arguments: &Arguments) -> Result<ExitCode> {
+/// The names and values of all options of the command line, with defaults. Options without a value are absent.
+pub fn named(matches: &clap::ArgMatches) -> Vec<(String, String)> {
+    let Some(serve) = matches.subcommand_matches("serve") else { return Vec::new() };
+    let value = |id: &clap::Id| {
+        let values: Vec<_> =
+            serve.try_get_raw(id.as_str()).ok()??.map(|value| value.to_string_lossy()).collect();
+        Some((id.as_str().replace('_', "-"), values.join(" ")))
+    };
+    serve.ids().filter_map(value).collect()
+}
+
+async fn serve(arguments: &Arguments, named: Vec<(String, String)>) -> Result<ExitCode> {
+    let log = logging::start(arguments.log_level, arguments.log_format);
+    for name in layers::unknown_variables() {
+        tracing::warn!("the environment variable {name} is no option");
+    }
     let password = password(arguments)?;
+    let users = arguments.acl_file.as_deref().map(server::users::file::read).transpose();
+    let users = users.map_err(|error| Failure::Text(error.to_string()))?.unwrap_or_default();
+    let renames = server::settings::Renames::new(&arguments.rename_command);
+    let renames = renames.map_err(|error| Failure::Usage(format!("--rename-command: {error}")))?;
+    let clients_limit = clients_limit();
+    let clients_max = arguments.max_clients.get().min(clients_limit);
+    if clients_max < arguments.max_clients.get() {
+        tracing::warn!(
+            "the limit of open files allows only {clients_max} clients instead of {}",
+            arguments.max_clients
+        );
+    }
     // Install the signal handlers first: a signal that arrives during recovery stops the server right after it.
     let mut terminate = signal(SignalKind::terminate()).map_err(io("cannot wait for SIGTERM"))?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(io("cannot wait for SIGINT"))?;
     // Listen before opening the store: a port in use is a common mistake and must not touch the store.
-    let listener = TcpListener::bind(&arguments.listen).await;
-    let listener = listener.map_err(io(format!("cannot listen on {}", arguments.listen)))?;
+    let sockets = Sockets::listen(arguments).await?;
     let store = Store::open(&arguments.common.dir, options(arguments))?;
-    announce(arguments, &store, &listener)?;
+    announce(arguments, &store, &sockets)?;
+    let Sockets { listeners, unix_path: _unix_path, .. } = sockets;
+    let defaults = server::Config::default();
+    let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
     let config = server::Config {
-        connections_max: arguments.max_connections.get(),
+        clients_max,
+        clients_limit,
+        users,
+        acl_file: arguments.acl_file.clone(),
+        renames,
+        slowlog_slower_us: arguments.slowlog_slower_than,
+        slowlog_entries_max: arguments.slowlog_max_len,
+        options: named,
+        timeout_seconds: arguments.timeout,
+        reply_bytes_max: bytes(arguments.max_client_bytes),
+        held_bytes_max: bytes(arguments.max_clients_bytes),
+        log: Some(log),
         backup_dir: arguments.backup_dir.clone(),
         password,
         unprotected: arguments.unprotected,
-        ..server::Config::default()
+        ..defaults
     };
     let signals = async {
         tokio::select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }
+        notify::notify(notify::STOPPING);
     };
-    let served = server::serve(store.clone(), listener, config, signals).await;
+    notify::notify(notify::READY);
+    let served = server::serve(store.clone(), listeners, config, signals).await;
     // Close the store also if serving failed. The error of serving is reported first.
     let closed = store.close();
     served?;
@@ -139,10 +107,24 @@ async fn serve(arguments: &Arguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Descriptors for the store, the listening sockets, logs and backups.
+const OWN_FILES: u64 = 64;
+
+/// Raises the soft limit of open files to the hard one. Returns how many clients there can be.
+fn clients_limit() -> usize {
+    let limit = rlimit::increase_nofile_limit(u64::MAX).or_else(|error| {
+        tracing::warn!("cannot raise the limit of open files: {error}");
+        rlimit::Resource::NOFILE.get_soft()
+    });
+    // An unknown limit is not checked in advance. Then the system refuses connections.
+    let limit = limit.unwrap_or(u64::MAX);
+    usize::try_from(limit.saturating_sub(OWN_FILES).max(1)).unwrap_or(usize::MAX)
+}
+
 /// The password, from the file or the environment.
 fn password(arguments: &Arguments) -> Result<Option<server::Password>> {
     let Some(file) = &arguments.password_file else {
-        let variable = std::env::var_os("BRISTLECONE_PASSWORD");
+        let variable = std::env::var_os(layers::PASSWORD);
         return Ok(variable.and_then(|text| server::Password::new(text.as_bytes())));
     };
     let text = std::fs::read(file).map_err(io(format!("cannot read the password in {}", file.display())))?;
@@ -189,26 +171,32 @@ fn options(arguments: &Arguments) -> Options {
     }
 }
 
-/// Prints the store, the address, and the durability.
-fn announce(arguments: &Arguments, store: &Store, listener: &TcpListener) -> Result<()> {
-    let address = listener.local_addr().map_err(io("cannot tell the address"))?;
+/// Prints the store, the addresses, and the durability.
+fn announce(arguments: &Arguments, store: &Store, sockets: &Sockets) -> Result<()> {
     let stats: Stats = store.stats();
+    let addresses = sockets.addresses()?;
     say(|output| {
         if arguments.common.json {
-            return output.json(&json!({
-                "listen": address.to_string(),
+            let mut object = json!({
                 "dir": arguments.common.dir.display().to_string(),
                 "version": env!("CARGO_PKG_VERSION"),
                 "pid": std::process::id(),
                 "stats": stats,
-            }));
+            });
+            for (name, address) in &addresses {
+                object[*name] = json!(address);
+            }
+            return output.json(&object);
         }
         output.line(&format!("bristlecone {}", env!("CARGO_PKG_VERSION")))?;
         output.line(&format!("  {:<12}{}", "store", arguments.common.dir.display()))?;
         for (name, value) in stats::rows(&stats) {
             output.line(&format!("  {name:<12}{value}"))?;
         }
-        output.line(&format!("  {:<12}{address}", "listening"))
+        addresses.iter().try_for_each(|(name, address)| {
+            let name = if *name == "listen" { "listening" } else { *name };
+            output.line(&format!("  {name:<12}{address}"))
+        })
     })
 }
 

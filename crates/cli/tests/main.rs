@@ -2,10 +2,12 @@
 
 mod beside;
 mod common;
+mod configuration;
 mod durable;
 mod kill;
 mod load;
 mod memory;
+mod network;
 mod operator;
 mod real_clients;
 mod shared_keys;

@@ -264,7 +264,7 @@ fn bad_arguments_of_every_command_have_code_2_and_a_message() {
         &["serve", "--listen", "127.0.0.1:99999"],
         &["serve", "--engine", "nonsense"],
         &["serve", "--node-lines", "99"],
-        &["serve", "--max-connections", "0"],
+        &["serve", "--max-clients", "0"],
     ];
     for arguments in wrong {
         let output = program().args(arguments).stdin(Stdio::null()).output().unwrap();

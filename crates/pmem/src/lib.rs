@@ -32,6 +32,7 @@ pub mod error;
 pub mod file;
 #[cfg(test)]
 mod format_page;
+pub mod free_memory;
 pub mod heap;
 pub mod medium;
 pub mod simd;

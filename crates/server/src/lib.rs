@@ -9,9 +9,11 @@
 //!   this themselves: no thread is blocked while a connection waits for a sync.
 //! * I2: the commands of a connection run one after another, in their order of arrival.
 //! * I3: memory is bounded: by [`resp::RequestLimits`] for a command, by [`Config::reply_bytes_max`] for a reply, by
-//!   [`Config::held_bytes_max`] for all connections together. The server does not read from a client that does not read its replies.
+//!   [`Config::held_bytes_max`] for all connections together: the largest holders are disconnected first ([`clients`]). The server does
+//!   not read from a client that does not read its replies.
 //! * I4: no input from the network causes a panic.
-//! * I5: a server without a password answers only clients on its own machine, unless [`Config::unprotected`] is set.
+//! * I5: a server whose user `default` needs no password answers only clients on its own machine, unless [`Config::unprotected`] is set.
+//! * I6: a command runs only if the user of its connection may run it ([`users`]), also in a transaction.
 //!
 //! ```no_run
 //! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
@@ -26,13 +28,21 @@
 #![forbid(unsafe_code)]
 
 pub mod access;
+pub mod clients;
 pub mod command;
 pub mod cursor;
 pub mod glob;
 pub mod listener;
+pub mod metrics;
+pub mod observe;
+pub mod refusals;
 pub mod resp;
 pub mod session;
+pub mod settings;
 pub mod shared;
+pub mod stream;
+pub mod tls;
+pub mod users;
 pub mod watch;
 
 use std::path::PathBuf;
@@ -40,7 +50,7 @@ use std::time::Duration;
 
 #[doc(no_inline)]
 pub use bristlecone::Store;
-pub use listener::serve;
+pub use listener::{Listeners, serve};
 
 /// Settings of a server. `Config::default()` is suitable for production.
 #[derive(Clone, Debug)]
@@ -48,19 +58,39 @@ pub struct Config {
     /// Bounds on one command.
     pub limits: resp::RequestLimits,
     /// Maximum number of connections. One more gets an error and is closed.
-    pub connections_max: usize,
+    pub clients_max: usize,
+    /// The largest value that CONFIG SET may give to `clients_max`.
+    pub clients_limit: usize,
+    /// Idle connections are closed after this time in seconds. 0: never.
+    pub timeout_seconds: u64,
     /// Maximum bytes of the reply to one command.
     pub reply_bytes_max: usize,
-    /// Maximum bytes of unfinished commands and unread replies of all connections.
+    /// Maximum bytes of unfinished commands and unread replies of all connections. The largest holders are disconnected beyond it.
     pub held_bytes_max: usize,
     /// Maximum number of cursors of SCAN.
     pub cursors_max: usize,
-    /// The password that clients must give with AUTH. `None`: there is none.
+    /// The password of the user `default`. `None`: it needs none.
     pub password: Option<Password>,
+    /// Users beside `default`, or in its place: from the ACL file.
+    pub users: Vec<users::User>,
+    /// The ACL file, for ACL LOAD and ACL SAVE.
+    pub acl_file: Option<PathBuf>,
     /// Answers clients on other machines although there is no password.
     pub unprotected: bool,
     /// Directory for the backups of SAVE and BGSAVE. `None` refuses these commands.
     pub backup_dir: Option<PathBuf>,
+    /// Commands that take at least this time in microseconds are in the slow log. Negative: none are.
+    pub slowlog_slower_us: i64,
+    /// Maximum number of entries of the slow log.
+    pub slowlog_entries_max: usize,
+    /// Other names of commands.
+    pub renames: settings::Renames,
+    /// Options of the program and their values, for CONFIG GET.
+    pub options: Vec<(String, String)>,
+    /// Changes the level of log lines. `None`: CONFIG SET cannot.
+    pub log: Option<settings::LogControl>,
+    /// Maximum time of a TLS handshake.
+    pub handshake_timeout: Duration,
     /// Time that a stopping server gives connections to finish their running command.
     pub stop_grace: Duration,
 }
@@ -82,11 +112,10 @@ impl Password {
         (!bytes.is_empty()).then(|| Self(bytes.to_vec()))
     }
 
-    /// True if `given` is the password. The time does not depend on the number of equal bytes.
+    /// The bytes.
     #[must_use]
-    pub fn is(&self, given: &[u8]) -> bool {
-        let differing = self.0.iter().zip(given).fold(0, |bits, (own, given)| bits | (own ^ given));
-        std::hint::black_box(differing) == 0 && self.0.len() == given.len()
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
     }
 }
 
@@ -94,13 +123,23 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             limits: resp::RequestLimits::default(),
-            connections_max: 10_000,
+            clients_max: 10_000,
+            clients_limit: usize::MAX,
+            timeout_seconds: 0,
             reply_bytes_max: 512 << 20,
             held_bytes_max: 2 << 30,
             cursors_max: 4096,
             password: None,
+            users: Vec::new(),
+            acl_file: None,
             unprotected: false,
             backup_dir: None,
+            slowlog_slower_us: 10_000,
+            slowlog_entries_max: 128,
+            renames: settings::Renames::default(),
+            options: Vec::new(),
+            log: None,
+            handshake_timeout: Duration::from_secs(10),
             stop_grace: Duration::from_secs(10),
         }
     }

@@ -3,64 +3,155 @@
 //! Invariants:
 //! * I1: no error of one connection, or of accepting it, ends the server.
 //! * I2: when [`serve`] returns, no connection uses the store.
+//! * I3: a TLS handshake runs in the task of its connection, counts as a client, and is bounded in time. So a slow one does not delay others.
 
 use std::future::Future;
-use std::net::IpAddr;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use bristlecone::Store;
-use tokio::io::AsyncWriteExt;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
 
+use crate::clients::ClientEntry;
+use crate::refusals::Class;
 use crate::shared::Shared;
+use crate::stream::{Peer, Stream};
 use crate::{Config, Error, Result, session};
 
 /// Pause after an error of accept, for example if no file descriptors are left. Without it the loop would spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Timeout for the error message to a refused client.
 const REFUSAL: Duration = Duration::from_secs(1);
+/// Time between two calls of [`each_second`].
+const SECOND: Duration = Duration::from_secs(1);
 
-/// Serves `store` on `listener` until `shutdown` is ready or a client sends SHUTDOWN. Then it accepts no more connections, waits for
+/// The listening sockets of a server. At least one should be set.
+#[derive(Default)]
+pub struct Listeners {
+    /// TCP without encryption.
+    pub tcp: Option<TcpListener>,
+    /// TCP with TLS.
+    pub tls: Option<(TcpListener, TlsAcceptor)>,
+    /// A Unix socket.
+    pub unix: Option<UnixListener>,
+    /// HTTP for monitoring.
+    pub metrics: Option<TcpListener>,
+}
+
+impl From<TcpListener> for Listeners {
+    fn from(tcp: TcpListener) -> Self {
+        Self { tcp: Some(tcp), ..Self::default() }
+    }
+}
+
+enum Accepted {
+    Tcp(TcpStream, SocketAddr),
+    Tls(TcpStream, SocketAddr),
+    Unix(UnixStream),
+}
+
+impl Listeners {
+    /// The next connection of any socket.
+    async fn accept(&self) -> io::Result<Accepted> {
+        async fn from_tcp(listener: Option<&TcpListener>) -> io::Result<(TcpStream, SocketAddr)> {
+            match listener {
+                Some(listener) => listener.accept().await,
+                None => std::future::pending().await,
+            }
+        }
+        let unix = async {
+            match &self.unix {
+                Some(listener) => listener.accept().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            accepted = from_tcp(self.tcp.as_ref()) => accepted.map(|(stream, peer)| Accepted::Tcp(stream, peer)),
+            accepted = from_tcp(self.tls.as_ref().map(|(listener, _)| listener)) =>
+                accepted.map(|(stream, peer)| Accepted::Tls(stream, peer)),
+            accepted = unix => accepted.map(|(stream, _)| Accepted::Unix(stream)),
+        }
+    }
+
+    /// The path of the Unix socket.
+    fn unix_path(&self) -> String {
+        let address = self.unix.as_ref().and_then(|listener| listener.local_addr().ok());
+        let path = address.and_then(|address| address.as_pathname().map(|path| path.display().to_string()));
+        path.unwrap_or_default()
+    }
+}
+
+/// Serves `store` on `listeners` until `shutdown` is ready or a client sends SHUTDOWN. Then it accepts no more connections, waits for
 /// running commands, and returns. The caller closes the store.
 ///
 /// # Errors
-/// `Listener`: the listening socket has no address.
+/// `Listener`: a listening socket has no address.
 pub async fn serve(
     store: Store,
-    listener: TcpListener,
+    listeners: impl Into<Listeners>,
     config: Config,
     shutdown: impl Future<Output = ()>,
 ) -> Result<()> {
-    let address = listener.local_addr().map_err(Error::Listener)?;
+    let mut listeners = listeners.into();
+    let tcp = listeners.tcp.as_ref().or(listeners.tls.as_ref().map(|(listener, _)| listener));
+    let address = tcp.map(TcpListener::local_addr).transpose().map_err(Error::Listener)?;
     let grace = config.stop_grace;
     let shared = Arc::new(Shared::new(store, config, address));
     let mut stopping = shared.stopping();
     let mut sessions = JoinSet::new();
-    tokio::pin!(shutdown);
+    let mut tick = tokio::time::interval(SECOND);
+    // After a pause of the process, one tick is enough.
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let unix_path = listeners.unix_path();
+    let monitoring = listeners.metrics.take();
+    let metrics = async {
+        match monitoring {
+            Some(listener) => crate::metrics::serve(Arc::clone(&shared), listener).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::pin!(shutdown, metrics);
     loop {
         tokio::select! {
             () = &mut shutdown => break,
             _ = stopping.wait_for(|stop| *stop) => break,
             // Removes ended sessions, so that the set stays small.
             Some(_) = sessions.join_next() => {}
-            accepted = listener.accept() => match accepted {
-                Ok((stream, peer)) if !is_answered(&shared.config, peer.ip()) => {
-                    shared.counters.rejected.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-                    sessions.spawn(refuse(stream, PROTECTED));
+            () = &mut metrics => {}
+            _ = tick.tick() => each_second(&shared),
+            accepted = listeners.accept() => match accepted {
+                Ok(Accepted::Tcp(stream, peer)) => start(&shared, &mut sessions, stream, peer, None),
+                Ok(Accepted::Tls(stream, peer)) => {
+                    let acceptor = listeners.tls.as_ref().map(|(_, acceptor)| acceptor.clone());
+                    start(&shared, &mut sessions, stream, peer, acceptor);
                 }
-                Ok((stream, peer)) => match shared.register(peer) {
-                    Some(entry) => { sessions.spawn(session::run(stream, entry)); }
-                    None => { sessions.spawn(refuse(stream, "-ERR max number of clients reached\r\n")); }
+                Ok(Accepted::Unix(stream)) => match shared.register(Peer::Unix(unix_path.clone()), unix_path.clone()) {
+                    Some(entry) => { sessions.spawn(session::run(Stream::Unix(stream), entry)); }
+                    None => { sessions.spawn(refuse(stream, TOO_MANY)); }
                 },
-                Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
+                Err(error) => {
+                    shared.refuse(Class::Accept, &"?", &format!("cannot accept a connection: {error}"));
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
             },
         }
     }
-    drop(listener);
+    drop(listeners);
     shared.stop();
-    let ended = async { while sessions.join_next().await.is_some() {} };
+    // Monitoring goes on until the last connection has ended.
+    let ended = async {
+        loop {
+            tokio::select! {
+                ended = sessions.join_next() => if ended.is_none() { break },
+                () = &mut metrics => {}
+            }
+        }
+    };
     if tokio::time::timeout(grace, ended).await.is_err() {
         // The remaining clients do not read their replies. Replies that they have read are true; the outcome of other commands is unknown
         // to them.
@@ -69,16 +160,79 @@ pub async fn serve(
     Ok(())
 }
 
+/// Closes idle connections, and returns free memory to the system.
+fn each_second(shared: &Arc<Shared>) {
+    shared.end_idle_clients();
+    if shared.has_memory_to_release() {
+        // It may take longer than a task should.
+        tokio::task::spawn_blocking(bristlecone::release_free_memory);
+    }
+}
+
+/// Starts the task of a connection over TCP.
+fn start(
+    shared: &Arc<Shared>,
+    sessions: &mut JoinSet<()>,
+    stream: TcpStream,
+    peer: SocketAddr,
+    tls: Option<TlsAcceptor>,
+) {
+    // Replies are written as a whole, so a delay has no use. If the call fails, replies are only later.
+    let _ = stream.set_nodelay(true);
+    // A client over TLS could not read a message before the handshake.
+    let is_plain = tls.is_none();
+    let refuse = |sessions: &mut JoinSet<()>, stream, text| {
+        if is_plain {
+            sessions.spawn(refuse(stream, text));
+        }
+    };
+    let is_open = shared.users.initial().is_some();
+    if !is_answered(&shared.config, is_open, peer.ip()) {
+        shared.refuse(Class::Protected, &peer, "there is no password, and the client is on another machine");
+        refuse(sessions, stream, PROTECTED);
+        return;
+    }
+    let local = stream.local_addr().map(|address| address.to_string()).unwrap_or_default();
+    match (shared.register(Peer::Tcp(peer), local), tls) {
+        (None, _) => refuse(sessions, stream, TOO_MANY),
+        (Some(entry), None) => {
+            sessions.spawn(session::run(Stream::Tcp(stream), entry));
+        }
+        (Some(entry), Some(acceptor)) => {
+            sessions.spawn(run_tls(stream, acceptor, entry));
+        }
+    }
+}
+
+/// Makes the TLS handshake and serves the connection.
+async fn run_tls(stream: TcpStream, acceptor: TlsAcceptor, entry: ClientEntry) {
+    let shared = Arc::clone(entry.shared());
+    let mut stopping = shared.stopping();
+    let handshake = tokio::select! {
+        handshake = tokio::time::timeout(shared.config.handshake_timeout, acceptor.accept(stream)) => handshake,
+        _ = stopping.wait_for(|stop| *stop) => return,
+        _ = entry.client.ended() => return,
+    };
+    let why = match handshake {
+        Ok(Ok(stream)) => return session::run(Stream::Tls(Box::new(stream)), entry).await,
+        Ok(Err(error)) => format!("the TLS handshake failed: {error}"),
+        Err(_) => "the TLS handshake takes too long".to_owned(),
+    };
+    shared.refuse(Class::Tls, &entry.client.peer, &why);
+}
+
 /// The answer to a client on another machine, if there is no password.
 const PROTECTED: &str = "-DENIED this server has no password, so it answers only clients on its own machine. Start it with \
      --password-file FILE. Or start it with --unprotected, if everybody who can reach it may read and write everything.\r\n";
+/// The answer to a client beyond the maximum number, as Redis has it.
+const TOO_MANY: &str = "-ERR max number of clients reached\r\n";
 
-/// True if a client at this address is answered (I5 of the crate).
-fn is_answered(config: &Config, peer: IpAddr) -> bool {
-    config.unprotected || config.password.is_some() || peer.to_canonical().is_loopback()
+/// True if a client at this address is answered (I5 of the crate). `is_open`: the user `default` needs no password.
+fn is_answered(config: &Config, is_open: bool, peer: IpAddr) -> bool {
+    config.unprotected || !is_open || peer.to_canonical().is_loopback()
 }
 
-async fn refuse(mut stream: TcpStream, text: &str) {
+async fn refuse(mut stream: impl AsyncWrite + Unpin, text: &str) {
     let told = stream.write_all(text.as_bytes());
     // The connection closes even if the message cannot be sent.
     let _ = tokio::time::timeout(REFUSAL, told).await;
@@ -87,7 +241,6 @@ async fn refuse(mut stream: TcpStream, text: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Password;
 
     #[test]
     fn without_a_password_only_this_machine_is_answered() {
@@ -96,22 +249,10 @@ mod tests {
             ["10.0.0.1", "::2", "8.8.8.8", "fe80::1"],
         ];
         let bare = Config::default();
-        let guarded = Config { password: Password::new(b"secret"), ..Config::default() };
         let open = Config { unprotected: true, ..Config::default() };
         for peer in local.into_iter().chain(far).map(|text| text.parse::<IpAddr>().unwrap()) {
-            assert_eq!(is_answered(&bare, peer), local.contains(&peer.to_string().as_str()), "{peer}");
-            assert!(is_answered(&guarded, peer) && is_answered(&open, peer), "{peer}");
+            assert_eq!(is_answered(&bare, true, peer), local.contains(&peer.to_string().as_str()), "{peer}");
+            assert!(is_answered(&bare, false, peer) && is_answered(&open, true, peer), "{peer}");
         }
-    }
-
-    #[test]
-    fn a_password_is_compared_as_a_whole() {
-        let password = Password::new(b"secret").unwrap();
-        assert!(password.is(b"secret"));
-        for wrong in [&b""[..], b"secre", b"secrets", b"Secret", b"\0ecret"] {
-            assert!(!password.is(wrong));
-        }
-        assert!(Password::new(b"").is_none());
-        assert_eq!(format!("{password:?}"), "Password");
     }
 }

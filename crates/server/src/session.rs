@@ -8,22 +8,28 @@
 //! * I2: while a client does not read its replies, the session does not read from that client. At most `FLUSH_BYTES` and one reply wait in
 //!   memory.
 //! * I3: the session frees large buffers when they are empty, so an idle connection needs little memory.
-//! * I4: when the server stops, the running command finishes, the session writes its reply and closes the connection. Later commands do not
+//! * I4: the idle time restarts when commands or `READ_BYTES` have arrived, or when bytes of a reply have left. So a client that drips the
+//!   bytes of a command counts as idle.
+//! * I5: when the server stops, the running command finishes, the session writes its reply and closes the connection. Later commands do not
 //!   run.
 
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bristlecone::Ticket;
 use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::sync::watch;
 
+use crate::clients::{Client, ClientEntry, Ending, Pause, SMALL_BYTES};
 use crate::command;
+use crate::observe::Monitor;
+use crate::refusals::Class;
 use crate::resp::{Protocol, ProtocolError, Reply, RequestParser};
-use crate::shared::{Client, ClientEntry, Shared};
+use crate::shared::{Shared, lock};
+use crate::stream::Stream;
+use crate::users::User;
 
 /// If more bytes of replies wait, they are written before the next command runs.
 const FLUSH_BYTES: usize = 1 << 20;
@@ -32,7 +38,7 @@ const READ_BYTES: usize = 16 << 10;
 /// Maximum buffer space for one read of a large argument.
 const READ_BYTES_MAX: usize = 4 << 20;
 /// Larger buffers are freed when they are empty.
-const KEPT_BYTES: usize = 64 << 10;
+const KEPT_BYTES: usize = SMALL_BYTES;
 /// Maximum number of commands in one turn. After a turn, other connections get the worker.
 const COMMANDS_PER_TURN: usize = 256;
 /// Maximum bytes and time for reading from a client after the final error message. A close with unread bytes would reset the connection,
@@ -50,8 +56,10 @@ pub struct SessionState {
     pub value: Vec<u8>,
     /// Number of the selected database.
     pub db: usize,
-    /// True if the server has no password, or the client has given it.
-    pub is_admitted: bool,
+    /// The user. `None` before AUTH.
+    pub user: Option<Arc<User>>,
+    /// The version of the users that `user` is from.
+    pub users_version: u64,
     /// The name of the last command.
     pub command: &'static str,
     /// True if the connection closes after its replies are written.
@@ -60,6 +68,14 @@ pub struct SessionState {
     pub ticket: Ticket,
     /// The transaction between MULTI and EXEC, and watched keys.
     pub transaction: command::transactions::State,
+    /// Which replies the client gets.
+    pub replies: command::client::Replies,
+    /// The end of the command before, if the next one starts then.
+    pub command_start: Option<Instant>,
+    /// True after MONITOR, until the session has started it.
+    pub starts_monitor: bool,
+    /// The lines of MONITOR.
+    pub monitor: Option<Monitor>,
     /// Commands that are not yet added to the server's counter.
     pub commands: u64,
     /// Error replies that are not yet added.
@@ -70,17 +86,50 @@ pub struct SessionState {
     pub misses: u64,
 }
 
+impl SessionState {
+    /// Sets the user of the connection.
+    pub fn log_in(&mut self, user: Option<Arc<User>>) {
+        lock(&self.client.names).user = user.as_ref().map(|user| user.name.clone());
+        self.user = user;
+    }
+
+    /// Takes over changes of the user.
+    pub fn refresh_user(&mut self, shared: &Shared) {
+        let version = shared.users.version();
+        if version != self.users_version {
+            self.users_version = version;
+            if let Some(user) = &self.user {
+                let user = shared.users.find(&user.name);
+                self.log_in(user);
+            }
+        }
+    }
+}
+
 struct Session {
-    stream: TcpStream,
+    stream: Stream,
     entry: ClientEntry,
     shared: Arc<Shared>,
     stopping: watch::Receiver<bool>,
     parser: RequestParser,
     input: BytesMut,
+    /// Bytes read since the idle time was restarted.
+    dripped_bytes: usize,
     /// Bytes of parsed commands that have not run.
     taken_bytes: usize,
     output: Vec<u8>,
     state: SessionState,
+}
+
+/// The result of a read.
+enum Input {
+    Bytes,
+    /// Lines of MONITOR are in the output.
+    Lines,
+    /// The client has disconnected, or the server stops.
+    End,
+    /// The server ends the connection.
+    Ended(Ending),
 }
 
 enum Turn {
@@ -102,14 +151,13 @@ enum End {
 }
 
 /// Serves a connection until it closes or the server stops.
-pub async fn run(stream: TcpStream, entry: ClientEntry) {
-    // Replies are written as a whole, so a delay has no use. If the call fails, replies are only later.
-    let _ = stream.set_nodelay(true);
+pub async fn run(stream: Stream, entry: ClientEntry) {
     let shared = Arc::clone(entry.shared());
     let mut session = Session {
         stopping: shared.stopping(),
         parser: RequestParser::new(shared.config.limits),
         input: BytesMut::new(),
+        dripped_bytes: 0,
         taken_bytes: 0,
         output: Vec::new(),
         state: SessionState {
@@ -117,11 +165,16 @@ pub async fn run(stream: TcpStream, entry: ClientEntry) {
             protocol: Protocol::default(),
             value: Vec::new(),
             db: 0,
-            is_admitted: shared.config.password.is_none(),
+            user: None,
+            users_version: 0,
             command: "",
             close: false,
             ticket: Ticket::default(),
             transaction: command::transactions::State::default(),
+            replies: command::client::Replies::default(),
+            command_start: None,
+            starts_monitor: false,
+            monitor: None,
             commands: 0,
             errors: 0,
             hits: 0,
@@ -131,6 +184,8 @@ pub async fn run(stream: TcpStream, entry: ClientEntry) {
         entry,
         shared,
     };
+    session.state.users_version = session.shared.users.version();
+    session.state.log_in(session.shared.users.initial());
     // After an error of the socket the client is gone and gets no message.
     if let Ok(linger) = session.serve().await {
         session.close(linger).await;
@@ -139,10 +194,21 @@ pub async fn run(stream: TcpStream, entry: ClientEntry) {
 }
 
 impl Session {
+    /// Serves until the connection closes. True if the client may still be sending.
     async fn serve(&mut self) -> io::Result<bool> {
         loop {
-            if !self.read().await? {
-                return Ok(false);
+            match self.read().await? {
+                Input::Bytes => {}
+                Input::End => return Ok(false),
+                Input::Lines => {
+                    self.flush().await?;
+                    continue;
+                }
+                Input::Ended(why) => {
+                    self.explain(why);
+                    self.flush().await?;
+                    return Ok(true);
+                }
             }
             if let Turn::Close { linger } = self.answer().await? {
                 return Ok(linger);
@@ -150,21 +216,51 @@ impl Session {
         }
     }
 
-    /// Reads bytes. False if the client has disconnected or the server stops.
-    async fn read(&mut self) -> io::Result<bool> {
+    async fn read(&mut self) -> io::Result<Input> {
         let wanted = self.parser.wanted_bytes(self.input.len());
         // At most as much space as bytes have arrived. So a declared length alone takes no memory.
         let space = wanted.min(self.input.len()).clamp(READ_BYTES, READ_BYTES_MAX);
         if self.input.capacity() - self.input.len() < READ_BYTES / 4 {
             self.input.reserve(space);
         }
-        let count = tokio::select! {
+        let event = tokio::select! {
             biased;
-            _ = self.stopping.wait_for(|stop| *stop) => return Ok(false),
-            count = self.stream.read_buf(&mut self.input) => count?,
+            _ = self.stopping.wait_for(|stop| *stop) => return Ok(Input::End),
+            why = self.entry.client.ended() => return Ok(Input::Ended(why)),
+            count = self.stream.read_buf(&mut self.input) => Ok(count?),
+            line = next_line(&mut self.state.monitor) => Err(line),
+        };
+        let count = match event {
+            Ok(count) => count,
+            Err(line) => return Ok(self.show(line)),
         };
         self.shared.counters.input_bytes.fetch_add(count as u64, std::sync::atomic::Ordering::Relaxed);
-        Ok(count > 0)
+        self.dripped_bytes += count;
+        if self.dripped_bytes >= READ_BYTES {
+            self.set_active();
+        }
+        Ok(if count > 0 { Input::Bytes } else { Input::End })
+    }
+
+    /// Writes a line of MONITOR, and those that are there already, to the output. A client that is too late is disconnected.
+    fn show(&mut self, line: Option<Arc<str>>) -> Input {
+        let mut next = line;
+        if next.is_none() {
+            let peer = &self.entry.client.peer;
+            self.shared.refuse(Class::Memory, peer, "a MONITOR does not read its lines fast enough");
+            return Input::End;
+        }
+        while let Some(line) = next {
+            Reply::new(&mut self.output, self.state.protocol, usize::MAX).simple(&line);
+            let has_space = self.output.len() < KEPT_BYTES;
+            next = self.state.monitor.as_mut().filter(|_| has_space).and_then(Monitor::ready);
+        }
+        Input::Lines
+    }
+
+    fn set_active(&mut self) {
+        self.dripped_bytes = 0;
+        self.entry.client.set_active();
     }
 
     /// Runs all complete commands that have arrived.
@@ -177,6 +273,9 @@ impl Session {
             let is_full = commands.len() == COMMANDS_PER_TURN;
             self.taken_bytes = commands.iter().flatten().map(Bytes::len).sum();
             let mut rest = commands.drain(..);
+            if rest.len() > 0 {
+                self.set_active();
+            }
             while rest.len() > 0 {
                 if self.run_some(&mut rest) {
                     turn = Turn::Close { linger: true };
@@ -184,14 +283,21 @@ impl Session {
                 }
                 if self.output.len() >= FLUSH_BYTES {
                     self.flush().await?;
-                    if self.state.close {
+                }
+                if self.is_closing() {
+                    break;
+                }
+                if let Some(pause) = self.pause(&rest) {
+                    self.flush().await?;
+                    if !self.wait(pause).await {
+                        turn = Turn::Close { linger: true };
                         break;
                     }
                 }
             }
             drop(rest);
             self.taken_bytes = 0;
-            if self.state.close || !matches!(turn, Turn::Read) {
+            if self.is_closing() || !matches!(turn, Turn::Read) {
                 break;
             }
             match end {
@@ -202,14 +308,16 @@ impl Session {
                     break;
                 }
                 End::Wrong(error) => {
+                    self.shared.refuse(Class::Protocol, &self.entry.client.peer, &error.to_string());
                     self.refuse(&format!("ERR Protocol error: {error}"));
                     turn = Turn::Close { linger: true };
                     break;
                 }
             }
         }
-        if matches!(turn, Turn::Read) && !self.hold() {
-            self.refuse("ERR the server holds too many bytes of unfinished commands: try again later");
+        self.hold();
+        if let Some(why) = self.entry.client.ending() {
+            self.explain(why);
             turn = Turn::Close { linger: true };
         }
         command::flush_counts(&self.shared, &mut self.state);
@@ -221,8 +329,12 @@ impl Session {
     /// Runs commands until their replies have to be written. True if the connection closes.
     fn run_some(&mut self, commands: &mut std::vec::Drain<'_, Vec<Bytes>>) -> bool {
         let shared = Arc::clone(&self.shared);
+        self.entry.client.set_running(true);
+        self.state.command_start = None;
         let (closes, ticket) = shared.store.apply(|_| {
-            for arguments in commands {
+            while self.pause(commands).is_none()
+                && let Some(arguments) = commands.next()
+            {
                 command::run(&shared, &mut self.state, &arguments, &mut self.output);
                 // Each command frees its bytes after it has run.
                 self.taken_bytes -= arguments.iter().map(Bytes::len).sum::<usize>();
@@ -236,7 +348,53 @@ impl Session {
             false
         });
         self.state.ticket = self.state.ticket.max(ticket);
+        self.entry.client.set_active();
+        self.entry.client.set_running(false);
+        if std::mem::take(&mut self.state.starts_monitor) {
+            self.state.monitor = Some(Monitor::new(shared));
+        }
         closes
+    }
+
+    /// The pause that the next command has to wait for. CLIENT does not wait, because it can end the pause.
+    fn pause(&self, commands: &std::vec::Drain<'_, Vec<Bytes>>) -> Option<Pause> {
+        if !self.shared.may_pause() {
+            return None;
+        }
+        let arguments = commands.as_slice().first()?;
+        let command = self.shared.find(&arguments[0]);
+        let name = command.map_or("", |command| command.name);
+        let changes =
+            || command.is_some_and(|command| command.flags.has(command::Flags::WRITE)) || name == "exec";
+        self.shared.pause(changes).filter(|_| name != "client")
+    }
+
+    /// Waits until a pause ends. The client does not count as idle meanwhile. False if the connection ends.
+    async fn wait(&mut self, pause: Pause) -> bool {
+        self.entry.client.set_running(true);
+        let is_over = tokio::select! {
+            () = self.shared.pause_end(pause) => true,
+            _ = self.entry.client.ended() => false,
+            _ = self.stopping.wait_for(|stop| *stop) => false,
+        };
+        self.entry.client.set_active();
+        self.entry.client.set_running(false);
+        is_over
+    }
+
+    fn is_closing(&self) -> bool {
+        self.state.close || self.entry.client.ending().is_some()
+    }
+
+    /// Tells the client why the server ends the connection, where Redis does, too. Frees the memory that the connection holds.
+    fn explain(&mut self, why: Ending) {
+        self.input = BytesMut::new();
+        self.parser = RequestParser::new(self.shared.config.limits);
+        self.state.transaction = command::transactions::State::default();
+        if why == Ending::Memory {
+            self.refuse("ERR this connection holds too many bytes of unfinished commands or unread replies: try again later");
+        }
+        self.hold();
     }
 
     /// Parses complete commands, at most those of one turn.
@@ -256,18 +414,23 @@ impl Session {
         Reply::new(&mut self.output, self.state.protocol, usize::MAX).error(text);
     }
 
-    /// Accounts for held bytes. False if this connection holds much memory and all connections exceed the bound.
-    fn hold(&mut self) -> bool {
+    /// Accounts for held bytes.
+    fn hold(&mut self) {
         let held = self.input.capacity()
             + self.parser.held_bytes()
             + self.taken_bytes
             + self.output.capacity()
+            + self.state.value.capacity()
             + self.state.transaction.held_bytes();
-        let held = if held > KEPT_BYTES { held } else { 0 };
-        self.entry.hold(held)
+        self.entry.hold(held);
     }
 
     async fn flush(&mut self) -> io::Result<()> {
+        if self.output.len() > KEPT_BYTES {
+            // The client may read slowly.
+            self.state.value = Vec::new();
+            self.hold();
+        }
         let ticket = std::mem::take(&mut self.state.ticket);
         if !self.shared.store.is_durable(ticket)
             && let Err(error) = self.shared.store.durable(ticket).await
@@ -280,12 +443,27 @@ impl Session {
         if self.output.is_empty() {
             return Ok(());
         }
-        if self.output.len() > KEPT_BYTES {
-            self.hold();
+        let mut written = 0;
+        while written < self.output.len() {
+            // A connection that was ended writes as much as the socket takes at once.
+            let count = tokio::select! {
+                biased;
+                count = self.stream.write(&self.output[written..]) => count?,
+                _ = self.entry.client.ended() => return Err(io::ErrorKind::ConnectionAborted.into()),
+            };
+            if count == 0 {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+            written += count;
+            self.entry.client.set_active();
         }
-        self.stream.write_all(&self.output).await?;
-        let count = self.output.len() as u64;
-        self.shared.counters.output_bytes.fetch_add(count, std::sync::atomic::Ordering::Relaxed);
+        // TLS keeps bytes that the socket did not take.
+        tokio::select! {
+            biased;
+            flushed = self.stream.flush() => flushed?,
+            _ = self.entry.client.ended() => return Err(io::ErrorKind::ConnectionAborted.into()),
+        }
+        self.shared.counters.output_bytes.fetch_add(written as u64, std::sync::atomic::Ordering::Relaxed);
         self.output.clear();
         Ok(())
     }
@@ -321,6 +499,14 @@ impl Session {
         };
         // The connection closes even after a timeout.
         let _ = tokio::time::timeout(LINGER, drain).await;
+    }
+}
+
+/// The next line of MONITOR. Waits forever without one.
+async fn next_line(monitor: &mut Option<Monitor>) -> Option<Arc<str>> {
+    match monitor {
+        Some(monitor) => monitor.next().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -1,13 +1,10 @@
 //! State that all connections share: the store, the registry of clients, counters, cursors of SCAN, the stop signal.
 //!
-//! Invariants:
-//! * I1: locks are leaf locks. They are held for a few instructions, never across a store call or an await. The exception is
-//!   [`crate::watch`], whose lock is held across a store call.
-//! * I2: a client is in the registry exactly while its connection exists ([`ClientEntry`] removes it).
+//! Invariant: locks are leaf locks. They are held for a few instructions, never across a store call or an await. The exception is
+//! [`crate::watch`], whose lock is held across a store call.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -15,8 +12,13 @@ use bristlecone::{Durability, Store, WriteOptions};
 use tokio::sync::watch;
 
 use crate::Config;
+use crate::clients::Clients;
 use crate::command::save::Saves;
 use crate::cursor::CursorTable;
+use crate::observe::Observers;
+use crate::refusals::Refusals;
+use crate::settings::Settings;
+use crate::users::Users;
 use crate::watch::Watches;
 
 /// Takes a lock. Its data is consistent after every instruction, so a poisoned lock is usable.
@@ -54,34 +56,6 @@ impl Counters {
             counter.store(0, Ordering::Relaxed);
         }
     }
-}
-
-/// Data that a client has sent about itself.
-#[derive(Clone, Debug, Default)]
-pub struct ClientNames {
-    /// Name, from CLIENT SETNAME.
-    pub name: String,
-    /// Library, from CLIENT SETINFO LIB-NAME.
-    pub library: String,
-    /// Version of the library, from CLIENT SETINFO LIB-VER.
-    pub library_version: String,
-    /// Name of the last command.
-    pub command: &'static str,
-    /// Version of the protocol, 2 or 3.
-    pub protocol: u8,
-}
-
-/// A connection in the registry.
-#[derive(Debug)]
-pub struct Client {
-    /// Number, unique in this process.
-    pub id: u64,
-    /// Address of the client.
-    pub peer: SocketAddr,
-    /// Time of connecting.
-    pub since: Instant,
-    /// Data that the client has sent about itself.
-    pub names: Mutex<ClientNames>,
 }
 
 /// Number of databases of the protocol.
@@ -138,8 +112,8 @@ pub struct Shared {
     pub databases: Databases,
     /// Settings.
     pub config: Config,
-    /// Address of the listening socket.
-    pub address: SocketAddr,
+    /// Address of the listening TCP socket, if there is one.
+    pub address: Option<SocketAddr>,
     /// Time of the server's start.
     pub started: Instant,
     /// Counters.
@@ -153,17 +127,26 @@ pub struct Shared {
     /// True if prefetching for the writes of a pipeline pays. It slows down writes that wait for a flush or a sync: by 9 % over a journal,
     /// by 12 % where lines are flushed.
     pub prefetches_writes: bool,
-    clients: Mutex<BTreeMap<u64, Arc<Client>>>,
-    next_client: AtomicU64,
-    held_bytes: AtomicUsize,
+    /// Settings that can change.
+    pub settings: Settings,
+    /// Users and their permissions.
+    pub users: Users,
+    /// Log lines about refused clients.
+    pub refusals: Refusals,
+    /// The slow log and the lines of MONITOR.
+    pub observers: Observers,
+    /// The registry of connections.
+    pub(crate) clients: Clients,
     stop: watch::Sender<bool>,
 }
 
 impl Shared {
     /// State of a server that is about to start.
     #[must_use]
-    pub fn new(store: Store, config: Config, address: SocketAddr) -> Self {
+    pub fn new(store: Store, config: Config, address: Option<SocketAddr>) -> Self {
         let stats = store.stats();
+        let users = Users::new(config.password.as_ref());
+        users.replace(config.users.clone());
         Self {
             prefetches_writes: stats.durability == Durability::Process.to_string(),
             databases: Databases::new(store.with(WriteOptions { sync: false })),
@@ -174,9 +157,11 @@ impl Shared {
             watches: Arc::default(),
             saves: Arc::default(),
             cursors: Mutex::new(CursorTable::new(config.cursors_max)),
-            clients: Mutex::default(),
-            next_client: AtomicU64::new(1),
-            held_bytes: AtomicUsize::new(0),
+            settings: Settings::new(&config),
+            users,
+            observers: Observers::default(),
+            refusals: Refusals::default(),
+            clients: Clients::default(),
             stop: watch::Sender::new(false),
             config,
         }
@@ -191,83 +176,6 @@ impl Shared {
     #[must_use]
     pub fn stopping(&self) -> watch::Receiver<bool> {
         self.stop.subscribe()
-    }
-
-    /// Number of connections.
-    #[must_use]
-    pub fn connections(&self) -> usize {
-        lock(&self.clients).len()
-    }
-
-    /// The connections, oldest first.
-    #[must_use]
-    pub fn clients(&self) -> Vec<Arc<Client>> {
-        lock(&self.clients).values().cloned().collect()
-    }
-
-    /// Bytes of unfinished commands and unread replies.
-    #[must_use]
-    pub fn held_bytes(&self) -> usize {
-        self.held_bytes.load(Ordering::Relaxed)
-    }
-
-    /// Bytes that connections may still take.
-    #[must_use]
-    pub fn free_bytes(&self) -> usize {
-        self.config.held_bytes_max.saturating_sub(self.held_bytes())
-    }
-
-    /// Adds a connection to the registry. `None` if there are too many.
-    pub fn register(self: &Arc<Self>, peer: SocketAddr) -> Option<ClientEntry> {
-        let mut clients = lock(&self.clients);
-        if clients.len() >= self.config.connections_max {
-            self.counters.rejected.fetch_add(1, Ordering::Relaxed);
-            return None;
-        }
-        self.counters.connections.fetch_add(1, Ordering::Relaxed);
-        let id = self.next_client.fetch_add(1, Ordering::Relaxed);
-        let names = Mutex::new(ClientNames { protocol: 2, ..ClientNames::default() });
-        let client = Arc::new(Client { id, peer, since: Instant::now(), names });
-        clients.insert(id, Arc::clone(&client));
-        Some(ClientEntry { shared: Arc::clone(self), client, held_bytes: 0 })
-    }
-}
-
-/// The entry of a connection in the registry, and its share of the held bytes. Dropping it removes both.
-pub struct ClientEntry {
-    shared: Arc<Shared>,
-    /// The entry.
-    pub client: Arc<Client>,
-    held_bytes: usize,
-}
-
-impl ClientEntry {
-    /// The state of the server.
-    #[must_use]
-    pub fn shared(&self) -> &Arc<Shared> {
-        &self.shared
-    }
-
-    /// Sets the number of bytes that this connection holds. False if all connections exceed the bound.
-    pub fn hold(&mut self, bytes: usize) -> bool {
-        if bytes == self.held_bytes {
-            return true;
-        }
-        if bytes > self.held_bytes {
-            self.shared.held_bytes.fetch_add(bytes - self.held_bytes, Ordering::Relaxed);
-        } else {
-            self.shared.held_bytes.fetch_sub(self.held_bytes - bytes, Ordering::Relaxed);
-        }
-        let grown = bytes > self.held_bytes;
-        self.held_bytes = bytes;
-        !grown || self.shared.held_bytes() <= self.shared.config.held_bytes_max
-    }
-}
-
-impl Drop for ClientEntry {
-    fn drop(&mut self) {
-        self.hold(0);
-        lock(&self.shared.clients).remove(&self.client.id);
     }
 }
 

@@ -80,7 +80,7 @@ fn junk_on_many_connections_does_no_harm() {
 
 #[test]
 fn one_connection_too_many_is_told_so() {
-    let server = TestServer::with(Config { connections_max: 3, ..Config::default() });
+    let server = TestServer::with(Config { clients_max: 3, ..Config::default() });
     let clients: Vec<_> = (0..3).map(|_| server.client()).collect();
     let mut refused = String::new();
     server.socket().read_to_string(&mut refused).unwrap();

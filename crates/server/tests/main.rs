@@ -1,8 +1,14 @@
 //! The server: commands, connections, the parser of requests. The tests are one program, so that the engines are compiled once.
 
+mod acl;
 mod commands;
 mod common;
 mod connections;
 mod differential;
 mod expiry;
+mod limits;
+mod metrics;
+mod observe;
 mod parser;
+mod settings;
+mod sockets;

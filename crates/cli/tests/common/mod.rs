@@ -58,7 +58,12 @@ impl Serve {
 
     /// Like `with`, with standard error redirected to `stderr`.
     pub fn telling(dir: &Path, options: &[&str], stderr: Stdio) -> Self {
-        let mut child = program()
+        Self::by(program(), dir, options, stderr)
+    }
+
+    /// Like `telling`, with a command that gets the arguments of the program.
+    pub fn by(mut command: Command, dir: &Path, options: &[&str], stderr: Stdio) -> Self {
+        let mut child = command
             .args(["serve", "--json", "--listen", "127.0.0.1:0", "--dir"])
             .arg(dir)
             .args(options)

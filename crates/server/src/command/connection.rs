@@ -1,13 +1,14 @@
-//! Commands of the connection: PING, HELLO, CLIENT, SELECT, QUIT …
+//! Commands of the connection: PING, HELLO, AUTH, SELECT, QUIT …
 //!
-//! There is one user, `default`. If the server has a password, a client must give it with AUTH or HELLO before other commands.
+//! A client is the user `default` if that one needs no password. Otherwise it must log in with AUTH or HELLO before other commands.
 
-use std::fmt::Write as _;
-
+use super::client::Replies;
 use super::transactions::State;
 use super::{Call, Command, CommandError, Flags, Handler, NO_KEYS, integer, is};
+use crate::refusals::Class;
 use crate::resp::Protocol;
-use crate::shared::{Client, lock};
+use crate::shared::lock;
+use crate::users::DEFAULT;
 
 const GROUP: &str = "connection";
 /// Maximum length of a client's name in bytes.
@@ -31,7 +32,6 @@ pub const COMMANDS: &[Command] = &[
         ..command("hello", -1, "Chooses the protocol's version. Options: AUTH, SETNAME.", hello)
     },
     Command { flags: OPEN, ..command("auth", -2, "Gives the password.", auth) },
-    command("client", -2, "Tells and asks about connections.", client),
     Command { flags: AT_ONCE, ..command("quit", -1, "Closes the connection.", quit) },
     Command { flags: AT_ONCE, ..command("reset", 1, "Makes the connection as it was when new.", reset) },
 ];
@@ -55,7 +55,12 @@ fn no_password() -> CommandError {
 
 fn auth(call: &mut Call<'_>) -> Result<(), CommandError> {
     match call.rest(1) {
-        [password] => admit(call, b"default", password)?,
+        [password] => {
+            if call.shared.users.find(DEFAULT).is_some_and(|user| user.needs_no_password) {
+                return Err(no_password());
+            }
+            admit(call, DEFAULT.as_bytes(), password)?;
+        }
         [user, password] => admit(call, user, password)?,
         _ => return Err(CommandError::Syntax),
     }
@@ -63,14 +68,15 @@ fn auth(call: &mut Call<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Lets the client run commands, if it gave the password.
+/// Makes this user the one of the connection, if the password is right.
 fn admit(call: &mut Call<'_>, user: &[u8], given: &[u8]) -> Result<(), CommandError> {
-    let password = call.shared.config.password.as_ref().ok_or_else(no_password)?;
-    if user != b"default" || !password.is(given) {
+    let found = std::str::from_utf8(user).ok().and_then(|user| call.shared.users.find(user));
+    let Some(user) = found.filter(|user| user.admits(given)) else {
+        call.shared.refuse(Class::Password, &call.session.client.peer, "wrong user or password");
         let text = "WRONGPASS invalid username-password pair or user is disabled.";
         return Err(CommandError::Text(text.to_owned()));
-    }
-    call.session.is_admitted = true;
+    };
+    call.session.log_in(Some(user));
     Ok(())
 }
 
@@ -100,7 +106,7 @@ fn hello(call: &mut Call<'_>) -> Result<(), CommandError> {
             }
         }
     }
-    if !call.session.is_admitted {
+    if call.session.user.is_none() {
         let text = "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> \
                     option can be used to authenticate the client and select the RESP protocol version at the same time";
         return Err(CommandError::Text(text.to_owned()));
@@ -144,90 +150,21 @@ fn reset(call: &mut Call<'_>) -> Result<(), CommandError> {
     set_protocol(call, Protocol::Resp2);
     call.session.transaction = State::default();
     call.session.db = 0;
-    call.session.is_admitted = call.shared.config.password.is_none();
+    lock(&call.session.client.names).database = 0;
+    call.session.log_in(call.shared.users.initial());
+    call.session.monitor = None;
+    call.session.client.is_monitor.store(false, std::sync::atomic::Ordering::Relaxed);
+    call.session.replies = Replies::On;
     lock(&call.session.client.names).name.clear();
     call.reply.simple("RESET");
     Ok(())
 }
 
 /// Parses a client's name: printable ASCII without spaces.
-fn client_name(name: &[u8]) -> Result<String, CommandError> {
+pub(super) fn client_name(name: &[u8]) -> Result<String, CommandError> {
     if name.len() > NAME_BYTES_MAX || !name.iter().all(u8::is_ascii_graphic) {
         let text = "ERR Client names cannot contain spaces, newlines or special characters.";
         return Err(CommandError::Text(text.to_owned()));
     }
     Ok(String::from_utf8_lossy(name).into_owned())
-}
-
-fn client(call: &mut Call<'_>) -> Result<(), CommandError> {
-    let subcommand = String::from_utf8_lossy(call.argument(1)).to_ascii_lowercase();
-    let rest = call.rest(2);
-    match (subcommand.as_str(), rest) {
-        ("id", []) => call.reply.count(call.session.client.id),
-        ("getname", []) => {
-            let name = lock(&call.session.client.names).name.clone();
-            if name.is_empty() { call.reply.null() } else { call.reply.text(&name) }
-        }
-        ("setname", [name]) => {
-            lock(&call.session.client.names).name = client_name(name)?;
-            call.reply.ok();
-        }
-        ("setinfo", [field, value]) => {
-            let value = client_name(value)?;
-            let mut names = lock(&call.session.client.names);
-            if is(field, "LIB-NAME") {
-                names.library = value;
-            } else if is(field, "LIB-VER") {
-                names.library_version = value;
-            } else {
-                let field = String::from_utf8_lossy(field);
-                return Err(CommandError::Text(format!("ERR Unrecognized option '{field}'")));
-            }
-            drop(names);
-            call.reply.ok();
-        }
-        ("list", []) => {
-            let clients = call.shared.clients();
-            let lines: String = clients.iter().map(|client| line(call, client) + "\n").collect();
-            call.reply.verbatim(&lines);
-        }
-        ("info", []) => {
-            let line = line(call, &call.session.client) + "\n";
-            call.reply.verbatim(&line);
-        }
-        ("no-evict" | "no-touch", [_]) => call.reply.ok(),
-        ("help", []) => {
-            let lines = ["CLIENT ID | INFO | LIST | GETNAME | SETNAME name | SETINFO LIB-NAME|LIB-VER value"];
-            call.reply.array(lines.len());
-            lines.iter().for_each(|line| call.reply.simple(line));
-        }
-        (
-            "id" | "getname" | "setname" | "setinfo" | "list" | "info" | "no-evict" | "no-touch" | "help",
-            _,
-        ) => {
-            return Err(CommandError::Arity(format!("client|{subcommand}")));
-        }
-        _ => {
-            let name = String::from_utf8_lossy(call.argument(1)).chars().take(128).collect();
-            return Err(CommandError::Subcommand(name, "CLIENT"));
-        }
-    }
-    Ok(())
-}
-
-fn line(call: &Call<'_>, client: &Client) -> String {
-    let names = lock(&client.names).clone();
-    let mut line = String::new();
-    let age = client.since.elapsed().as_secs();
-    let (id, peer, address) = (client.id, client.peer, call.shared.address);
-    let _ = write!(
-        line,
-        "id={id} addr={peer} laddr={address} fd=-1 name={} age={age} idle=0 flags=N",
-        names.name
-    );
-    let command = if names.command.is_empty() { "NULL" } else { names.command };
-    let (library, version, protocol) = (names.library, names.library_version, names.protocol);
-    let _ =
-        write!(line, " db=0 cmd={command} user=default resp={protocol} lib-name={library} lib-ver={version}");
-    line
 }

@@ -4,7 +4,7 @@
 //! database 0.
 
 use super::{Call, Command, CommandError, Flags, Handler, NO_KEYS, ONE_KEY, integer, is};
-use crate::shared::DATABASES;
+use crate::shared::{DATABASES, lock};
 
 const fn command(
     name: &'static str,
@@ -62,6 +62,7 @@ fn select(call: &mut Call<'_>) -> Result<(), CommandError> {
     // This makes the table.
     call.shared.databases.get(db)?;
     call.session.db = db;
+    lock(&call.session.client.names).database = db;
     call.reply.ok();
     Ok(())
 }

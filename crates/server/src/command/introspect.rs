@@ -1,6 +1,19 @@
 //! The command COMMAND: the table of commands for clients and redis-cli.
 
-use super::{Call, Command, CommandError, Flags, NO_KEYS, all, arity_fits, find};
+use super::{Call, Command, CommandError, Flags, NO_KEYS, all, arity_fits, is};
+use crate::glob;
+use crate::users::permissions;
+
+const HELP: [&str; 8] = [
+    "COMMAND [<subcommand> [<arg> ...]]. Subcommands are:",
+    "COUNT: the number of commands.",
+    "DOCS [<name> ...]: summaries.",
+    "GETKEYS <command> [<arg> ...]: the keys among the arguments.",
+    "GETKEYSANDFLAGS <command> [<arg> ...]: also what the command does with them.",
+    "INFO [<name> ...]: arity, flags and positions of keys.",
+    "LIST [FILTERBY PATTERN|ACLCAT|MODULE <value>]: names.",
+    "HELP: this text.",
+];
 
 /// The commands of this module.
 pub const COMMANDS: &[Command] = &[Command {
@@ -33,18 +46,43 @@ fn command(call: &mut Call<'_>) -> Result<(), CommandError> {
         ("info", names) => {
             call.reply.array(names.len());
             for name in names {
-                match find(name) {
+                match call.shared.find(name) {
                     Some(command) => entry(call, command),
                     None => call.reply.null_array(),
                 }
             }
         }
         ("docs", names) => {
-            let found: Vec<_> = names.iter().filter_map(|name| find(name)).collect();
+            let found: Vec<_> = names.iter().filter_map(|name| call.shared.find(name)).collect();
             docs(call, if names.is_empty() { all() } else { &found });
         }
-        ("getkeys", [name, ..]) => return keys(call, name, rest.len()),
-        ("count" | "list" | "getkeys", _) => return Err(CommandError::Arity(format!("command|{name}"))),
+        ("list", [filter, kind, value]) if is(filter, "FILTERBY") => {
+            let value = value.to_ascii_lowercase();
+            let names: Vec<_> = match () {
+                () if is(kind, "PATTERN") => {
+                    all().iter().filter(|command| glob::matches(&value, command.name.as_bytes())).collect()
+                }
+                () if is(kind, "ACLCAT") => {
+                    let category = String::from_utf8_lossy(&value).into_owned();
+                    all().iter().filter(|command| permissions::is_in(command, &category)).collect()
+                }
+                // There are no modules.
+                () if is(kind, "MODULE") => Vec::new(),
+                () => return Err(CommandError::Syntax),
+            };
+            call.reply.array(names.len());
+            names.iter().for_each(|command| call.reply.text(command.name));
+        }
+        ("list", [_, ..]) => return Err(CommandError::Syntax),
+        ("getkeys", [_, ..]) => return keys(call, false),
+        ("getkeysandflags", [_, ..]) => return keys(call, true),
+        ("help", []) => {
+            call.reply.array(HELP.len());
+            HELP.iter().for_each(|line| call.reply.simple(line));
+        }
+        ("count" | "getkeys" | "getkeysandflags" | "help", _) => {
+            return Err(CommandError::Arity(format!("command|{name}")));
+        }
         _ => {
             let name = String::from_utf8_lossy(subcommand).chars().take(128).collect();
             return Err(CommandError::Subcommand(name, "COMMAND"));
@@ -66,8 +104,12 @@ fn entry(call: &mut Call<'_>, command: &Command) {
     flags.iter().for_each(|(_, name)| reply.simple(name));
     let (first, last, step) = command.keys;
     [first, last, step].into_iter().for_each(|number| reply.integer(number));
-    // Categories, tips, key specifications and subcommands are empty.
-    (0..4).for_each(|_| reply.array(0));
+    let categories: Vec<_> =
+        permissions::CATEGORIES.iter().filter(|category| permissions::is_in(command, category)).collect();
+    reply.array(categories.len());
+    categories.iter().for_each(|category| reply.simple(&format!("@{category}")));
+    // Tips, key specifications and subcommands are empty.
+    (0..3).for_each(|_| reply.array(0));
 }
 
 fn docs(call: &mut Call<'_>, commands: &[&Command]) {
@@ -82,18 +124,35 @@ fn docs(call: &mut Call<'_>, commands: &[&Command]) {
     }
 }
 
-fn keys(call: &mut Call<'_>, name: &[u8], count: usize) -> Result<(), CommandError> {
+/// The keys of the command in the arguments, with what the command does with them if `with_flags`.
+fn keys(call: &mut Call<'_>, with_flags: bool) -> Result<(), CommandError> {
     let invalid = |text: &str| CommandError::Text(format!("ERR {text}"));
-    let command = find(name).ok_or_else(|| invalid("Invalid command specified"))?;
-    if !arity_fits(command.arity, count) {
+    let arguments = call.rest(2);
+    let command = call.shared.find(&arguments[0]).ok_or_else(|| invalid("Invalid command specified"))?;
+    if !arity_fits(command.arity, arguments.len()) {
         return Err(invalid("Invalid number of arguments specified for command"));
     }
-    let (first, last, step) = command.keys;
-    let (Ok(first), Ok(step @ 1..)) = (usize::try_from(first), usize::try_from(step)) else {
+    let keys: Vec<_> = permissions::keys(command, arguments).collect();
+    if keys.is_empty() {
         return Err(invalid("The command has no key arguments"));
-    };
-    let end = if last < 0 { count } else { (first + 1).min(count) };
-    let found: Vec<_> = call.rest(2)[..end].iter().skip(first).step_by(step).collect();
-    call.reply.array(found.len());
-    Ok(found.into_iter().try_for_each(|key| call.reply.bulk(key))?)
+    }
+    call.reply.array(keys.len());
+    for (key, uses) in keys {
+        if !with_flags {
+            call.reply.bulk(key)?;
+            continue;
+        }
+        let removes = matches!(command.name, "del" | "unlink");
+        let flags: &[&str] = match (uses.reads, uses.writes) {
+            (_, false) => &["RO", "access"],
+            (true, true) => &["RW", "access", "update"],
+            (false, true) if removes => &["RM", "delete"],
+            (false, true) => &["OW", "update"],
+        };
+        call.reply.array(2);
+        call.reply.bulk(key)?;
+        call.reply.array(flags.len());
+        flags.iter().for_each(|flag| call.reply.simple(flag));
+    }
+    Ok(())
 }

@@ -3,8 +3,9 @@
 //! * [`strings`]: GET, SET and related commands. [`numbers`]: counters. [`ranges`]: parts and bits of values.
 //! * [`keys`]: DEL, EXISTS, SCAN, KEYS, RANGE …
 //! * [`expiry`]: EXPIRE, TTL … [`databases`]: SELECT, MOVE, FLUSHDB …
-//! * [`connection`]: PING, HELLO, CLIENT …
-//! * [`server`]: INFO, CONFIG, FLUSHDB, SHUTDOWN …
+//! * [`acl`]: users and permissions.
+//! * [`connection`]: PING, HELLO, AUTH … [`client`]: CLIENT. [`observe`]: SLOWLOG, MONITOR, MEMORY …
+//! * [`config`]: CONFIG. [`server`]: INFO, TIME, SHUTDOWN …
 //! * [`save`]: SAVE, BGSAVE, LASTSAVE.
 //! * [`introspect`] has COMMAND; [`transactions`] has MULTI, EXEC, WATCH …
 //!
@@ -15,12 +16,16 @@
 //!
 //! A command that changes several keys does it in one step: after a crash all its writes are present or none is, and readers see all or none.
 
+pub mod acl;
+pub mod client;
+pub mod config;
 pub mod connection;
 pub mod databases;
 pub mod expiry;
 pub mod introspect;
 pub mod keys;
 pub mod numbers;
+pub mod observe;
 pub mod ranges;
 pub mod save;
 pub mod server;
@@ -29,11 +34,15 @@ pub mod transactions;
 
 use std::sync::LazyLock;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use bytes::Bytes;
 use tokio::runtime::{Handle, RuntimeFlavor};
 
+use client::Replies;
+
 use crate::access::Access;
+use crate::refusals::Class;
 use crate::resp::{Reply, reply::ReplyTooLong};
 use crate::session::SessionState;
 use crate::shared::{Shared, lock};
@@ -215,6 +224,10 @@ static COMMANDS: LazyLock<Vec<&'static Command>> = LazyLock::new(|| {
         save::COMMANDS,
         server::COMMANDS,
         introspect::COMMANDS,
+        acl::COMMANDS,
+        client::COMMANDS,
+        observe::COMMANDS,
+        config::COMMANDS,
         transactions::COMMANDS,
     ];
     let mut all: Vec<_> = families.into_iter().flatten().collect();
@@ -237,12 +250,25 @@ pub fn find(name: &[u8]) -> Option<&'static Command> {
 
 /// Runs a command and writes its one reply to the end of `output`.
 pub fn run(shared: &Shared, session: &mut SessionState, arguments: &[Bytes], output: &mut Vec<u8>) {
-    let bytes_max = shared.config.reply_bytes_max.min(shared.free_bytes());
+    let bytes_max = shared.reply_bytes_max(&session.client);
     let protocol = session.protocol;
+    let (start, replies) = (output.len(), session.replies);
+    if replies == Replies::SkipNext {
+        session.replies = Replies::On;
+    }
+    shared.show_command(&session.client, arguments);
+    // The end of a command is the start of the next one.
+    let started = session.command_start.unwrap_or_else(Instant::now);
     let mut reply = Reply::new(output, protocol, bytes_max);
     match Access::new(shared, session.db) {
         Ok(keys) => run_in(&mut Call { arguments, reply, keys, session, shared }),
         Err(error) => reply.error(&CommandError::from(error).to_string()),
+    }
+    let now = Instant::now();
+    session.command_start = Some(now);
+    shared.note_duration(&session.client, arguments, now.duration_since(started));
+    if replies == Replies::SkipNext || session.replies != Replies::On {
+        output.truncate(start);
     }
 }
 
@@ -252,7 +278,8 @@ pub fn prefetch(shared: &Shared, db: usize, commands: &[Vec<Bytes>]) {
     let pays = |command: &Command| {
         command.keys == ONE_KEY && (shared.prefetches_writes || !command.flags.has(Flags::WRITE))
     };
-    let one_key = |arguments: &&Vec<Bytes>| arguments.len() > 1 && find(&arguments[0]).is_some_and(pays);
+    let one_key =
+        |arguments: &&Vec<Bytes>| arguments.len() > 1 && shared.find(&arguments[0]).is_some_and(pays);
     let keys: Vec<&[u8]> = commands
         .iter()
         .filter(|_| commands.len() > 1)
@@ -269,9 +296,10 @@ pub fn prefetch(shared: &Shared, db: usize, commands: &[Vec<Bytes>]) {
 
 /// Runs a command on the keys of the call, or queues it. Writes its one reply.
 pub fn run_in(call: &mut Call<'_>) {
+    call.session.refresh_user(call.shared);
     let name = call.argument(0);
     let is_open = call.session.transaction.is_open();
-    let result = match find(name) {
+    let result = match call.shared.find(name) {
         None => {
             call.session.transaction.abort();
             Err(unknown(call.arguments))
@@ -280,8 +308,12 @@ pub fn run_in(call: &mut Call<'_>) {
             call.session.transaction.abort();
             Err(CommandError::Arity(command.name.to_owned()))
         }
-        Some(command) if !call.session.is_admitted && !command.flags.has(Flags::OPEN) => {
+        Some(command) if call.session.user.is_none() && !command.flags.has(Flags::OPEN) => {
             Err(CommandError::Text("NOAUTH Authentication required.".to_owned()))
+        }
+        Some(command) if let Some(denied) = denied(command, call) => {
+            call.session.transaction.abort();
+            Err(denied)
         }
         Some(command) if is_open && command.flags.has(Flags::ALONE) => {
             call.session.transaction.abort();
@@ -309,6 +341,16 @@ pub fn run_in(call: &mut Call<'_>) {
         call.reply.restart();
         call.reply.error(&error.to_string());
     }
+}
+
+/// The reason why the user of the connection may not run the command.
+fn denied(command: &Command, call: &Call<'_>) -> Option<CommandError> {
+    let user = call.session.user.as_ref()?;
+    let denied = user.check(command, call.arguments).err()?;
+    let peer = &call.session.client.peer;
+    let why = format!("the user {} may not run {}, or not with its keys", user.name, command.name);
+    call.shared.refuse(Class::Permission, peer, &why);
+    Some(CommandError::Text(denied.to_string()))
 }
 
 /// True if the number of arguments (with the name) fits the arity.

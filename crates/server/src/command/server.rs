@@ -1,4 +1,4 @@
-//! Commands of the server: INFO, CONFIG, TIME, SHUTDOWN.
+//! Commands of the server: INFO, TIME, SHUTDOWN.
 
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering;
@@ -7,7 +7,6 @@ use bristlecone::{JournalStats, LatencyStats, Percentiles, Space};
 
 use super::connection::REDIS_VERSION;
 use super::{Call, Command, CommandError, Flags, Handler, NO_KEYS, is};
-use crate::glob;
 use crate::shared::{DATABASES, Shared, unix_time};
 
 const GROUP: &str = "server";
@@ -26,7 +25,6 @@ pub(super) const fn command(
 /// The commands of this module.
 pub const COMMANDS: &[Command] = &[
     command("info", -1, Flags::SLOW, "Tells about the server and the store.", info),
-    command("config", -2, Flags::ADMIN, "Tells settings.", config),
     command("time", 1, Flags::FAST, "Returns the time: seconds since 1970 and microseconds.", time),
     command(
         "shutdown",
@@ -56,53 +54,9 @@ fn shutdown(call: &mut Call<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-fn config(call: &mut Call<'_>) -> Result<(), CommandError> {
-    let subcommand = call.argument(1);
-    let name = String::from_utf8_lossy(subcommand).to_ascii_lowercase();
-    match (name.as_str(), call.rest(2)) {
-        ("get", patterns @ [_, ..]) => {
-            let mut settings = settings(call.shared);
-            settings.retain(|(name, _)| {
-                patterns.iter().any(|pattern| glob::matches(&pattern.to_ascii_lowercase(), name.as_bytes()))
-            });
-            call.reply.map(settings.len());
-            for (name, value) in settings {
-                call.reply.text(name);
-                call.reply.text(&value);
-            }
-            Ok(())
-        }
-        ("resetstat", []) => {
-            call.shared.counters.reset();
-            call.reply.ok();
-            Ok(())
-        }
-        ("set" | "rewrite", _) => Err(CommandError::Unsupported(
-            format!("CONFIG {}", name.to_ascii_uppercase()),
-            "settings are options of `bristlecone serve`",
-        )),
-        ("get" | "resetstat", _) => Err(CommandError::Arity(format!("config|{name}"))),
-        _ => {
-            let name = String::from_utf8_lossy(subcommand).chars().take(128).collect();
-            Err(CommandError::Subcommand(name, "CONFIG"))
-        }
-    }
-}
-
-/// The settings that clients and benchmarks read.
-fn settings(shared: &Shared) -> Vec<(&'static str, String)> {
-    vec![
-        ("appendonly", "no".to_owned()),
-        ("bind", shared.address.ip().to_string()),
-        ("databases", "1".to_owned()),
-        ("maxclients", shared.config.connections_max.to_string()),
-        ("maxmemory", "0".to_owned()),
-        ("maxmemory-policy", "noeviction".to_owned()),
-        ("port", shared.address.port().to_string()),
-        ("proto-max-bulk-len", shared.config.limits.bulk_bytes_max.to_string()),
-        ("save", String::new()),
-        ("timeout", "0".to_owned()),
-    ]
+/// The TCP port; 0 without one.
+fn port(shared: &Shared) -> String {
+    shared.address.map_or(0, |address| address.port()).to_string()
 }
 
 type Section = (&'static str, fn(&Shared) -> Vec<(&'static str, String)>);
@@ -149,7 +103,7 @@ fn server_fields(shared: &Shared) -> Vec<(&'static str, String)> {
         ("os", std::env::consts::OS.to_owned()),
         ("arch_bits", usize::BITS.to_string()),
         ("process_id", std::process::id().to_string()),
-        ("tcp_port", shared.address.port().to_string()),
+        ("tcp_port", port(shared)),
         ("server_time_usec", unix_time().as_micros().to_string()),
         ("uptime_in_seconds", uptime.to_string()),
         ("uptime_in_days", (uptime / 86_400).to_string()),
@@ -159,7 +113,7 @@ fn server_fields(shared: &Shared) -> Vec<(&'static str, String)> {
 fn client_fields(shared: &Shared) -> Vec<(&'static str, String)> {
     vec![
         ("connected_clients", shared.connections().to_string()),
-        ("maxclients", shared.config.connections_max.to_string()),
+        ("maxclients", shared.settings.clients_max.load(Ordering::Relaxed).to_string()),
         ("blocked_clients", "0".to_owned()),
     ]
 }
@@ -181,7 +135,7 @@ fn memory_fields(shared: &Shared) -> Vec<(&'static str, String)> {
 }
 
 /// Resident memory of this process in bytes, with mapped file pages; 0 if the kernel does not tell.
-fn resident_bytes() -> u64 {
+pub(crate) fn resident_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let kibibytes = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());

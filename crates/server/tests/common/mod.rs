@@ -30,16 +30,28 @@ impl TestServer {
 
     /// Starts a server over a new store with these options.
     pub fn over(options: Options, config: server::Config) -> Self {
+        Self::beside(options, config, server::Listeners::default)
+    }
+
+    /// Starts a server that also listens on other sockets, which `more` makes inside the runtime.
+    pub fn beside(
+        options: Options,
+        config: server::Config,
+        more: impl FnOnce() -> server::Listeners,
+    ) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(dir.path().join("store"), options).unwrap();
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
         let address = listener.local_addr().unwrap();
+        let inside = runtime.enter();
+        let listeners = server::Listeners { tcp: Some(listener), ..more() };
+        drop(inside);
         let (stop, stopped) = oneshot::channel::<()>();
         let served = store.clone();
         let thread = std::thread::spawn(move || {
-            runtime.block_on(server::serve(served, listener, config, async {
+            runtime.block_on(server::serve(served, listeners, config, async {
                 let _ = stopped.await;
             }))
         });

@@ -1,0 +1,175 @@
+//! The options of `serve`.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+use super::logging::{Format, Level};
+use crate::common::{Common, Memory, size};
+
+/// The address that stands for no socket.
+pub const NONE: &str = "none";
+
+const EXAMPLES: &str = "\
+Speaks the protocol of Redis (RESP2 and RESP3): redis-cli and every Redis client can connect. Without a password it
+answers only clients on its own machine. Only --tls-listen encrypts passwords and data. SIGTERM, SIGINT and SHUTDOWN
+complete running commands and close the store. Log lines go to standard error.
+
+Examples:
+  bristlecone serve --dir data
+  bristlecone serve --dir /dev/shm/data --listen 127.0.0.1:0 --json
+
+With --json it prints one object when it listens, and one after it closed the store: `closed`, `keys`, `keys_pending`.";
+
+/// Arguments of `serve`.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Arguments {
+    /// Engine of a new store. The engine of an existing store cannot be changed.
+    #[arg(long, value_name = "NAME", value_parser = engines())]
+    pub engine: Option<String>,
+    /// Address and port to listen on. Port 0 chooses a free port and prints it.
+    /// `none`: no TCP without encryption.
+    #[arg(long, value_name = "ADDRESS", value_parser = address, default_value = "127.0.0.1:7379")]
+    pub listen: String,
+    /// Path of a Unix socket to listen on.
+    #[arg(long, value_name = "PATH")]
+    pub unix_socket: Option<PathBuf>,
+    /// Permissions of the Unix socket, octal.
+    #[arg(long, value_name = "MODE", value_parser = mode, default_value = "700")]
+    pub unix_socket_mode: u32,
+    /// Address and port for TLS (versions 1.2 and 1.3). It needs --tls-cert and --tls-key.
+    #[arg(long, value_name = "ADDRESS", value_parser = address, requires_all = ["tls_cert", "tls_key"])]
+    pub tls_listen: Option<String>,
+    /// PEM file of the server's certificate and its intermediate certificates.
+    #[arg(long, value_name = "FILE", requires = "tls_listen")]
+    pub tls_cert: Option<PathBuf>,
+    /// PEM file of the private key.
+    #[arg(long, value_name = "FILE", requires = "tls_listen")]
+    pub tls_key: Option<PathBuf>,
+    /// PEM file of certificate authorities. With it, clients over TLS must have a certificate of one of them.
+    #[arg(long, value_name = "FILE", requires = "tls_listen")]
+    pub tls_client_ca: Option<PathBuf>,
+    /// Address and port for monitoring by HTTP: /metrics in the format of Prometheus, /health. It has no password.
+    #[arg(long, value_name = "ADDRESS", value_parser = address)]
+    pub metrics_listen: Option<String>,
+    /// Failure that acknowledged writes survive [default: the strongest that the file system of the directory allows].
+    #[arg(long, value_enum)]
+    pub durability: Option<Promise>,
+    /// Cache lines of an index node of a new store [default: depends on the engine].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(2..=64))]
+    pub node_lines: Option<u64>,
+    /// Bytes of the journal of a new store, 4M to 1G [default: 64M]. Opening after a crash reads at most this much, and the latest large
+    /// group. A store on an ordinary file system has a journal unless it is made for process durability.
+    #[arg(long, value_name = "BYTES", value_parser = size)]
+    pub journal_bytes: Option<u64>,
+    /// Maximum size of the store; K, M, G and T are powers of 1024.
+    #[arg(long, value_name = "BYTES", value_parser = size)]
+    pub max_bytes: Option<u64>,
+    #[command(flatten)]
+    pub memory: Memory,
+    /// Maximum bytes of memory for values that were overwritten since a snapshot was opened, or by batches since a scan began [default:
+    /// 256M]. At this bound the oldest snapshot or scan fails.
+    #[arg(long, value_name = "BYTES", value_parser = size)]
+    pub snapshot_memory: Option<u64>,
+    /// Directory for the backups of SAVE and BGSAVE. Each backup gets a subdirectory named by the number that LASTSAVE returns. Without
+    /// this option both commands are refused.
+    #[arg(long, value_name = "DIR")]
+    pub backup_dir: Option<PathBuf>,
+    /// File whose first line is the password that clients give with AUTH. The variable BRISTLECONE_PASSWORD has the same effect.
+    #[arg(long, value_name = "FILE")]
+    pub password_file: Option<PathBuf>,
+    /// File of users and their permissions, one line `user NAME RULE ...` each. ACL LOAD reads it again, ACL SAVE writes it.
+    #[arg(long, value_name = "FILE")]
+    pub acl_file: Option<PathBuf>,
+    /// TOML file of options, by their names without `--`. The environment variables BRISTLECONE_NAME win over the file, options over both.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Give a command another name; an empty one disables it. In the file: a table `rename-command`.
+    #[arg(long, value_name = "OLD=NEW", value_parser = rename)]
+    pub rename_command: Vec<(String, String)>,
+    /// Answer clients on other machines although there is no password.
+    #[arg(long)]
+    pub unprotected: bool,
+    /// Maximum number of connections. The server raises its limit of open files as far as the system allows, and lowers this number if
+    /// that is not enough.
+    #[arg(long, value_name = "N", default_value = "10000", alias = "max-connections")]
+    pub max_clients: NonZeroUsize,
+    /// Close connections that were idle for this time. 0: never.
+    #[arg(long, value_name = "SECONDS", default_value = "0")]
+    pub timeout: u64,
+    /// Maximum bytes of one reply, at least 64K. A longer reply is an error of its command.
+    #[arg(long, value_name = "BYTES", value_parser = client_bytes, default_value = "512M")]
+    pub max_client_bytes: u64,
+    /// Maximum bytes of unfinished commands and unread replies of all connections, at least 1M. Beyond it the largest are disconnected.
+    #[arg(long, value_name = "BYTES", value_parser = clients_bytes, default_value = "2G")]
+    pub max_clients_bytes: u64,
+    /// Commands that take at least this time are in the slow log. -1: none are.
+    #[arg(long, value_name = "MICROSECONDS", default_value = "10000", allow_negative_numbers = true,
+          value_parser = clap::value_parser!(i64).range(-1..))]
+    pub slowlog_slower_than: i64,
+    /// Maximum number of entries of the slow log.
+    #[arg(long, value_name = "N", default_value = "128")]
+    pub slowlog_max_len: usize,
+    /// Log lines of at least this level.
+    #[arg(long, value_name = "LEVEL", value_enum, default_value = "info")]
+    pub log_level: Level,
+    /// Form of log lines.
+    #[arg(long, value_name = "FORMAT", value_enum, default_value = "text")]
+    pub log_format: Format,
+    #[command(flatten)]
+    pub common: Common,
+}
+
+/// Failure that an acknowledged write survives.
+#[derive(Clone, Copy, clap::ValueEnum)]
+pub enum Promise {
+    /// Death of the process.
+    Process,
+    /// Loss of power.
+    Power,
+}
+
+fn engines() -> clap::builder::PossibleValuesParser {
+    let values = bristlecone::registry::engines();
+    values.map(|tree| clap::builder::PossibleValue::new(tree.name).help(tree.about)).into()
+}
+
+/// Parses an octal file mode.
+fn mode(text: &str) -> std::result::Result<u32, String> {
+    let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
+    mode.ok_or_else(|| "give an octal mode, as in 770".to_owned())
+}
+
+/// Parses the old and the new name of a command.
+fn rename(text: &str) -> std::result::Result<(String, String), String> {
+    let pair = text.split_once('=').map(|(old, new)| (old.to_owned(), new.to_owned()));
+    let pair = pair.ok_or_else(|| "give OLD=NEW".to_owned())?;
+    server::settings::Renames::new(std::slice::from_ref(&pair)).map_err(|error| error.to_string())?;
+    Ok(pair)
+}
+
+/// A number of bytes with a minimum.
+fn size_from(text: &str, minimum: u64) -> std::result::Result<u64, String> {
+    let bytes = size(text)?;
+    if bytes < minimum { Err(format!("at least {minimum} bytes")) } else { Ok(bytes) }
+}
+
+fn client_bytes(text: &str) -> std::result::Result<u64, String> {
+    size_from(text, 64 << 10)
+}
+
+fn clients_bytes(text: &str) -> std::result::Result<u64, String> {
+    size_from(text, 1 << 20)
+}
+
+/// Checks the form of an address, host and port. The address itself is tried when the server listens.
+fn address(text: &str) -> std::result::Result<String, String> {
+    if text == NONE {
+        return Ok(text.to_owned());
+    }
+    let parts = text.rsplit_once(':').filter(|(host, _)| !host.is_empty());
+    match parts.map(|(_, port)| port.parse::<u16>()) {
+        Some(Ok(_)) => Ok(text.to_owned()),
+        _ => Err("give an address and a port, as in 127.0.0.1:7379".to_owned()),
+    }
+}

@@ -1,0 +1,31 @@
+//! Tells the service manager (systemd, `Type=notify`) that the server is ready or stops.
+//!
+//! The protocol is one datagram with a line `NAME=VALUE` to the socket that the variable NOTIFY_SOCKET names.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+/// The server listens, and the store is open.
+pub const READY: &str = "READY=1";
+/// The server has begun to stop.
+pub const STOPPING: &str = "STOPPING=1";
+
+/// Sends a state to the service manager, if there is one. An error is logged: the server can work without it.
+pub fn notify(state: &str) {
+    let socket = std::env::var_os("NOTIFY_SOCKET").filter(|name| !name.is_empty());
+    if let Some(Err(error)) = socket.map(|name| send(&name, state)) {
+        tracing::warn!("cannot notify the service manager: {error}");
+    }
+}
+
+fn send(name: &OsString, state: &str) -> io::Result<()> {
+    let address = match name.as_bytes() {
+        // An abstract name of Linux: it is in no folder.
+        [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
+        _ => SocketAddr::from_pathname(name)?,
+    };
+    UnixDatagram::unbound()?.send_to_addr(state.as_bytes(), &address).map(|_| ())
+}

@@ -1,0 +1,105 @@
+//! The listening sockets of `serve`.
+
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use server::Listeners;
+use tokio::net::{TcpListener, UnixListener, UnixSocket};
+
+use super::arguments::{Arguments, NONE};
+use crate::failure::{Failure, Result, io};
+
+/// Connections that wait until the server accepts them.
+const BACKLOG: u32 = 1024;
+
+/// The sockets, and the file of the Unix socket.
+pub struct Sockets {
+    /// The sockets.
+    pub listeners: Listeners,
+    /// Removes the file of the Unix socket when it is dropped.
+    pub unix_path: Option<SocketFile>,
+}
+
+/// The file of a Unix socket. Dropping it removes the file.
+pub struct SocketFile(PathBuf);
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        // A file that stays is replaced at the next start.
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+impl Sockets {
+    /// Listens on all addresses of the options.
+    pub async fn listen(arguments: &Arguments) -> Result<Self> {
+        let mut listeners = Listeners::default();
+        if arguments.listen != NONE {
+            listeners.tcp = Some(tcp(&arguments.listen).await?);
+        }
+        if let Some(address) = arguments.tls_listen.as_ref().filter(|address| *address != NONE)
+            && let (Some(certificate), Some(key)) = (&arguments.tls_cert, &arguments.tls_key)
+        {
+            let acceptor = server::tls::acceptor(certificate, key, arguments.tls_client_ca.as_deref());
+            let acceptor = acceptor.map_err(|error| Failure::Text(error.to_string()))?;
+            listeners.tls = Some((tcp(address).await?, acceptor));
+        }
+        if let Some(address) = arguments.metrics_listen.as_ref().filter(|address| *address != NONE) {
+            listeners.metrics = Some(tcp(address).await?);
+        }
+        let mut unix_path = None;
+        if let Some(path) = &arguments.unix_socket {
+            let listener = unix(path, arguments.unix_socket_mode);
+            listeners.unix = Some(listener.map_err(io(format!("cannot listen on {}", path.display())))?);
+            unix_path = Some(SocketFile(path.clone()));
+        }
+        if listeners.tcp.is_none() && listeners.tls.is_none() && listeners.unix.is_none() {
+            let text = "there is nothing to listen on: give --listen, --tls-listen or --unix-socket";
+            return Err(Failure::Usage(text.to_owned()));
+        }
+        Ok(Self { listeners, unix_path })
+    }
+
+    /// The addresses by their JSON names.
+    pub fn addresses(&self) -> Result<Vec<(&'static str, String)>> {
+        let address = |listener: &TcpListener| {
+            listener.local_addr().map(|address| address.to_string()).map_err(io("cannot tell the address"))
+        };
+        let mut addresses = Vec::new();
+        if let Some(listener) = &self.listeners.tcp {
+            addresses.push(("listen", address(listener)?));
+        }
+        if let Some((listener, _)) = &self.listeners.tls {
+            addresses.push(("tls_listen", address(listener)?));
+        }
+        if let Some(listener) = &self.listeners.metrics {
+            addresses.push(("metrics_listen", address(listener)?));
+        }
+        if let Some(SocketFile(path)) = &self.unix_path {
+            addresses.push(("unix_socket", path.display().to_string()));
+        }
+        Ok(addresses)
+    }
+}
+
+async fn tcp(address: &str) -> Result<TcpListener> {
+    TcpListener::bind(address).await.map_err(io(format!("cannot listen on {address}")))
+}
+
+/// Listens on a Unix socket. Replaces the file of a server that was killed.
+fn unix(path: &Path, mode: u32) -> io::Result<UnixListener> {
+    if fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket()) {
+        match std::os::unix::net::UnixStream::connect(path) {
+            Ok(_) => return Err(io::Error::new(ErrorKind::AddrInUse, "another process listens on it")),
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => fs::remove_file(path)?,
+            Err(error) => return Err(error),
+        }
+    }
+    let socket = UnixSocket::new_stream()?;
+    socket.bind(path)?;
+    // No client can connect before `listen`. So the permissions hold for every client.
+    fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
+    socket.listen(BACKLOG)
+}

@@ -1,0 +1,396 @@
+//! The registry of connections: their addresses, their latest activity, the memory that each holds, and the order to end one.
+//!
+//! Invariants:
+//! * I1: a client is in the registry exactly while its connection exists ([`ClientEntry`] removes it).
+//! * I2: all connections together hold at most [`Config::held_bytes_max`](crate::Config). Beyond it, connections are ended until the
+//!   others fit: each time one that holds at least half of the largest share, and of these the one that was idle the longest. So the replies of small connections always have space. The bound can be exceeded for a moment, by one reply
+//!   for each thread that runs commands, and by the buffers of ended connections until their tasks drop them.
+//! * I3: the limit of a reply ([`Shared::reply_bytes_max`]) is known before its command runs. A reply within it does not make its own
+//!   connection the one that is ended, unless another connection takes the same space at that moment. So a command that removes what it
+//!   returns can check the space first.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{Notify, watch};
+
+use crate::command::Command;
+use crate::refusals::Class;
+use crate::shared::{Shared, lock};
+use crate::stream::Peer;
+
+/// A connection that holds less is not counted. A reply of this size is always possible.
+pub const SMALL_BYTES: usize = 64 << 10;
+
+/// After this many connections, or this many held bytes, were freed, free memory is returned to the system.
+const LEFT_CLIENTS: u64 = 1000;
+const LEFT_BYTES: u64 = 64 << 20;
+
+/// Data that a client has sent about itself.
+#[derive(Clone, Debug, Default)]
+pub struct ClientNames {
+    /// Name, from CLIENT SETNAME.
+    pub name: String,
+    /// Library, from CLIENT SETINFO LIB-NAME.
+    pub library: String,
+    /// Version of the library, from CLIENT SETINFO LIB-VER.
+    pub library_version: String,
+    /// Name of the user. `None` before AUTH.
+    pub user: Option<String>,
+    /// Name of the last command.
+    pub command: &'static str,
+    /// Version of the protocol, 2 or 3.
+    pub protocol: u8,
+    /// Number of the database.
+    pub database: usize,
+}
+
+/// Why the server ends a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Ending {
+    /// CLIENT KILL, or the user of the connection was removed.
+    Killed = 1,
+    /// The client was idle for too long.
+    Idle,
+    /// The connection held the most memory when there was too little.
+    Memory,
+}
+
+/// A connection in the registry.
+#[derive(Debug)]
+pub struct Client {
+    /// Number, unique in this process.
+    pub id: u64,
+    /// Address of the client.
+    pub peer: Peer,
+    /// Address of the server, as the client reached it.
+    pub local: String,
+    /// Time of connecting.
+    pub since: Instant,
+    /// Data that the client has sent about itself.
+    pub names: Mutex<ClientNames>,
+    /// The client is ended for its memory only if no other client can be (CLIENT NO-EVICT).
+    pub no_evict: AtomicBool,
+    /// The client receives the lines of MONITOR. It is never idle.
+    pub is_monitor: AtomicBool,
+    /// Milliseconds from `since` to the latest activity.
+    active_ms: AtomicU64,
+    /// True while commands run.
+    is_running: AtomicBool,
+    held_bytes: AtomicUsize,
+    ending: AtomicU8,
+    /// Wakes the session, so that it sees `ending`.
+    bell: Notify,
+}
+
+impl Client {
+    fn new(id: u64, peer: Peer, local: String) -> Self {
+        Self {
+            id,
+            peer,
+            local,
+            since: Instant::now(),
+            names: Mutex::new(ClientNames { protocol: 2, ..ClientNames::default() }),
+            no_evict: AtomicBool::new(false),
+            is_monitor: AtomicBool::new(false),
+            active_ms: AtomicU64::new(0),
+            is_running: AtomicBool::new(false),
+            held_bytes: AtomicUsize::new(0),
+            ending: AtomicU8::new(0),
+            bell: Notify::new(),
+        }
+    }
+
+    /// Restarts the idle time.
+    pub fn set_active(&self) {
+        let ms = u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.active_ms.store(ms, Ordering::Relaxed);
+    }
+
+    /// Tells whether commands are running. Then the client is not idle.
+    pub fn set_running(&self, is_running: bool) {
+        self.is_running.store(is_running, Ordering::Relaxed);
+    }
+
+    /// Time since the latest activity.
+    #[must_use]
+    pub fn idle(&self) -> Duration {
+        if self.is_running.load(Ordering::Relaxed) {
+            return Duration::ZERO;
+        }
+        self.since.elapsed().saturating_sub(Duration::from_millis(self.active_ms.load(Ordering::Relaxed)))
+    }
+
+    /// Bytes of unfinished commands and unread replies; 0 if there are few.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        self.held_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Ends the connection. The first reason counts.
+    pub fn end(&self, why: Ending) {
+        let _ = self.ending.compare_exchange(0, why as u8, Ordering::AcqRel, Ordering::Acquire);
+        self.bell.notify_one();
+    }
+
+    /// The reason why the connection ends, if it does.
+    #[must_use]
+    pub fn ending(&self) -> Option<Ending> {
+        match self.ending.load(Ordering::Acquire) {
+            1 => Some(Ending::Killed),
+            2 => Some(Ending::Idle),
+            3 => Some(Ending::Memory),
+            _ => None,
+        }
+    }
+
+    /// Waits until the connection is ended. Only its session calls this.
+    pub async fn ended(&self) -> Ending {
+        loop {
+            if let Some(why) = self.ending() {
+                return why;
+            }
+            self.bell.notified().await;
+        }
+    }
+}
+
+/// A pause of the commands of all clients.
+#[derive(Clone, Copy, Debug)]
+pub struct Pause {
+    /// The end.
+    pub until: Instant,
+    /// False: only commands that change keys wait.
+    pub all: bool,
+}
+
+/// The registry.
+#[derive(Debug)]
+pub struct Clients {
+    all: Mutex<BTreeMap<u64, Arc<Client>>>,
+    /// The connections that hold more than [`SMALL_BYTES`].
+    holders: Mutex<BTreeMap<u64, Arc<Client>>>,
+    next: AtomicU64,
+    held_bytes: AtomicUsize,
+    /// The pause, also one that has ended by its time.
+    pause: watch::Sender<Option<Pause>>,
+    /// False: there is certainly no pause.
+    may_pause: AtomicBool,
+    /// Connections that ended since memory was returned to the system.
+    left_clients: AtomicU64,
+    /// Held bytes that were freed since then.
+    left_bytes: AtomicU64,
+}
+
+impl Default for Clients {
+    fn default() -> Self {
+        Self {
+            all: Mutex::default(),
+            holders: Mutex::default(),
+            next: AtomicU64::new(1),
+            held_bytes: AtomicUsize::new(0),
+            pause: watch::Sender::new(None),
+            may_pause: AtomicBool::new(false),
+            left_clients: AtomicU64::new(0),
+            left_bytes: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Shared {
+    /// Number of connections.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        lock(&self.clients.all).len()
+    }
+
+    /// The connections, oldest first.
+    #[must_use]
+    pub fn clients(&self) -> Vec<Arc<Client>> {
+        lock(&self.clients.all).values().cloned().collect()
+    }
+
+    /// The command of this name, in any case. It may have been renamed.
+    #[must_use]
+    pub fn find(&self, name: &[u8]) -> Option<&'static Command> {
+        self.config.renames.find(name)
+    }
+
+    /// Bytes of unfinished commands and unread replies.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        self.clients.held_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Maximum bytes of the next reply of a client (I3).
+    #[must_use]
+    pub fn reply_bytes_max(&self, client: &Client) -> usize {
+        let wanted = self.config.reply_bytes_max;
+        if self.config.held_bytes_max.saturating_sub(self.held_bytes()) >= wanted {
+            return wanted;
+        }
+        let holders = lock(&self.clients.holders);
+        let (mut live, mut largest) = (0_usize, 0);
+        for holder in holders.values().filter(|holder| holder.ending().is_none()) {
+            live += holder.held_bytes();
+            if holder.id != client.id {
+                largest = largest.max(holder.held_bytes());
+            }
+        }
+        let free = self.config.held_bytes_max.saturating_sub(live);
+        // A larger holder is ended in favour of this reply.
+        let instead = largest.saturating_sub(client.held_bytes());
+        wanted.min(free.max(instead).max(SMALL_BYTES))
+    }
+
+    /// Adds a connection to the registry. `None` if there are too many.
+    pub fn register(self: &Arc<Self>, peer: Peer, local: String) -> Option<ClientEntry> {
+        let mut all = lock(&self.clients.all);
+        if all.len() >= self.settings.clients_max.load(Ordering::Relaxed) {
+            drop(all);
+            self.refuse(Class::TooMany, &peer, "the maximum number of clients is reached");
+            return None;
+        }
+        self.counters.connections.fetch_add(1, Ordering::Relaxed);
+        let id = self.clients.next.fetch_add(1, Ordering::Relaxed);
+        let client = Arc::new(Client::new(id, peer, local));
+        all.insert(id, Arc::clone(&client));
+        Some(ClientEntry { shared: Arc::clone(self), client })
+    }
+
+    /// Starts a pause, or ends it.
+    pub fn set_pause(&self, pause: Option<Pause>) {
+        self.clients.may_pause.store(pause.is_some(), Ordering::Release);
+        self.clients.pause.send_replace(pause);
+    }
+
+    /// False: there is certainly no pause.
+    #[must_use]
+    pub fn may_pause(&self) -> bool {
+        self.clients.may_pause.load(Ordering::Acquire)
+    }
+
+    /// The pause that this command has to wait for. `changes`: it changes keys.
+    #[must_use]
+    pub fn pause(&self, changes: impl FnOnce() -> bool) -> Option<Pause> {
+        let pause = (*self.clients.pause.borrow())?;
+        (pause.until > Instant::now() && (pause.all || changes())).then_some(pause)
+    }
+
+    /// Waits until the pause ends or is replaced.
+    pub async fn pause_end(&self, pause: Pause) {
+        let mut changes = self.clients.pause.subscribe();
+        let is_same = |now: &Option<Pause>| now.is_some_and(|now| now.until == pause.until);
+        let other = changes.wait_for(|now| !is_same(now));
+        // At its time the pause ends by itself.
+        let _ = tokio::time::timeout_at(pause.until.into(), other).await;
+    }
+
+    /// True if so much memory was freed that it should be returned to the system. The next call starts from zero then.
+    pub fn has_memory_to_release(&self) -> bool {
+        let Clients { left_clients, left_bytes, .. } = &self.clients;
+        let is_due = left_clients.load(Ordering::Relaxed) >= LEFT_CLIENTS
+            || left_bytes.load(Ordering::Relaxed) >= LEFT_BYTES;
+        if is_due {
+            left_clients.store(0, Ordering::Relaxed);
+            left_bytes.store(0, Ordering::Relaxed);
+        }
+        is_due
+    }
+
+    /// Ends the connections that have been idle for longer than the setting allows.
+    pub fn end_idle_clients(&self) {
+        let seconds = self.settings.timeout_seconds.load(Ordering::Relaxed);
+        if seconds == 0 {
+            return;
+        }
+        for client in lock(&self.clients.all).values() {
+            let is_exempt = client.is_monitor.load(Ordering::Relaxed) || client.ending().is_some();
+            if client.idle().as_secs() >= seconds && !is_exempt {
+                tracing::debug!(client = client.id, peer = %client.peer, "closing an idle connection");
+                client.end(Ending::Idle);
+            }
+        }
+    }
+
+    /// Ends the largest holders until the others fit (I2).
+    fn end_large_holders(&self) {
+        let bound = self.config.held_bytes_max;
+        if self.held_bytes() <= bound {
+            return;
+        }
+        let holders = lock(&self.clients.holders);
+        loop {
+            let live: Vec<_> = holders.values().filter(|holder| holder.ending().is_none()).collect();
+            if live.iter().map(|holder| holder.held_bytes()).sum::<usize>() <= bound {
+                return;
+            }
+            let protected = |holder: &&&Arc<Client>| holder.no_evict.load(Ordering::Relaxed);
+            let any = live.iter().any(|holder| !protected(&holder));
+            let candidates = || live.iter().filter(|holder| !any || !protected(holder));
+            let largest = candidates().map(|holder| holder.held_bytes()).max().unwrap_or_default();
+            // Among clients of similar size, one that reads its replies is spared.
+            let large = candidates().filter(|holder| holder.held_bytes() >= largest / 2);
+            let Some(chosen) = large.max_by_key(|holder| holder.idle()) else { return };
+            chosen.end(Ending::Memory);
+            self.refuse(
+                Class::Memory,
+                &chosen.peer,
+                "all clients together hold too many bytes, and this one is among the largest",
+            );
+        }
+    }
+}
+
+/// The entry of a connection in the registry, and its share of the held bytes. Dropping it removes both.
+pub struct ClientEntry {
+    shared: Arc<Shared>,
+    /// The entry.
+    pub client: Arc<Client>,
+}
+
+impl ClientEntry {
+    /// The state of the server.
+    #[must_use]
+    pub fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// Sets the number of bytes that this connection holds. If all connections exceed the bound, the largest are ended, possibly this one.
+    pub fn hold(&mut self, bytes: usize) {
+        let bytes = if bytes > SMALL_BYTES { bytes } else { 0 };
+        let before = self.client.held_bytes();
+        if bytes == before {
+            return;
+        }
+        let clients = &self.shared.clients;
+        if before == 0 || bytes == 0 {
+            let mut holders = lock(&clients.holders);
+            self.client.held_bytes.store(bytes, Ordering::Relaxed);
+            match bytes {
+                0 => holders.remove(&self.client.id),
+                _ => holders.insert(self.client.id, Arc::clone(&self.client)),
+            };
+        } else {
+            self.client.held_bytes.store(bytes, Ordering::Relaxed);
+        }
+        if bytes > before {
+            clients.held_bytes.fetch_add(bytes - before, Ordering::Relaxed);
+            self.shared.end_large_holders();
+        } else {
+            clients.held_bytes.fetch_sub(before - bytes, Ordering::Relaxed);
+            clients.left_bytes.fetch_add((before - bytes) as u64, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for ClientEntry {
+    fn drop(&mut self) {
+        self.hold(0);
+        lock(&self.shared.clients.all).remove(&self.client.id);
+        self.shared.clients.left_clients.fetch_add(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,239 @@
+//! The commands that a user may run, and the keys of a command.
+//!
+//! Invariants:
+//! * P1: the newest rule that covers a command or subcommand decides.
+//! * P2: commands that log in or end a connection ([`Flags::OPEN`]) need no permission.
+//! * P3: a command that changes keys needs both permissions for them, unless this module says otherwise.
+
+use bytes::Bytes;
+
+use super::RuleError;
+use crate::command::{Command, Flags, all, find, is};
+
+/// The categories with commands, as ACL CAT lists them.
+pub const CATEGORIES: [&str; 11] = [
+    "keyspace",
+    "read",
+    "write",
+    "string",
+    "bitmap",
+    "admin",
+    "fast",
+    "slow",
+    "dangerous",
+    "connection",
+    "transaction",
+];
+
+/// Commands that have subcommands.
+const CONTAINERS: [&str; 9] =
+    ["acl", "client", "cluster", "command", "config", "latency", "memory", "object", "slowlog"];
+
+/// Subcommands for administrators, of commands that are for everybody.
+const ADMIN_SUBCOMMANDS: [(&str, &[&str]); 2] = [
+    ("acl", &["list", "users", "getuser", "setuser", "deluser", "load", "save"]),
+    ("client", &["kill", "list", "pause", "unpause", "no-evict"]),
+];
+
+/// Commands that an attacker could use to stop a server or to learn about it, although they are not for administrators.
+const DANGEROUS: [&str; 7] = ["flushall", "flushdb", "info", "keys", "lastsave", "range", "swapdb"];
+
+/// Commands that change keys and return nothing that was in them.
+const WRITE_ONLY: [&str; 15] = [
+    "append",
+    "del",
+    "expire",
+    "expireat",
+    "mset",
+    "msetnx",
+    "persist",
+    "pexpire",
+    "pexpireat",
+    "psetex",
+    "set",
+    "setex",
+    "setnx",
+    "setrange",
+    "unlink",
+];
+
+/// True if a command belongs to a category.
+#[must_use]
+pub fn is_in(command: &Command, category: &str) -> bool {
+    let has = |flag| command.flags.has(flag);
+    match category {
+        "keyspace" => command.group == "generic" || matches!(command.name, "flushall" | "flushdb" | "swapdb"),
+        "read" => has(Flags::READ),
+        "write" => has(Flags::WRITE),
+        "string" | "bitmap" | "connection" => command.group == category,
+        "transaction" => command.group == "transactions",
+        "fast" => has(Flags::FAST),
+        "slow" => !has(Flags::FAST),
+        "admin" => has(Flags::ADMIN),
+        "dangerous" => has(Flags::ADMIN) || DANGEROUS.contains(&command.name),
+        _ => false,
+    }
+}
+
+/// The name of a command, with its subcommand if it has one.
+#[must_use]
+pub fn full_name(command: &Command, arguments: &[Bytes]) -> String {
+    match arguments.get(1).filter(|_| CONTAINERS.contains(&command.name)) {
+        Some(subcommand) => {
+            let subcommand: String = String::from_utf8_lossy(subcommand).chars().take(128).collect();
+            format!("{}|{}", command.name, subcommand.to_ascii_lowercase())
+        }
+        None => command.name.to_owned(),
+    }
+}
+
+/// A set of commands and subcommands.
+#[derive(Clone, Debug)]
+pub struct Commands {
+    /// For each command of the table, whether it is allowed.
+    allowed: Vec<bool>,
+    /// Exceptions for subcommands: command, subcommand, allowed. The last one counts.
+    exceptions: Vec<(&'static str, String, bool)>,
+    /// The rules that made this set.
+    rules: Vec<String>,
+    /// True if everything is allowed.
+    is_all: bool,
+}
+
+impl Commands {
+    /// All commands.
+    #[must_use]
+    pub fn all() -> Self {
+        Self::whole(true)
+    }
+
+    /// No commands.
+    #[must_use]
+    pub fn none() -> Self {
+        Self::whole(false)
+    }
+
+    fn whole(is_all: bool) -> Self {
+        let rules = vec![if is_all { "+@all" } else { "-@all" }.to_owned()];
+        Self { allowed: vec![is_all; all().len()], exceptions: Vec::new(), rules, is_all }
+    }
+
+    /// The rules, separated by spaces.
+    #[must_use]
+    pub fn rules(&self) -> String {
+        self.rules.join(" ")
+    }
+
+    /// True if a command with these arguments is allowed.
+    #[must_use]
+    pub fn allow(&self, command: &Command, arguments: &[Bytes]) -> bool {
+        if self.is_all || command.flags.has(Flags::OPEN) {
+            return true;
+        }
+        let subcommand = arguments.get(1);
+        let exception =
+            self.exceptions.iter().rev().find(|(name, word, _)| {
+                *name == command.name && subcommand.is_some_and(|given| is(given, word))
+            });
+        match exception {
+            Some((_, _, is_allowed)) => *is_allowed,
+            None => position(command).is_some_and(|index| self.allowed.get(index) == Some(&true)),
+        }
+    }
+
+    /// Allows or denies `command`, `command|subcommand` or `@category`.
+    ///
+    /// # Errors
+    /// There is no such command or category. Nothing has changed.
+    pub fn change(&mut self, what: &[u8], is_allowed: bool) -> Result<(), RuleError> {
+        let what = std::str::from_utf8(what).map_err(|_| RuleError::Unknown)?.to_ascii_lowercase();
+        match what.strip_prefix('@') {
+            Some("all") => {
+                *self = Self::whole(is_allowed);
+                return Ok(());
+            }
+            Some(category) if CATEGORIES.contains(&category) => self.change_category(category, is_allowed),
+            Some(_) => return Err(RuleError::Unknown),
+            None => self.change_command(&what, is_allowed)?,
+        }
+        self.is_all = false;
+        // A rule makes earlier ones about the same object obsolete.
+        self.rules.retain(|rule| rule[1..] != what);
+        self.rules.push(format!("{}{what}", if is_allowed { '+' } else { '-' }));
+        Ok(())
+    }
+
+    fn change_category(&mut self, category: &str, is_allowed: bool) {
+        for (index, command) in all().iter().enumerate().filter(|(_, command)| is_in(command, category)) {
+            self.set(index, command.name, is_allowed);
+        }
+        if matches!(category, "admin" | "dangerous") {
+            for (name, subcommands) in ADMIN_SUBCOMMANDS {
+                for subcommand in subcommands {
+                    self.except(name, subcommand, is_allowed);
+                }
+            }
+        }
+    }
+
+    fn change_command(&mut self, what: &str, is_allowed: bool) -> Result<(), RuleError> {
+        let (name, subcommand) = match what.split_once('|') {
+            Some((name, subcommand)) => (name, Some(subcommand)),
+            None => (what, None),
+        };
+        let command = find(name.as_bytes()).ok_or(RuleError::Unknown)?;
+        let index = position(command).ok_or(RuleError::Unknown)?;
+        match subcommand {
+            None => self.set(index, command.name, is_allowed),
+            Some(word) if CONTAINERS.contains(&name) && !word.is_empty() => {
+                self.except(command.name, word, is_allowed);
+            }
+            Some(_) => return Err(RuleError::Unknown),
+        }
+        Ok(())
+    }
+
+    fn set(&mut self, index: usize, name: &str, is_allowed: bool) {
+        self.allowed[index] = is_allowed;
+        self.exceptions.retain(|(other, ..)| *other != name);
+    }
+
+    fn except(&mut self, name: &'static str, subcommand: &str, is_allowed: bool) {
+        self.exceptions.retain(|(other, word, _)| *other != name || word != subcommand);
+        self.exceptions.push((name, subcommand.to_owned(), is_allowed));
+    }
+}
+
+fn position(command: &Command) -> Option<usize> {
+    all().binary_search_by_key(&command.name, |command| command.name).ok()
+}
+
+/// What a command does with a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Uses {
+    /// Returns or copies the value.
+    pub reads: bool,
+    /// Changes the key.
+    pub writes: bool,
+}
+
+/// The keys among the arguments, with their uses.
+pub fn keys<'a>(command: &Command, arguments: &'a [Bytes]) -> impl Iterator<Item = (&'a [u8], Uses)> {
+    let (first, last, step) = command.keys;
+    let count = i64::try_from(arguments.len()).unwrap_or(i64::MAX);
+    let last = if last < 0 { count + last } else { last.min(count - 1) };
+    let range = if first > 0 && step > 0 { first..=last } else { 1..=0 };
+    let name = command.name;
+    let is_write = command.flags.has(Flags::WRITE);
+    let returns = !WRITE_ONLY.contains(&name)
+        || name == "set" && arguments.iter().skip(3).any(|option| is(option, "GET"));
+    range.step_by(usize::try_from(step.max(1)).unwrap_or(1)).filter_map(move |index| {
+        let key = arguments.get(usize::try_from(index).ok()?)?;
+        let uses = match (name, index) {
+            ("copy", 1) => Uses { reads: true, writes: false },
+            ("copy" | "rename" | "renamenx", 2) => Uses { reads: false, writes: true },
+            _ => Uses { reads: returns || !is_write, writes: is_write },
+        };
+        Some((&key[..], uses))
+    })
+}

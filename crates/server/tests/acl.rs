@@ -1,0 +1,161 @@
+//! Users: logging in, permissions, and changes while clients are connected.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+
+use crate::common::TestServer;
+use redis::{Commands, RedisResult, Value, cmd};
+use server::{Config, Password};
+
+fn acl(client: &mut redis::Connection, words: &str) -> RedisResult<Value> {
+    let mut command = cmd("ACL");
+    words.split(' ').for_each(|word| _ = command.arg(word));
+    command.query(client)
+}
+
+/// Sends lines on a connection and returns the reply lines, one for each.
+fn talk(socket: &mut TcpStream, lines: &[&str]) -> Vec<String> {
+    let one = |line: &&str| {
+        socket.write_all(format!("{line}\r\n").as_bytes()).unwrap();
+        let mut reply = Vec::new();
+        while !reply.ends_with(b"\r\n") {
+            let mut byte = [0];
+            if socket.read(&mut byte).unwrap_or(0) == 0 {
+                return "closed".to_owned();
+            }
+            reply.push(byte[0]);
+        }
+        String::from_utf8(reply).unwrap().trim_end().to_owned()
+    };
+    lines.iter().map(one).collect()
+}
+
+const DENIED_KEY: &str = "-NOPERM this user has no permissions to access one of the keys used as arguments";
+
+#[test]
+fn a_user_runs_only_its_commands_on_its_keys() {
+    let server = TestServer::start();
+    let mut admin = server.client();
+    acl(&mut admin, "SETUSER bob on >pw ~a* %R~r* +@read +set +acl|whoami +multi +exec").unwrap();
+    let mut bob = server.socket();
+    bob.write_all(b"AUTH bob wrong\r\nACL WHOAMI\r\nQUIT\r\n").unwrap();
+    let mut answer = String::new();
+    bob.read_to_string(&mut answer).unwrap();
+    let wrong = "-WRONGPASS invalid username-password pair or user is disabled.";
+    assert_eq!(answer, format!("{wrong}\r\n$7\r\ndefault\r\n+OK\r\n"));
+    let mut bob = server.socket();
+    let replies = talk(
+        &mut bob,
+        &["AUTH bob pw", "SET a 1", "SET b 1", "SET r1 1", "STRLEN r1", "DEL a", "ACL LIST", "FLUSHALL"],
+    );
+    let denied = |name: &str| format!("-NOPERM this user has no permissions to run the '{name}' command");
+    assert_eq!(replies[..5], ["+OK", "+OK", DENIED_KEY, DENIED_KEY, ":0"]);
+    assert_eq!(replies[5..], [denied("del"), denied("acl|list"), denied("flushall")]);
+    assert_eq!(server.store.get(b"b").unwrap(), None);
+}
+
+#[test]
+fn permissions_hold_when_a_command_is_queued_and_when_it_runs() {
+    let server = TestServer::start();
+    let mut admin = server.client();
+    acl(&mut admin, "SETUSER bob on nopass ~a* +set +get +multi +exec").unwrap();
+    let mut bob = server.socket();
+    let replies = talk(&mut bob, &["AUTH bob x", "MULTI", "SET a 1", "SET b 1", "EXEC"]);
+    assert_eq!(replies[3], DENIED_KEY);
+    assert!(replies[4].starts_with("-EXECABORT"), "{replies:?}");
+    assert_eq!(talk(&mut bob, &["MULTI", "SET a 1", "SET a2 2"]), ["+OK", "+QUEUED", "+QUEUED"]);
+    acl(&mut admin, "SETUSER bob resetkeys ~a2").unwrap();
+    bob.write_all(b"EXEC\r\nGET a2\r\n").unwrap();
+    let expected = format!("*2\r\n{DENIED_KEY}\r\n+OK\r\n$1\r\n2\r\n");
+    let mut answer = vec![0; expected.len()];
+    bob.read_exact(&mut answer).unwrap();
+    assert_eq!(String::from_utf8(answer).unwrap(), expected);
+    assert_eq!(server.store.get(b"a").unwrap(), None);
+}
+
+#[test]
+fn changes_hold_for_connected_clients_and_removed_users_are_disconnected() {
+    let server = TestServer::start();
+    let mut admin = server.client();
+    acl(&mut admin, "SETUSER bob on nopass ~* +get +ping").unwrap();
+    let mut bob = server.socket();
+    assert_eq!(talk(&mut bob, &["AUTH bob x", "GET k"]), ["+OK", "$-1"]);
+    acl(&mut admin, "SETUSER bob -get").unwrap();
+    assert!(talk(&mut bob, &["GET k"])[0].starts_with("-NOPERM"));
+    let error = acl(&mut admin, "SETUSER bob +get foo").unwrap_err().to_string();
+    assert!(error.contains("Error in ACL SETUSER modifier 'foo': Syntax error"), "{error}");
+    assert!(talk(&mut bob, &["GET k"])[0].starts_with("-NOPERM"), "rules before a wrong one have no effect");
+    let info: String = cmd("CLIENT").arg("LIST").query(&mut admin).unwrap();
+    assert!(info.contains("user=bob") && info.contains("user=default"), "{info}");
+    assert_eq!(acl(&mut admin, "DELUSER bob nobody"), Ok(Value::Int(1)));
+    assert_eq!(bob.read(&mut [0; 10]).unwrap(), 0);
+    assert!(acl(&mut admin, "DELUSER default").is_err());
+    assert_eq!(acl(&mut admin, "GETUSER bob"), Ok(Value::Nil));
+}
+
+#[test]
+fn without_the_default_user_a_client_must_log_in() {
+    let server = TestServer::with(Config { password: Password::new(b"secret"), ..Config::default() });
+    let mut socket = server.socket();
+    let noauth = "-NOAUTH Authentication required.";
+    assert_eq!(talk(&mut socket, &["PING", "ACL WHOAMI", "GET k"]), [noauth; 3]);
+    assert_eq!(talk(&mut socket, &["AUTH secret", "ACL SETUSER bob on >pw +@all ~*"]), ["+OK"; 2]);
+    assert_eq!(talk(&mut socket, &["ACL SETUSER default off"]), ["+OK"]);
+    let mut other = server.socket();
+    assert!(talk(&mut other, &["AUTH secret"])[0].starts_with("-WRONGPASS"));
+    assert!(talk(&mut other, &["HELLO 2 AUTH bob pw"])[0].starts_with('*'));
+    let client = redis::Client::open(format!("redis://bob:pw@{}/?protocol=resp3", server.address)).unwrap();
+    let mut bob = client.get_connection().unwrap();
+    let _: () = bob.set("k", "v").unwrap();
+    assert_eq!(acl(&mut bob, "WHOAMI"), Ok(Value::BulkString(b"bob".to_vec())));
+    // RESET makes the connection as it was when new.
+    let mut socket = server.socket();
+    assert_eq!(talk(&mut socket, &["AUTH bob pw", "RESET", "GET k"]), ["+OK", "+RESET", noauth]);
+}
+
+#[test]
+fn users_are_saved_and_loaded_and_a_wrong_file_changes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("users.acl");
+    let config = || Config { acl_file: Some(path.clone()), ..Config::default() };
+    let server = TestServer::with(config());
+    let mut admin = server.client();
+    acl(&mut admin, "SETUSER bob on >pw ~a* -@all +@string -set").unwrap();
+    acl(&mut admin, "SAVE").unwrap();
+    let text = std::fs::read_to_string(&path).unwrap();
+    assert!(
+        text.starts_with("user bob on #") && text.contains("\nuser default on nopass ~* +@all\n"),
+        "{text}"
+    );
+    acl(&mut admin, "DELUSER bob").unwrap();
+    acl(&mut admin, "SETUSER carol on").unwrap();
+    acl(&mut admin, "LOAD").unwrap();
+    let users: Vec<String> = cmd("ACL").arg("USERS").query(&mut admin).unwrap();
+    assert_eq!(users, ["bob", "default"]);
+    std::fs::write(&path, "user dave on\nuser eve foo\n").unwrap();
+    let error = acl(&mut admin, "LOAD").unwrap_err().to_string();
+    assert!(error.contains("users.acl:2: foo: Syntax error"), "{error}");
+    let users: Vec<String> = cmd("ACL").arg("USERS").query(&mut admin).unwrap();
+    assert_eq!(users, ["bob", "default"]);
+    let bare = TestServer::start();
+    assert!(acl(&mut bare.client(), "SAVE").is_err());
+}
+
+#[test]
+fn categories_list_their_commands() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    let list = |client: &mut redis::Connection, words: &[&str]| -> Vec<String> {
+        cmd("ACL").arg("CAT").arg(words).query(client).unwrap()
+    };
+    let mut found = std::collections::BTreeSet::new();
+    for category in list(&mut client, &[]) {
+        let commands = list(&mut client, &[&category]);
+        assert!(!commands.is_empty(), "{category}");
+        found.extend(commands);
+    }
+    let count: usize = cmd("COMMAND").arg("COUNT").query(&mut client).unwrap();
+    assert_eq!(found.len(), count, "a command without a category");
+    let error = cmd("ACL").arg("CAT").arg("nosuch").query::<Value>(&mut client).unwrap_err();
+    assert!(error.to_string().contains("Unknown category 'nosuch'"));
+}

@@ -1,0 +1,195 @@
+//! Limits: the number of clients, their memory, their idle time. One client must not take the server from the others.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use crate::common::TestServer;
+use bristlecone::Options;
+use redis::{Commands, cmd};
+use server::Config;
+
+/// Repeats `check` until it is true. Fails after a time that only a server that hangs needs.
+fn eventually(what: &str, mut check: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !check() {
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A field of INFO.
+fn info(server: &TestServer, field: &str) -> u64 {
+    let text: String = cmd("INFO").query(&mut server.client()).unwrap();
+    let value = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    value.unwrap_or_else(|| panic!("no {field} in {text}")).parse().unwrap()
+}
+
+#[test]
+fn six_clients_that_do_not_read_do_not_take_the_memory_of_others() {
+    const VALUE_BYTES: usize = 8 << 20;
+    let server = TestServer::with(Config { held_bytes_max: 24 << 20, ..Config::default() });
+    let mut client = server.client();
+    let value = vec![b'v'; VALUE_BYTES];
+    let _: () = client.set("large", &value).unwrap();
+    let _: () = client.set("small", "s").unwrap();
+    let mut lazy: Vec<TcpStream> = (0..6).map(|_| server.socket()).collect();
+    for socket in &mut lazy {
+        socket.write_all(&b"GET large\r\n".repeat(60)).unwrap();
+    }
+    // Another client works meanwhile, with small and with large replies.
+    for round in 0..50 {
+        assert_eq!(client.get::<_, String>("small").unwrap(), "s");
+        let _: () = client.set("small", "s").unwrap();
+        if round % 10 == 0 {
+            assert_eq!(client.get::<_, Vec<u8>>("large").unwrap().len(), VALUE_BYTES);
+        }
+    }
+    // They together exceed the bound. So some are disconnected, and the others stay.
+    eventually("no client that did not read was disconnected", || info(&server, "connected_clients") < 8);
+    assert!(info(&server, "held_by_clients") <= 24 << 20);
+    assert!(
+        lazy.iter_mut()
+            .map(|socket| is_closed_early(socket, 60 * VALUE_BYTES))
+            .filter(|closed| *closed)
+            .count()
+            >= 3
+    );
+    eventually("memory stays taken", || info(&server, "held_by_clients") == 0);
+}
+
+/// True if the connection closes before this many bytes were read.
+fn is_closed_early(socket: &mut TcpStream, bytes: usize) -> bool {
+    let mut scrap = vec![0; 1 << 20];
+    let mut read = 0;
+    while read < bytes {
+        match socket.read(&mut scrap) {
+            Ok(0) | Err(_) => return true,
+            Ok(count) => read += count,
+        }
+    }
+    false
+}
+
+#[test]
+fn a_large_idle_holder_is_told_why_it_is_disconnected() {
+    let server = TestServer::with(Config { held_bytes_max: 16 << 20, ..Config::default() });
+    let set = |bytes: usize| {
+        [format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n${bytes}\r\n").as_bytes(), &vec![b'v'; bytes], b"\r\n"]
+            .concat()
+    };
+    let mut first = server.socket();
+    first.write_all(b"MULTI\r\n").unwrap();
+    for _ in 0..10 {
+        first.write_all(&set(1 << 20)).unwrap();
+    }
+    eventually("queued commands do not count", || info(&server, "held_by_clients") >= 10 << 20);
+    // Its buffer has up to twice its bytes. So it fits alone, but not beside the first.
+    let mut second = server.socket();
+    second.write_all(&set(13 << 19)).unwrap();
+    let mut reply = [0; 5];
+    second.read_exact(&mut reply).unwrap();
+    assert_eq!(&reply, b"+OK\r\n");
+    let mut answer = String::new();
+    let _ = first.read_to_string(&mut answer);
+    assert!(answer.contains("\r\n-ERR this connection holds too many bytes"), "{answer:?}");
+}
+
+#[test]
+fn a_value_is_not_removed_if_its_reply_has_no_space() {
+    let server = TestServer::with(Config { reply_bytes_max: 1 << 20, ..Config::default() });
+    let value = vec![b'v'; 2 << 20];
+    let mut client = server.client();
+    let _: () = client.set("k", &value).unwrap();
+    for command in [["GETDEL", "k", ""].as_slice(), &["GETSET", "k", "new"], &["SET", "k", "new", "GET"]] {
+        let command = command.iter().filter(|word| !word.is_empty()).collect::<Vec<_>>();
+        let mut request = cmd(command[0]);
+        command[1..].iter().for_each(|word| _ = request.arg(**word));
+        let error = request.query::<redis::Value>(&mut client).unwrap_err().to_string();
+        assert!(error.contains("a reply of more than"), "{error}");
+        assert_eq!(client.strlen::<_, usize>("k").unwrap(), value.len(), "{command:?}");
+    }
+    // The same in a transaction: the element is an error, and the value stays.
+    let answer = server.exchange(b"MULTI\r\nGETDEL k\r\nSET other 1\r\nEXEC\r\nQUIT\r\n");
+    assert!(answer.contains("*2\r\n-ERR a reply of more than"), "{answer}");
+    assert_eq!(client.strlen::<_, usize>("k").unwrap(), value.len());
+    assert_eq!(client.get::<_, String>("other").unwrap(), "1");
+}
+
+#[test]
+fn idle_and_dripping_clients_are_closed_and_working_ones_stay() {
+    let server = TestServer::with(Config { timeout_seconds: 2, ..Config::default() });
+    let mut idle = server.socket();
+    let mut dripping = server.socket();
+    let mut unread = server.socket();
+    let mut client = server.client();
+    let _: () = client.set("large", vec![b'v'; 8 << 20]).unwrap();
+    unread.write_all(b"GET large\r\nGET large\r\n").unwrap();
+    dripping.write_all(b"*2\r\n$3\r\nGET\r\n$10000\r\n").unwrap();
+    let mut dripped = 0;
+    eventually("a client that drips bytes stays connected", || {
+        assert_eq!(cmd("PING").query::<String>(&mut client).unwrap(), "PONG");
+        dripped += 1;
+        dripping.write_all(b"x").is_err()
+    });
+    assert!(dripped < 10_000);
+    eventually("idle connections stay", || info(&server, "connected_clients") == 2);
+    assert!(is_closed_early(&mut idle, 1));
+    assert!(is_closed_early(&mut unread, 16 << 20));
+    assert_eq!(cmd("PING").query::<String>(&mut client).unwrap(), "PONG");
+}
+
+#[test]
+fn many_half_sent_commands_hold_little_and_delay_no_other_client() {
+    let server = TestServer::start();
+    let mut slow: Vec<_> = (0..300).map(|_| server.socket()).collect();
+    for part in [&b"*3\r\n$3\r\nSET\r\n"[..], b"$3\r\nkey\r\n$200000000\r\n", b"xxxxxxxx"] {
+        for socket in &mut slow {
+            socket.write_all(part).unwrap();
+        }
+        assert_eq!(cmd("PING").query::<String>(&mut server.client()).unwrap(), "PONG");
+    }
+    // A declared length holds nothing.
+    assert_eq!(info(&server, "held_by_clients"), 0);
+}
+
+#[test]
+fn a_client_that_closed_its_sending_side_gets_all_replies() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    let _: () = client.set("large", vec![b'v'; 4 << 20]).unwrap();
+    let mut socket = server.socket();
+    socket.write_all(b"GET large\r\nPING\r\nGET large\r\nPI").unwrap();
+    socket.shutdown(std::net::Shutdown::Write).unwrap();
+    let mut answer = Vec::new();
+    socket.read_to_end(&mut answer).unwrap();
+    assert!(answer.ends_with(b"v\r\n"));
+    assert_eq!(answer.len(), 2 * (b"$4194304\r\n\r\n".len() + (4 << 20)) + b"+PONG\r\n".len());
+    eventually("half-closed connections stay", || info(&server, "connected_clients") == 2);
+}
+
+#[test]
+fn memory_is_given_back_after_many_clients_leave() {
+    // Client and server are in this process. Leave descriptors for other tests.
+    let limit = std::fs::read_to_string("/proc/self/limits").unwrap();
+    let limit = limit.lines().find(|line| line.starts_with("Max open files")).unwrap();
+    let limit: usize = limit.split_whitespace().nth(3).unwrap().parse().unwrap();
+    let connections = (limit / 4).min(4000);
+    let server = TestServer::over(Options::default(), Config::default());
+    let request = [b"*3\r\n$3\r\nSET\r\n$3\r\nkey\r\n$100000\r\n".as_slice(), &vec![b'v'; 60_000]].concat();
+    let mut sockets: Vec<_> = (0..connections).map(|_| server.socket()).collect();
+    let without = info(&server, "used_memory_rss");
+    for socket in &mut sockets {
+        socket.write_all(&request).unwrap();
+    }
+    let all_bytes = (connections * 60_000) as u64;
+    let received = || info(&server, "total_net_input_bytes") >= all_bytes;
+    eventually("the bytes of the clients do not arrive", received);
+    let with = info(&server, "used_memory_rss");
+    drop(sockets);
+    eventually("clients stay", || info(&server, "connected_clients") == 1);
+    println!("{connections} clients: {} MiB, with half a command each {} MiB", without >> 20, with >> 20);
+    // Other tests run in this process. So only most of the memory must be free.
+    eventually("memory stays", || info(&server, "used_memory_rss") < without + (with - without) / 2);
+    assert_eq!(cmd("PING").query::<String>(&mut server.client()).unwrap(), "PONG");
+}
