@@ -174,9 +174,15 @@ impl Shared {
         lock(&self.observers.slow).entries.clear();
     }
 
+    /// True if a client has sent MONITOR.
+    #[must_use]
+    pub fn has_monitors(&self) -> bool {
+        self.observers.monitors.load(Ordering::Relaxed) > 0
+    }
+
     /// Sends a command to the MONITORs, if there are any.
     pub fn show_command(&self, client: &Client, arguments: &[Bytes]) {
-        if self.observers.monitors.load(Ordering::Relaxed) == 0 {
+        if !self.has_monitors() {
             return;
         }
         let now = unix_time();

@@ -332,9 +332,19 @@ impl Session {
         self.entry.client.set_running(true);
         self.state.command_start = None;
         let (closes, ticket) = shared.store.apply(|_| {
-            while self.pause(commands).is_none()
-                && let Some(arguments) = commands.next()
-            {
+            while self.pause(commands).is_none() && commands.len() > 0 {
+                let (state, output) = (&mut self.state, &mut self.output);
+                let gets = command::gets::run(&shared, state, commands.as_slice(), output, FLUSH_BYTES);
+                for arguments in commands.by_ref().take(gets) {
+                    self.taken_bytes -= arguments.iter().map(Bytes::len).sum::<usize>();
+                }
+                if self.output.len() >= FLUSH_BYTES {
+                    break;
+                }
+                if gets > 0 {
+                    continue;
+                }
+                let Some(arguments) = commands.next() else { break };
                 command::run(&shared, &mut self.state, &arguments, &mut self.output);
                 // Each command frees its bytes after it has run.
                 self.taken_bytes -= arguments.iter().map(Bytes::len).sum::<usize>();

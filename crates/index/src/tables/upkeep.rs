@@ -160,12 +160,18 @@ impl Tables {
             let mut cursor = self.index.cursor();
             cursor.seek(from, false)?;
             let (mut key, mut value, mut last) = (Vec::new(), Vec::new(), None);
+            let mut current = (None, None);
             for _ in 0..COUNT_STEP {
                 if !cursor.next(&mut key, &mut value)? {
                     gate.counted = Counted::All;
                     return Ok(false);
                 }
-                if let Some(slot) = split_key(&key).and_then(|(id, _)| gate.slot_of(id)) {
+                // The keys of a table are neighbours.
+                let id = split_key(&key).map(|(id, _)| id);
+                if id != current.0 {
+                    current = (id, id.and_then(|id| gate.slot_of(id)));
+                }
+                if let Some(slot) = current.1 {
                     slot.keys.fetch_add(1, Ordering::Relaxed);
                 }
                 last = Some(key.clone());

@@ -1,6 +1,6 @@
 //! The commands: a table of name, arity, flags and handler. Each family has a file.
 //!
-//! * [`strings`]: GET, SET and related commands. [`numbers`]: counters. [`ranges`]: parts and bits of values.
+//! * [`strings`]: GET, SET and related commands. [`gets`]: several GETs at once. [`numbers`]: counters. [`ranges`]: parts and bits of values. [`lcs`]: LCS.
 //! * [`keys`]: DEL, EXISTS, SCAN, KEYS, RANGE …
 //! * [`expiry`]: EXPIRE, TTL … [`databases`]: SELECT, MOVE, FLUSHDB …
 //! * [`acl`]: users and permissions.
@@ -22,8 +22,10 @@ pub mod config;
 pub mod connection;
 pub mod databases;
 pub mod expiry;
+pub mod gets;
 pub mod introspect;
 pub mod keys;
+pub mod lcs;
 pub mod numbers;
 pub mod observe;
 pub mod ranges;
@@ -217,6 +219,7 @@ static COMMANDS: LazyLock<Vec<&'static Command>> = LazyLock::new(|| {
         strings::COMMANDS,
         numbers::COMMANDS,
         ranges::COMMANDS,
+        lcs::COMMANDS,
         keys::COMMANDS,
         expiry::COMMANDS,
         databases::COMMANDS,
@@ -280,9 +283,12 @@ pub fn prefetch(shared: &Shared, db: usize, commands: &[Vec<Bytes>]) {
     };
     let one_key =
         |arguments: &&Vec<Bytes>| arguments.len() > 1 && shared.find(&arguments[0]).is_some_and(pays);
+    let alone = |(index, arguments)| (!gets::has_company(commands, index)).then_some(arguments);
     let keys: Vec<&[u8]> = commands
         .iter()
+        .enumerate()
         .filter(|_| commands.len() > 1)
+        .filter_map(alone)
         .filter(one_key)
         .map(|arguments| &arguments[1][..])
         .collect();

@@ -1,0 +1,75 @@
+//! Consecutive GET commands of a pipeline, answered by one call of the store: their cache misses overlap.
+
+use bytes::Bytes;
+
+use super::client::Replies;
+use super::{CommandError, is};
+use crate::resp::Reply;
+use crate::session::SessionState;
+use crate::shared::{Shared, lock};
+
+/// True if this GET is answered with its neighbours, at position `index`. Then it needs no prefetch.
+#[must_use]
+pub fn has_company(commands: &[Vec<Bytes>], index: usize) -> bool {
+    let is_get = |index: usize| commands.get(index).is_some_and(|arguments| is_get(arguments));
+    is_get(index) && (is_get(index + 1) || index > 0 && is_get(index - 1))
+}
+
+fn is_get(arguments: &[Bytes]) -> bool {
+    arguments.len() == 2 && is(&arguments[0], "get")
+}
+
+/// Runs the GETs at the front of `commands`, if there are several, and writes their replies to `output`, at most about `bytes_max`. Returns
+/// their number; 0 if the first command has to run alone.
+pub fn run(
+    shared: &Shared,
+    session: &mut SessionState,
+    commands: &[Vec<Bytes>],
+    output: &mut Vec<u8>,
+    bytes_max: usize,
+) -> usize {
+    let count = commands.iter().take_while(|arguments| is_get(arguments)).count();
+    let is_usual = session.replies == Replies::On && !shared.has_monitors();
+    if count < 2 || session.transaction.is_open() || !is_usual {
+        return 0;
+    }
+    session.refresh_user(shared);
+    let (Some(get), Some(user)) = (shared.find(b"get"), session.user.clone()) else { return 0 };
+    let allowed = commands[..count].iter().take_while(|arguments| user.check(get, arguments).is_ok());
+    let keys: Vec<&[u8]> = allowed.map(|arguments| &arguments[1][..]).collect();
+    let Ok(store) = shared.databases.get(session.db) else { return 0 };
+    if session.command != get.name {
+        session.command = get.name;
+        lock(&session.client.names).command = get.name;
+    }
+    let started = std::time::Instant::now();
+    let (mut done, protocol) = (0, session.protocol);
+    let reply_bytes_max = shared.reply_bytes_max(&session.client);
+    // After an error, the command that met it runs alone, and replies with it.
+    let _ = store.get_each(&keys, |value| {
+        let mut reply = Reply::new(output, protocol, reply_bytes_max);
+        match value {
+            Some(value) => {
+                session.hits += 1;
+                if let Err(error) = reply.bulk(&value) {
+                    session.errors += 1;
+                    reply.error(&CommandError::from(error).to_string());
+                }
+            }
+            None => {
+                session.misses += 1;
+                reply.null();
+            }
+        }
+        done += 1;
+        output.len() < bytes_max
+    });
+    session.commands += done as u64;
+    if done > 0 {
+        let duration = started.elapsed() / u32::try_from(done).unwrap_or(u32::MAX);
+        shared.note_duration(&session.client, &commands[0], duration);
+        // The next command starts now.
+        session.command_start = None;
+    }
+    done
+}
