@@ -99,7 +99,7 @@ fn multi(call: &mut Call<'_>) -> Result<(), CommandError> {
 /// Queues a command of a transaction.
 pub fn queue(call: &mut Call<'_>) {
     let state = &mut call.session.transaction;
-    let overhead = size_of::<Vec<bytes::Bytes>>() + call.arguments.len() * size_of::<bytes::Bytes>();
+    let overhead = size_of::<Vec<bytes::Bytes>>() + size_of_val(call.arguments);
     state.bytes += overhead + call.arguments.iter().map(bytes::Bytes::len).sum::<usize>();
     state.queued.get_or_insert_default().push(call.arguments.to_vec());
     call.reply.simple("QUEUED");
