@@ -3,7 +3,7 @@
 //! Invariants:
 //! * I1: a client is in the registry exactly while its connection exists ([`ClientEntry`] removes it).
 //! * I2: all connections together hold at most [`Config::held_bytes_max`](crate::Config). Beyond it, connections are ended until the
-//!   others fit: each time one that holds at least half of the largest share, and of these the one that was idle the longest. So the replies of small connections always have space. The bound can be exceeded for a moment, by one reply
+//!   others fit: each time one that holds at least half of the largest share, and among them the one that was idle the longest. So the replies of small connections always have space. The bound can be exceeded for a moment, by one reply
 //!   for each thread that runs commands, and by the buffers of ended connections until their tasks drop them.
 //! * I3: the limit of a reply ([`Shared::reply_bytes_max`]) is known before its command runs. A reply within it does not make its own
 //!   connection the one that is ended, unless another connection takes the same space at that moment. So a command that removes what it
@@ -355,7 +355,9 @@ impl Shared {
         let largest = candidates().map(|holder| holder.held_bytes()).max().unwrap_or_default();
         // Among clients of similar size, one that reads its replies is spared.
         let large = candidates().filter(|holder| holder.held_bytes() >= largest / 2);
-        let chosen = large.max_by_key(|holder| holder.idle())?;
+        // Within a tenth of a second it is not known yet which one reads. Then the one with more commands waiting holds more.
+        let order = |holder: &&Arc<Client>| (holder.idle().as_millis() / 100, holder.held_bytes(), holder.id);
+        let chosen = large.max_by_key(|holder| order(holder))?;
         chosen.end(Ending::Memory);
         Some(Arc::clone(chosen))
     }
