@@ -45,7 +45,7 @@ struct Program {
 #[derive(Subcommand)]
 enum Command {
     /// Serve a store to Redis clients over the network
-    Serve(serve::Arguments),
+    Serve(Box<serve::Arguments>),
     /// Fill a store from a file
     Load(load::Arguments),
     /// Print the value of a key

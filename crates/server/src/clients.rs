@@ -3,7 +3,7 @@
 //! Invariants:
 //! * I1: a client is in the registry exactly while its connection exists ([`ClientEntry`] removes it).
 //! * I2: all connections together hold at most [`Config::held_bytes_max`](crate::Config). Beyond it, connections are ended until the
-//!   others fit: each time one that holds at least half of the largest share, and of these the one that was idle the longest. So the replies of small connections always have space. The bound can be exceeded for a moment, by one reply
+//!   others fit: each time one that holds at least half of the largest share, and among them the one that was idle the longest. So the replies of small connections always have space. The bound can be exceeded for a moment, by one reply
 //!   for each thread that runs commands, and by the buffers of ended connections until their tasks drop them.
 //! * I3: the limit of a reply ([`Shared::reply_bytes_max`]) is known before its command runs. A reply within it does not make its own
 //!   connection the one that is ended, unless another connection takes the same space at that moment. So a command that removes what it
@@ -24,9 +24,16 @@ use crate::stream::Peer;
 /// A connection that holds less is not counted. A reply of this size is always possible.
 pub const SMALL_BYTES: usize = 64 << 10;
 
-/// After this many connections, or this many held bytes, were freed, free memory is returned to the system.
-const LEFT_CLIENTS: u64 = 1000;
-const LEFT_BYTES: u64 = 64 << 20;
+/// If the connections or their bytes have fallen to half, and by this much, free memory is returned to the system.
+const LEFT_CLIENTS: usize = 500;
+const LEFT_BYTES: usize = 64 << 20;
+
+/// The largest values since memory was returned to the system.
+#[derive(Clone, Copy, Debug, Default)]
+struct Peaks {
+    clients: usize,
+    held_bytes: usize,
+}
 
 /// Data that a client has sent about itself.
 #[derive(Clone, Debug, Default)]
@@ -179,10 +186,9 @@ pub struct Clients {
     pause: watch::Sender<Option<Pause>>,
     /// False: there is certainly no pause.
     may_pause: AtomicBool,
-    /// Connections that ended since memory was returned to the system.
-    left_clients: AtomicU64,
-    /// Held bytes that were freed since then.
-    left_bytes: AtomicU64,
+    /// The largest number of held bytes since the latest [`Shared::has_memory_to_release`].
+    held_recently: AtomicUsize,
+    peaks: Mutex<Peaks>,
 }
 
 impl Default for Clients {
@@ -194,8 +200,8 @@ impl Default for Clients {
             held_bytes: AtomicUsize::new(0),
             pause: watch::Sender::new(None),
             may_pause: AtomicBool::new(false),
-            left_clients: AtomicU64::new(0),
-            left_bytes: AtomicU64::new(0),
+            held_recently: AtomicUsize::new(0),
+            peaks: Mutex::default(),
         }
     }
 }
@@ -289,15 +295,18 @@ impl Shared {
         let _ = tokio::time::timeout_at(pause.until.into(), other).await;
     }
 
-    /// True if so much memory was freed that it should be returned to the system. The next call starts from zero then.
+    /// True if so much memory was freed that it should be returned to the system. A load that goes on, with connections that come and go,
+    /// is no reason: the memory will be used again.
     pub fn has_memory_to_release(&self) -> bool {
-        let Clients { left_clients, left_bytes, .. } = &self.clients;
-        let is_due = left_clients.load(Ordering::Relaxed) >= LEFT_CLIENTS
-            || left_bytes.load(Ordering::Relaxed) >= LEFT_BYTES;
-        if is_due {
-            left_clients.store(0, Ordering::Relaxed);
-            left_bytes.store(0, Ordering::Relaxed);
-        }
+        let held = self.held_bytes();
+        let held = self.clients.held_recently.swap(held, Ordering::Relaxed).max(held);
+        let clients = self.connections();
+        let has_fallen = |now: usize, peak: usize, by: usize| now <= peak / 2 && peak - now >= by;
+        let mut peaks = lock(&self.clients.peaks);
+        let is_due = has_fallen(clients, peaks.clients, LEFT_CLIENTS)
+            || has_fallen(held, peaks.held_bytes, LEFT_BYTES);
+        let kept = if is_due { Peaks::default() } else { *peaks };
+        *peaks = Peaks { clients: kept.clients.max(clients), held_bytes: kept.held_bytes.max(held) };
         is_due
     }
 
@@ -307,12 +316,17 @@ impl Shared {
         if seconds == 0 {
             return;
         }
+        let mut idle = Vec::new();
         for client in lock(&self.clients.all).values() {
             let is_exempt = client.is_monitor.load(Ordering::Relaxed) || client.ending().is_some();
             if client.idle().as_secs() >= seconds && !is_exempt {
-                tracing::debug!(client = client.id, peer = %client.peer, "closing an idle connection");
                 client.end(Ending::Idle);
+                idle.push(Arc::clone(client));
             }
+        }
+        // Without the lock, because a log may be slow.
+        for client in idle {
+            tracing::debug!(client = client.id, peer = %client.peer, "closing an idle connection");
         }
     }
 
@@ -322,26 +336,30 @@ impl Shared {
         if self.held_bytes() <= bound {
             return;
         }
-        let holders = lock(&self.clients.holders);
-        loop {
-            let live: Vec<_> = holders.values().filter(|holder| holder.ending().is_none()).collect();
-            if live.iter().map(|holder| holder.held_bytes()).sum::<usize>() <= bound {
-                return;
-            }
-            let protected = |holder: &&&Arc<Client>| holder.no_evict.load(Ordering::Relaxed);
-            let any = live.iter().any(|holder| !protected(&holder));
-            let candidates = || live.iter().filter(|holder| !any || !protected(holder));
-            let largest = candidates().map(|holder| holder.held_bytes()).max().unwrap_or_default();
-            // Among clients of similar size, one that reads its replies is spared.
-            let large = candidates().filter(|holder| holder.held_bytes() >= largest / 2);
-            let Some(chosen) = large.max_by_key(|holder| holder.idle()) else { return };
-            chosen.end(Ending::Memory);
-            self.refuse(
-                Class::Memory,
-                &chosen.peer,
-                "all clients together hold too many bytes, and this one is among the largest",
-            );
+        while let Some(chosen) = self.end_large_holder() {
+            let text = "all clients together hold too many bytes, and this one is among the largest";
+            self.refuse(Class::Memory, &chosen.peer, text);
         }
+    }
+
+    /// Ends one of the largest holders, if they do not fit.
+    fn end_large_holder(&self) -> Option<Arc<Client>> {
+        let holders = lock(&self.clients.holders);
+        let live: Vec<_> = holders.values().filter(|holder| holder.ending().is_none()).collect();
+        if live.iter().map(|holder| holder.held_bytes()).sum::<usize>() <= self.config.held_bytes_max {
+            return None;
+        }
+        let protected = |holder: &Arc<Client>| holder.no_evict.load(Ordering::Relaxed);
+        let any = live.iter().any(|holder| !protected(holder));
+        let candidates = || live.iter().filter(|holder| !any || !protected(holder));
+        let largest = candidates().map(|holder| holder.held_bytes()).max().unwrap_or_default();
+        // Among clients of similar size, one that reads its replies is spared.
+        let large = candidates().filter(|holder| holder.held_bytes() >= largest / 2);
+        // Within a tenth of a second it is not known yet which one reads. Then the one with more commands waiting holds more.
+        let order = |holder: &&Arc<Client>| (holder.idle().as_millis() / 100, holder.held_bytes(), holder.id);
+        let chosen = large.max_by_key(|holder| order(holder))?;
+        chosen.end(Ending::Memory);
+        Some(Arc::clone(chosen))
     }
 }
 
@@ -378,11 +396,11 @@ impl ClientEntry {
             self.client.held_bytes.store(bytes, Ordering::Relaxed);
         }
         if bytes > before {
-            clients.held_bytes.fetch_add(bytes - before, Ordering::Relaxed);
+            let held = clients.held_bytes.fetch_add(bytes - before, Ordering::Relaxed) + bytes - before;
+            clients.held_recently.fetch_max(held, Ordering::Relaxed);
             self.shared.end_large_holders();
         } else {
             clients.held_bytes.fetch_sub(before - bytes, Ordering::Relaxed);
-            clients.left_bytes.fetch_add((before - bytes) as u64, Ordering::Relaxed);
         }
     }
 }
@@ -391,6 +409,5 @@ impl Drop for ClientEntry {
     fn drop(&mut self) {
         self.hold(0);
         lock(&self.shared.clients.all).remove(&self.client.id);
-        self.shared.clients.left_clients.fetch_add(1, Ordering::Relaxed);
     }
 }

@@ -12,6 +12,7 @@
 //!   bytes of a command counts as idle.
 //! * I5: when the server stops, the running command finishes, the session writes its reply and closes the connection. Later commands do not
 //!   run.
+//! * I6: a client that has not logged in can send only short commands. So it cannot take much memory.
 
 use std::io;
 use std::sync::Arc;
@@ -270,7 +271,7 @@ impl Session {
         loop {
             let end = self.parse(&mut commands);
             command::prefetch(&self.shared, self.state.db, &commands);
-            let is_full = commands.len() == COMMANDS_PER_TURN;
+            let is_full = commands.len() == self.turn_commands_max();
             self.taken_bytes = commands.iter().flatten().map(Bytes::len).sum();
             let mut rest = commands.drain(..);
             if rest.len() > 0 {
@@ -289,6 +290,7 @@ impl Session {
                 }
                 if let Some(pause) = self.pause(&rest) {
                     self.flush().await?;
+                    self.hold();
                     if !self.wait(pause).await {
                         turn = Turn::Close { linger: true };
                         break;
@@ -407,9 +409,16 @@ impl Session {
         self.hold();
     }
 
+    /// Maximum number of commands of the next turn. Before AUTH the limits of commands are narrow (I6). So commands after AUTH must be
+    /// parsed after it has run.
+    fn turn_commands_max(&self) -> usize {
+        if self.state.user.is_some() { COMMANDS_PER_TURN } else { 1 }
+    }
+
     /// Parses complete commands, at most those of one turn.
     fn parse(&mut self, commands: &mut Vec<Vec<Bytes>>) -> End {
-        while commands.len() < COMMANDS_PER_TURN {
+        self.parser.set_admitted(self.state.user.is_some());
+        while commands.len() < self.turn_commands_max() {
             match self.parser.next(&mut self.input) {
                 Ok(Some(arguments)) if is_foreign(&arguments[0]) => return End::Foreign,
                 Ok(Some(arguments)) => commands.push(arguments),
@@ -494,10 +503,11 @@ impl Session {
 
     /// Closes the sending side. If the client may still be sending, reads for a bounded time.
     async fn close(&mut self, linger: bool) {
-        if self.stream.shutdown().await.is_err() || !linger {
-            return;
-        }
         let drain = async {
+            // Over TLS this writes a message, so it may have to wait for the client.
+            if self.stream.shutdown().await.is_err() || !linger {
+                return;
+            }
             let mut scrap = vec![0; READ_BYTES];
             let mut drained = 0;
             while drained < LINGER_BYTES {

@@ -37,6 +37,8 @@ fn six_clients_that_do_not_read_do_not_take_the_memory_of_others() {
     for socket in &mut lazy {
         socket.write_all(&b"GET large\r\n".repeat(60)).unwrap();
     }
+    // They together exceed the bound. So some are disconnected, and the others stay.
+    eventually("no client that did not read was disconnected", || info(&server, "connected_clients") < 8);
     // Another client works meanwhile, with small and with large replies.
     for round in 0..50 {
         assert_eq!(client.get::<_, String>("small").unwrap(), "s");
@@ -45,8 +47,6 @@ fn six_clients_that_do_not_read_do_not_take_the_memory_of_others() {
             assert_eq!(client.get::<_, Vec<u8>>("large").unwrap().len(), VALUE_BYTES);
         }
     }
-    // They together exceed the bound. So some are disconnected, and the others stay.
-    eventually("no client that did not read was disconnected", || info(&server, "connected_clients") < 8);
     assert!(info(&server, "held_by_clients") <= 24 << 20);
     assert!(
         lazy.iter_mut()
@@ -84,15 +84,18 @@ fn a_large_idle_holder_is_told_why_it_is_disconnected() {
         first.write_all(&set(1 << 20)).unwrap();
     }
     eventually("queued commands do not count", || info(&server, "held_by_clients") >= 10 << 20);
-    // Its buffer has up to twice its bytes. So it fits alone, but not beside the first.
+    // Its buffer has up to twice its bytes. So it fits alone, but not beside the first. Its last byte comes later.
     let mut second = server.socket();
-    second.write_all(&set(13 << 19)).unwrap();
-    let mut reply = [0; 5];
-    second.read_exact(&mut reply).unwrap();
-    assert_eq!(&reply, b"+OK\r\n");
+    let request = set(13 << 19);
+    let (most, last) = request.split_at(request.len() - 1);
+    second.write_all(most).unwrap();
     let mut answer = String::new();
     let _ = first.read_to_string(&mut answer);
     assert!(answer.contains("\r\n-ERR this connection holds too many bytes"), "{answer:?}");
+    second.write_all(last).unwrap();
+    let mut reply = [0; 5];
+    second.read_exact(&mut reply).unwrap();
+    assert_eq!(&reply, b"+OK\r\n");
 }
 
 #[test]
@@ -192,4 +195,31 @@ fn memory_is_given_back_after_many_clients_leave() {
     // Other tests run in this process. So only most of the memory must be free.
     eventually("memory stays", || info(&server, "used_memory_rss") < without + (with - without) / 2);
     assert_eq!(cmd("PING").query::<String>(&mut server.client()).unwrap(), "PONG");
+}
+
+#[test]
+fn many_short_queued_commands_count_with_their_lists() {
+    let server = TestServer::with(Config { held_bytes_max: 4 << 20, ..Config::default() });
+    let mut socket = server.socket();
+    let queued = 100_000;
+    let _ = socket.write_all(b"MULTI\r\n").and_then(|()| socket.write_all(&b"PING\r\n".repeat(queued)));
+    let mut answer = String::new();
+    let _ = socket.read_to_string(&mut answer);
+    // Their text has less than 1 MiB.
+    assert!(answer.ends_with("-ERR this connection holds too many bytes of unfinished commands or unread replies: try again later\r\n"));
+    eventually("held bytes stay", || info(&server, "held_by_clients") == 0);
+}
+
+#[test]
+fn a_client_that_has_not_logged_in_can_send_only_short_commands() {
+    let server = TestServer::with(Config { password: server::Password::new(b"secret"), ..Config::default() });
+    let many = b"*11\r\n$3\r\nDEL\r\n";
+    assert_eq!(server.exchange(many), "-ERR Protocol error: unauthenticated multibulk length\r\n");
+    let long = b"*2\r\n$4\r\nAUTH\r\n$16385\r\n";
+    assert_eq!(server.exchange(long), "-ERR Protocol error: unauthenticated bulk length\r\n");
+    // After AUTH the same bytes are no error, also in one pipeline with it.
+    let value = "v".repeat(100_000);
+    let request =
+        format!("AUTH secret\r\n*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$100000\r\n{value}\r\nSTRLEN k\r\nQUIT\r\n");
+    assert_eq!(server.exchange(request.as_bytes()), "+OK\r\n+OK\r\n:100000\r\n+OK\r\n");
 }

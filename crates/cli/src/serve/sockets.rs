@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use server::Listeners;
-use tokio::net::{TcpListener, UnixListener, UnixSocket};
+use tokio::net::{TcpListener, TcpSocket, UnixListener, UnixSocket, lookup_host};
 
 use super::arguments::{Arguments, NONE};
 use crate::failure::{Failure, Result, io};
@@ -84,8 +84,23 @@ impl Sockets {
     }
 }
 
+/// Listens on the first address of a name that can be used. The default backlog of 128 is too small for a burst of clients: the system
+/// ignores a client beyond it, and the client tries again after a second.
 async fn tcp(address: &str) -> Result<TcpListener> {
-    TcpListener::bind(address).await.map_err(io(format!("cannot listen on {address}")))
+    let listen = async {
+        let mut failed = io::Error::new(ErrorKind::AddrNotAvailable, "the name has no address");
+        for address in lookup_host(address).await? {
+            let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+            // A restarted server must not wait until old connections are forgotten.
+            socket.set_reuseaddr(true)?;
+            match socket.bind(address).and_then(|()| socket.listen(BACKLOG)) {
+                Ok(listener) => return Ok(listener),
+                Err(error) => failed = error,
+            }
+        }
+        Err(failed)
+    };
+    listen.await.map_err(io(format!("cannot listen on {address}")))
 }
 
 /// Listens on a Unix socket. Replaces the file of a server that was killed.

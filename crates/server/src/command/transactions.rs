@@ -56,7 +56,7 @@ pub const COMMANDS: &[Command] = &[
 pub struct State {
     /// The queued commands. `None` outside of MULTI.
     queued: Option<Vec<Vec<bytes::Bytes>>>,
-    /// Bytes of the arguments of queued commands.
+    /// Bytes of the queued commands, with their lists. Many short commands take more memory than their text.
     bytes: usize,
     /// True if a command could not be queued.
     is_aborted: bool,
@@ -100,7 +100,8 @@ fn multi(call: &mut Call<'_>) -> Result<(), CommandError> {
 /// Queues a command of a transaction.
 pub fn queue(call: &mut Call<'_>) {
     let state = &mut call.session.transaction;
-    state.bytes += call.arguments.iter().map(bytes::Bytes::len).sum::<usize>();
+    let overhead = size_of::<Vec<bytes::Bytes>>() + size_of_val(call.arguments);
+    state.bytes += overhead + call.arguments.iter().map(bytes::Bytes::len).sum::<usize>();
     state.queued.get_or_insert_default().push(call.arguments.to_vec());
     call.reply.simple("QUEUED");
 }

@@ -7,7 +7,9 @@
 //! * I2: every byte is read a bounded number of times, however the input is split. Parsed bytes are consumed. An unfinished header line has
 //!   at most `HEADER_BYTES_MAX` bytes. The search in an unfinished inline line resumes at its last position.
 //! * I3: the same bytes give the same commands, however they are split.
-//! * I4: the parser is not used after an error, because the connection closes.
+//! * I4: before the client has logged in, a command has at most `STRANGER_ARGUMENTS_MAX` arguments of `STRANGER_BULK_BYTES_MAX` bytes, as in
+//!   Redis.
+//! * I5: the parser is not used after an error, because the connection closes.
 
 use bytes::{Buf, Bytes, BytesMut};
 
@@ -17,6 +19,11 @@ const HEADER_BYTES_MAX: usize = 32;
 const ARGUMENT_OVERHEAD_BYTES: usize = 48;
 /// Initial capacity of the list of arguments.
 const ARGUMENTS_RESERVED: usize = 8;
+
+/// Maximum number of arguments before the client has logged in.
+const STRANGER_ARGUMENTS_MAX: usize = 10;
+/// Maximum bytes of an argument before the client has logged in.
+const STRANGER_BULK_BYTES_MAX: usize = 16 << 10;
 
 /// Limits of one command. A command beyond them is a protocol error.
 #[derive(Clone, Copy, Debug)]
@@ -51,6 +58,12 @@ pub enum ProtocolError {
     /// `$` without a number, with a negative number, or with a number beyond the limit.
     #[error("invalid bulk length")]
     BulkLength,
+    /// Too many arguments before AUTH.
+    #[error("unauthenticated multibulk length")]
+    StrangerArrayLength,
+    /// A bulk string that is too long before AUTH.
+    #[error("unauthenticated bulk length")]
+    StrangerBulkLength,
     /// An element of an array is not a bulk string.
     #[error("expected '$', got '{}'", char::from(*.0).escape_default())]
     ExpectedBulk(u8),
@@ -90,6 +103,7 @@ enum State {
 #[derive(Debug)]
 pub struct RequestParser {
     limits: RequestLimits,
+    is_admitted: bool,
     state: State,
     arguments: Vec<Bytes>,
     /// Bytes that the command has declared so far, with overhead.
@@ -102,7 +116,19 @@ impl RequestParser {
     /// A parser before the first byte.
     #[must_use]
     pub fn new(limits: RequestLimits) -> Self {
-        Self { limits, state: State::Start, arguments: Vec::new(), command_bytes: 0, arrived_bytes: 0 }
+        Self {
+            limits,
+            is_admitted: true,
+            state: State::Start,
+            arguments: Vec::new(),
+            command_bytes: 0,
+            arrived_bytes: 0,
+        }
+    }
+
+    /// Tells whether the client has logged in, or need not.
+    pub fn set_admitted(&mut self, is_admitted: bool) {
+        self.is_admitted = is_admitted;
     }
 
     /// Bytes held for the unfinished command, without those in the buffer.
@@ -167,6 +193,9 @@ impl RequestParser {
         if missing > self.limits.arguments_max {
             return Err(ProtocolError::ArrayLength);
         }
+        if !self.is_admitted && missing > STRANGER_ARGUMENTS_MAX {
+            return Err(ProtocolError::StrangerArrayLength);
+        }
         self.arguments.reserve(missing.min(ARGUMENTS_RESERVED));
         self.state = State::Array { missing, bulk_bytes: None };
         Ok(Step::On)
@@ -182,6 +211,9 @@ impl RequestParser {
         let bytes = decimal(&line[1..]).and_then(|bytes| usize::try_from(bytes).ok());
         let bytes =
             bytes.filter(|&bytes| bytes <= self.limits.bulk_bytes_max).ok_or(ProtocolError::BulkLength)?;
+        if !self.is_admitted && bytes > STRANGER_BULK_BYTES_MAX {
+            return Err(ProtocolError::StrangerBulkLength);
+        }
         buffer.advance(line.len() + 2);
         self.command_bytes += bytes + ARGUMENT_OVERHEAD_BYTES;
         if self.command_bytes > self.limits.command_bytes_max {

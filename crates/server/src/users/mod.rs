@@ -68,6 +68,9 @@ pub struct User {
     pub commands: Commands,
 }
 
+/// The effect of a rule that is one word.
+type Word = fn(&mut User);
+
 /// A rule that cannot be applied. The texts are those of Redis.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum RuleError {
@@ -153,7 +156,7 @@ impl User {
     /// # Errors
     /// The rule is not understood. The user is unchanged.
     pub fn apply(&mut self, rule: &[u8]) -> Result<(), RuleError> {
-        let words: [(&str, fn(&mut Self)); 9] = [
+        let words: [(&str, Word); 9] = [
             ("on", |user| user.is_enabled = true),
             ("off", |user| user.is_enabled = false),
             ("nopass", |user| {

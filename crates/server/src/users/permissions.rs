@@ -222,7 +222,8 @@ pub fn keys<'a>(command: &Command, arguments: &'a [Bytes]) -> impl Iterator<Item
     let (first, last, step) = command.keys;
     let count = i64::try_from(arguments.len()).unwrap_or(i64::MAX);
     let last = if last < 0 { count + last } else { last.min(count - 1) };
-    let range = if first > 0 && step > 0 { first..=last } else { 1..=0 };
+    // Without keys the range is empty.
+    let range = if first > 0 && step > 0 { first..last + 1 } else { 0..0 };
     let name = command.name;
     let is_write = command.flags.has(Flags::WRITE);
     let returns = !WRITE_ONLY.contains(&name)

@@ -43,9 +43,12 @@ impl TestServer {
         let store = Store::open(dir.path().join("store"), options).unwrap();
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-        let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
-        let address = listener.local_addr().unwrap();
         let inside = runtime.enter();
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        // The default backlog is too small for a test that connects thousands of clients.
+        let listener = socket.listen(4096).unwrap();
+        let address = listener.local_addr().unwrap();
         let listeners = server::Listeners { tcp: Some(listener), ..more() };
         drop(inside);
         let (stop, stopped) = oneshot::channel::<()>();
