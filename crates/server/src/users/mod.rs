@@ -1,7 +1,7 @@
 //! Users, their passwords and permissions: a subset of the access control lists (ACL) of Redis.
 //!
 //! * [`User`]: one user, changed by rules such as `on`, `>password`, `~pattern`, `+command`.
-//! * [`permissions`]: the commands that a user may run. [`file`]: the ACL file.
+//! * [`permissions`]: the commands that a user may run. [`mod@file`]: the ACL file.
 //!
 //! Invariants:
 //! * U1: a user does not change. A change makes a new [`User`] and a new version of the table. A session compares the version before each
