@@ -12,7 +12,7 @@
 //! * W3: a write that found no watched keys holds the gate until it is done. WATCH closes the gate while it adds its keys. So such a write is
 //!   complete before the keys count as watched.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, hash_map};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
@@ -26,6 +26,9 @@ struct Entry {
     watchers: usize,
     version: u64,
 }
+
+/// Bytes of memory for a watched key beside its bytes, in both tables, about.
+const ENTRY_BYTES: usize = 200;
 
 /// The watched keys of each database.
 type Table = [HashMap<Bytes, Entry>; DATABASES];
@@ -118,21 +121,21 @@ impl Watches {
 #[derive(Debug)]
 pub struct Watching {
     watches: Arc<Watches>,
-    /// Database, key, version.
-    keys: Vec<(usize, Bytes, u64)>,
+    /// The version of each key of a database.
+    keys: HashMap<(usize, Bytes), u64>,
 }
 
 impl Watching {
     /// Watches nothing yet.
     #[must_use]
     pub fn new(watches: &Arc<Watches>) -> Self {
-        Self { watches: Arc::clone(watches), keys: Vec::new() }
+        Self { watches: Arc::clone(watches), keys: HashMap::new() }
     }
 
-    /// Bytes of the watched keys.
+    /// Bytes that the watched keys take, about.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.keys.iter().map(|(_, key, _)| key.len()).sum()
+        self.keys.keys().map(|(_, key)| key.len() + ENTRY_BYTES).sum()
     }
 
     /// Watches more keys of a database.
@@ -140,12 +143,11 @@ impl Watching {
         let _gate = self.watches.gate.write().unwrap_or_else(PoisonError::into_inner);
         let mut table = lock(&self.watches.table);
         for key in keys {
-            if self.keys.iter().any(|(of, watched, _)| *of == db && watched == key) {
-                continue;
+            if let hash_map::Entry::Vacant(vacant) = self.keys.entry((db, key.clone())) {
+                let entry = table[db].entry(key.clone()).or_default();
+                entry.watchers += 1;
+                vacant.insert(entry.version);
             }
-            let entry = table[db].entry(key.clone()).or_default();
-            entry.watchers += 1;
-            self.keys.push((db, key.clone(), entry.version));
         }
         self.watches.watched.store(len(&table), Ordering::Release);
     }
@@ -157,7 +159,7 @@ impl Watching {
     }
 
     fn is_broken_in(&self, table: &Table) -> bool {
-        let is_same = |(db, key, version): &(usize, Bytes, u64)| {
+        let is_same = |((db, key), version): (&(usize, Bytes), &u64)| {
             table[*db].get(key).is_some_and(|entry| entry.version == *version)
         };
         !self.keys.iter().all(is_same)
@@ -167,7 +169,7 @@ impl Watching {
 impl Drop for Watching {
     fn drop(&mut self) {
         let mut table = lock(&self.watches.table);
-        for (db, key, _) in self.keys.drain(..) {
+        for ((db, key), _) in self.keys.drain() {
             if let Some(entry) = table[db].get_mut(&key) {
                 entry.watchers -= 1;
                 if entry.watchers == 0 {
@@ -192,7 +194,7 @@ mod tests {
         let mut first = Watching::new(&watches);
         first.add(0, &keys);
         first.add(0, &keys);
-        assert_eq!(first.bytes(), 2);
+        assert_eq!(first.bytes(), 2 * (1 + ENTRY_BYTES));
         write(b"c");
         watches.write(1, b"a", || {});
         watches.write_if(0, b"a", || ((), false));
