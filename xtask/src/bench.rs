@@ -92,7 +92,7 @@ const BENCHES: &[Bench] = &[
     Bench {
         name: "vlab",
         arguments: &[
-            "run vlab-fig15 vlab-fig17 vlab-fig18 vlab-table4 vlab-table7 vlab-fig19 --scale 0.1 --json",
+            "run vlab-fig15 vlab-fig17 vlab-fig18 vlab-fig19 --scale 0.1 --rounds 2 --json",
             "run vlab-keys vlab-stalls --scale 0.1 --json",
         ],
         competes: false,
@@ -112,7 +112,7 @@ const BENCHES: &[Bench] = &[
     },
     Bench {
         name: "bwtree",
-        arguments: &["bench bwtree --scale 0.02 --keys 1000000 --chains 2,4,8,16,32 --caches 100000 --json"],
+        arguments: &["bench bwtree --rounds 1 --scale 0.02 --keys 1000000 --caches 100000 --json"],
         competes: true,
         baseline: "Berkeley DB and the skip list in the same run",
         omitted: &[],
