@@ -154,6 +154,13 @@ fn documents(root: &Path) -> Result<Vec<(&'static str, String, String)>, String>
     Ok(all)
 }
 
+/// The marks of a document that no table belongs to: their tables would be written by hand.
+fn unknown_marks(path: &str, text: &str) -> Vec<String> {
+    let mark = |line: &str| Some(line.strip_prefix("<!-- from ")?.strip_suffix(" -->")?.to_owned());
+    let known = |mark: &String| TABLES.iter().any(|(of, name, _)| *of == path && name == mark);
+    text.lines().filter_map(mark).filter(|mark| !known(mark)).collect()
+}
+
 /// Writes all tables.
 pub fn run(root: &Path) -> Outcome {
     for (path, text, should_be) in documents(root)? {
@@ -166,8 +173,16 @@ pub fn run(root: &Path) -> Outcome {
 }
 
 /// The documents whose tables differ from the records.
+///
+/// # Errors
+/// A record is missing, or lacks figures; a document lacks a mark, or has one without a table.
 pub fn differing(root: &Path) -> Result<Vec<&'static str>, String> {
     let all = documents(root)?;
+    for (path, text, _) in &all {
+        if let Some(mark) = unknown_marks(path, text).first() {
+            return Err(format!("{path}: no function makes the table of {mark}"));
+        }
+    }
     Ok(all.into_iter().filter(|(_, text, should_be)| text != should_be).map(|(path, ..)| path).collect())
 }
 
@@ -185,6 +200,13 @@ mod tests {
             with_table("<!-- from x -->\n", "x", &["| n |".to_owned()]).unwrap(),
             "<!-- from x -->\n| n |\n"
         );
+    }
+
+    #[test]
+    fn a_mark_without_a_table_is_found() {
+        let text = "<!-- from docs/records/soak.json -->\n<!-- from docs/records/no.json: part -->\n<!-- session -->\n";
+        assert_eq!(unknown_marks("docs/testing.md", text), ["docs/records/no.json: part"]);
+        assert_eq!(record_of("a.json: part"), "a.json");
     }
 
     #[test]
