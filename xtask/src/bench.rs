@@ -73,7 +73,7 @@ const BENCHES: &[Bench] = &[
     Bench {
         name: "pcm",
         arguments: &[
-            "run wb-fig4 wb-fig12 wb-fig11 --scale 0.1 --json",
+            "run wb-fig4 wb-fig12 wb-fig11 --keys 4000000 --json",
             "heat --tree cdds,btree --node-lines 16,8 --keys 1000 --json",
             "heat --tree cdds,btree --node-lines 16,8 --keys 100000 --json",
             "heat --tree cdds,btree-log --node-lines 16,8 --keys 10000 --json",
@@ -84,7 +84,7 @@ const BENCHES: &[Bench] = &[
     },
     Bench {
         name: "wb",
-        arguments: &["run wb-fig13 wb-fig14 --scale 0.1 --rounds 2 --json"],
+        arguments: &["run wb-fig13 wb-fig14 --scale 0.1 --rounds 1 --node-lines 2,8 --json"],
         competes: false,
         baseline: "`btree` in the same round",
         omitted: &[],
@@ -92,7 +92,7 @@ const BENCHES: &[Bench] = &[
     Bench {
         name: "vlab",
         arguments: &[
-            "run vlab-fig15 vlab-fig17 vlab-fig18 vlab-fig19 --scale 0.1 --rounds 2 --json",
+            "run vlab-fig15 vlab-fig17 vlab-fig18 --scale 0.1 --rounds 1 --json",
             "run vlab-keys vlab-stalls --scale 0.1 --json",
         ],
         competes: false,

@@ -405,7 +405,13 @@ pub fn rates_table(record: &str) -> Made {
         let threads = if threads == 1 { "1 thread".to_owned() } else { format!("{threads} threads") };
         lines.push(line(&format!("{}{part}, {threads}", text(row, "workload")), &cells));
     }
-    Ok(made(head("million operations per second", &names), lines))
+    // Other work on the machine lowers the rates of several threads. This figure shows by how much.
+    let scaling = report["machine"].as_array().into_iter().flatten().map(|of| {
+        let times = of["times"].as_f64().unwrap_or(f64::NAN);
+        format!("; {} independent threads do {times:.2} times the arithmetic of one", of["threads"])
+    });
+    let first = format!("million operations per second{}", scaling.collect::<String>());
+    Ok(made(head(&first, &names), lines))
 }
 
 /// `bench bwtree --caches`: loads of a lookup by the level that answers them.
