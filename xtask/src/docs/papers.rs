@@ -258,7 +258,9 @@ pub fn measured_claims_table(record: &str) -> Made {
         let Some(figure) = text(report, "experiment").strip_prefix("wb-fig") else { continue };
         let claims: Vec<&Value> = report["claims"].as_array().into_iter().flatten().collect();
         let keys = grouped(number(report, "keys")? as u64);
-        first = format!("claim; {keys} keys, {} rounds", report["rounds"]);
+        let rounds =
+            if report["rounds"] == 1 { "1 round".to_owned() } else { format!("{} rounds", report["rounds"]) };
+        first = format!("claim; {keys} keys, {rounds}");
         for said in distinct(&claims, "text") {
             let with = |instructions: &str| {
                 claims.iter().find(|claim| claim["text"] == *said && claim["instructions"] == instructions)
