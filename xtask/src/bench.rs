@@ -2,7 +2,8 @@
 //! ([`docs`](crate::docs)).
 //!
 //! A record is one JSON object: `commit`; `machine` (processor, processors, memory in bytes, kernel); `command`, which repeats the run;
-//! `baseline`, by which figures of different machines compare; `figures`, the JSON output of the command.
+//! `baseline`, by which figures of different machines compare; `figures`, the JSON output of the command. If the commands print several
+//! JSON objects, `figures` is the list of them.
 
 use std::fs;
 use std::process::Stdio;
@@ -15,43 +16,106 @@ use crate::run::{Step, commit, root};
 /// A benchmark with a record.
 struct Bench {
     name: &'static str,
-    /// Arguments of `bristlecone-lab`.
-    arguments: &'static str,
+    /// Arguments of `bristlecone-lab`, for each command that the record consists of.
+    arguments: &'static [&'static str],
     /// True if it needs a build with the other stores.
     competes: bool,
     baseline: &'static str,
+    /// Members of the output that the record leaves out. They are long, and no table shows them. Numbers of these names stay.
+    omitted: &'static [&'static str],
 }
 
 const BENCHES: &[Bench] = &[
     Bench {
         name: "stores-process",
-        arguments: "bench store --rounds 3 --json",
+        arguments: &["bench store --rounds 3 --json"],
         competes: true,
         baseline: "Bristlecone in the same run",
+        omitted: &[],
     },
     Bench {
         name: "stores-power",
-        arguments: "bench store --backing target --rounds 5 --keys 100000 --durability power --json",
+        arguments: &["bench store --backing target --rounds 5 --keys 100000 --durability power --json"],
         competes: true,
         baseline: "Bristlecone in the same run",
+        omitted: &[],
     },
     Bench {
         name: "trees",
-        arguments: "bench trees --keys 10000000 --rounds 5 --engines btree,wbtree,wbtree-bmp,wbtree-line,vlab,nvtree --json",
+        arguments: &[
+            "bench trees --keys 10000000 --rounds 5 --engines btree,wbtree,wbtree-bmp,wbtree-line,vlab,nvtree --json",
+        ],
         competes: false,
         baseline: "a dependent read and a flush of the same memory (`floor` in the figures)",
+        omitted: &[],
     },
     Bench {
         name: "readers",
-        arguments: "bench readers --json",
+        arguments: &["bench readers --json"],
         competes: false,
         baseline: "one reader in the same run",
+        omitted: &[],
     },
     Bench {
         name: "reopen",
-        arguments: "bench reopen --keys 1000000,10000000 --json",
+        arguments: &["bench reopen --keys 1000000,10000000 --json"],
         competes: false,
         baseline: "the number of keys in the same run",
+        omitted: &[],
+    },
+    Bench {
+        name: "costs",
+        arguments: &["costs --check --node-lines 8 --entry-bytes 16 --json", "costs --by-category --json"],
+        competes: false,
+        baseline: "none: counts do not depend on the machine",
+        omitted: &["bytes_changed", "ours", "parts", "problems"],
+    },
+    Bench {
+        name: "pcm",
+        arguments: &[
+            "run wb-fig4 wb-fig12 wb-fig11 --keys 4000000 --json",
+            "heat --tree cdds,btree --node-lines 16,8 --keys 1000 --json",
+            "heat --tree cdds,btree --node-lines 16,8 --keys 100000 --json",
+            "heat --tree cdds,btree-log --node-lines 16,8 --keys 10000 --json",
+        ],
+        competes: false,
+        baseline: "none: a simulated machine",
+        omitted: &["nodes", "bins", "hottest"],
+    },
+    Bench {
+        name: "wb",
+        arguments: &["run wb-fig13 wb-fig14 --scale 0.1 --rounds 1 --node-lines 2,8 --json"],
+        competes: false,
+        baseline: "`btree` in the same round",
+        omitted: &[],
+    },
+    Bench {
+        name: "vlab",
+        arguments: &[
+            "run vlab-fig15 vlab-fig17 vlab-fig18 --scale 0.1 --rounds 1 --json",
+            "run vlab-keys vlab-stalls --scale 0.1 --json",
+        ],
+        competes: false,
+        baseline: "`vlab` in the same round",
+        omitted: &[],
+    },
+    Bench {
+        name: "cdds",
+        arguments: &[
+            "bench cdds --pairs 200000 --keys 1000000 --json",
+            "flush --json",
+            "run cdds-fig3 --json",
+        ],
+        competes: true,
+        baseline: "Berkeley DB and `btree` in the same run",
+        omitted: &[],
+    },
+    Bench {
+        name: "bwtree",
+        arguments: &["bench bwtree --rounds 1 --scale 0.02 --keys 1000000 --caches 100000 --json"],
+        competes: true,
+        baseline: "Berkeley DB and the skip list in the same run",
+        omitted: &[],
     },
 ];
 
@@ -62,10 +126,40 @@ impl Bench {
         Step::new(&format!("cargo {command} --release -p bristlecone-lab{features}"))
     }
 
-    /// The command that repeats the run.
-    fn step(&self) -> Step {
-        let step = self.cargo("run").and("--");
-        self.arguments.split_whitespace().fold(step, |step, argument| step.and(argument))
+    /// The commands that repeat the run.
+    fn steps(&self) -> impl Iterator<Item = Step> {
+        self.arguments.iter().map(|arguments| {
+            let step = self.cargo("run").and("--");
+            arguments.split_whitespace().fold(step, |step, argument| step.and(argument))
+        })
+    }
+
+    /// Runs a command. Returns the JSON values that it prints.
+    fn output(&self, step: &Step) -> Result<Vec<Value>, String> {
+        println!("== {}", step.line());
+        // The benchmark shows its progress on the standard error.
+        let output = step.command().stderr(Stdio::inherit()).output();
+        let output = output.map_err(|error| format!("cannot run {}: {error}", step.line()))?;
+        if !output.status.success() {
+            return Err(format!("failed ({}). To repeat it:\n  {}", output.status, step.line()));
+        }
+        let values = serde_json::Deserializer::from_slice(&output.stdout).into_iter();
+        let mut values: Vec<Value> =
+            values.collect::<Result<_, _>>().map_err(|error| format!("{}: {error}", step.line()))?;
+        values.iter_mut().for_each(|value| omit(value, self.omitted));
+        Ok(values)
+    }
+}
+
+/// Removes the members of these names, except numbers, from a value and all values within it.
+fn omit(value: &mut Value, names: &[&str]) {
+    match value {
+        Value::Object(members) => {
+            members.retain(|name, member| member.is_number() || !names.contains(&name.as_str()));
+            members.values_mut().for_each(|member| omit(member, names));
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| omit(item, names)),
+        _ => {}
     }
 }
 
@@ -98,20 +192,19 @@ pub fn run(name: &str) -> Outcome {
         return Err(format!("no benchmark {name}: choose one of {}", names.join(", ")));
     };
     bench.cargo("build").run()?;
-    let step = bench.step();
-    println!("== {}", step.line());
-    // The benchmark shows its progress on the standard error.
-    let output = step.command().stderr(Stdio::inherit()).output();
-    let output = output.map_err(|error| format!("cannot run {}: {error}", step.line()))?;
-    if !output.status.success() {
-        return Err(format!("failed ({}). To repeat it:\n  {}", output.status, step.line()));
+    let mut figures = Vec::new();
+    for step in bench.steps() {
+        figures.extend(bench.output(&step)?);
     }
-    let figures: Value =
-        serde_json::from_slice(&output.stdout).map_err(|error| format!("{}: {error}", step.line()))?;
+    let commands: Vec<_> = bench.steps().map(|step| step.line()).collect();
+    let figures = match <[Value; 1]>::try_from(figures) {
+        Ok([only]) => only,
+        Err(several) => several.into(),
+    };
     let record = json!({
         "commit": commit(),
         "machine": machine(),
-        "command": step.line(),
+        "command": commands.join(" && "),
         "baseline": bench.baseline,
         "figures": figures,
     });
@@ -139,15 +232,26 @@ mod tests {
     #[test]
     fn commands_are_complete_and_names_are_distinct() {
         assert!(run("no such benchmark").unwrap_err().contains("stores-process, "));
-        let step = BENCHES[0].step().line();
+        let steps: Vec<_> = BENCHES[0].steps().map(|step| step.line()).collect();
         assert_eq!(
-            step,
-            "cargo run --release -p bristlecone-lab --features competitors -- bench store --rounds 3 --json"
+            steps,
+            [
+                "cargo run --release -p bristlecone-lab --features competitors -- bench store --rounds 3 --json"
+            ]
         );
-        assert!(BENCHES.iter().all(|bench| bench.arguments.ends_with(" --json")));
+        assert!(
+            BENCHES.iter().flat_map(|bench| bench.arguments).all(|arguments| arguments.ends_with(" --json"))
+        );
         let mut names: Vec<_> = BENCHES.iter().map(|bench| bench.name).collect();
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), BENCHES.len());
+    }
+
+    #[test]
+    fn omitted_members_are_removed_at_every_depth_but_numbers_stay() {
+        let mut value = json!([{ "nodes": [1], "rows": [{ "nodes": 2, "bins": {} }] }]);
+        omit(&mut value, &["nodes", "bins"]);
+        assert_eq!(value, json!([{ "rows": [{ "nodes": 2 }] }]));
     }
 }

@@ -49,7 +49,7 @@ pub trait Schema: Send + Sync + 'static {
     const KEY_WORDS: usize;
     /// True if the key word is the key. Then vector comparison applies.
     const PLAIN: bool;
-    /// True if key words compare as their keys do, except even words and words with equal upper seven bytes.
+    /// True if two key words compare as their keys do. Exceptions: a word is even, or both have equal upper seven bytes.
     const LEADING: bool = false;
 
     /// Name of the kind in a region's identity, for payloads of `payload_words` words.

@@ -110,7 +110,7 @@ impl Shape {
     }
 }
 
-/// Which leaf a descent is for.
+/// The target of a descent.
 #[derive(Clone, Copy, Debug)]
 pub enum Target<P> {
     /// The leaf that holds the key, if any does.
@@ -124,7 +124,7 @@ pub enum Target<P> {
 }
 
 impl<P> Target<P> {
-    /// The leaf in which a scan goes on that has come to `from`.
+    /// The leaf in which a scan continues that has reached `from`.
     pub fn of_scan(from: Bound<P>, descending: bool) -> Self {
         match (from, descending) {
             (Bound::Unbounded, false) => Self::First,

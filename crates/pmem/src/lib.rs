@@ -25,7 +25,7 @@
 //! Invariants of the crate:
 //! * I1: a durable byte is written only through a `Medium` operation.
 //! * I2: addresses are offsets from the region's base, so a region may be mapped at any address.
-//! * I3: reading is total: an offset outside the region yields zeros, never a fault.
+//! * I3: a read of an offset outside the region returns zeros. No read faults.
 
 pub mod bus;
 pub mod error;

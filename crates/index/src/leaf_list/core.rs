@@ -195,8 +195,9 @@ pub trait LeafList:
         leaf: u64,
         probe: <Self::Schema as Schema>::Probe<'_>,
     ) -> Option<Entry<<Self::Schema as Schema>::Tail>>;
-    /// The result of `first_look`, the entry of a key according to the current directory, and true if its leaf exists. `first_look` gets
-    /// the leaf before any read of it. An engine may read the leaf by another path than its address.
+    /// Finds the leaf of a key in the current directory and reads the key's entry. Returns the result of `first_look`, the entry, and true if
+    /// the leaf exists. `first_look` is called with the leaf's address before the leaf is read. An engine may override this to read the leaf
+    /// by another path than its address.
     #[inline]
     fn entry_for<V>(
         &self,

@@ -42,7 +42,7 @@ pub trait HasSpace: LeafList {
             + self.lines_once()
     }
 
-    /// Lines that count once for all that is done under one hold of the writer's lock.
+    /// Lines that count once for all operations between locking and unlocking the writer's lock.
     fn lines_once(&self) -> u64 {
         CHUNKS * (self.region.geometry().chunk_bytes / 16 / 8).div_ceil(LINE) + LINES_MORE
     }

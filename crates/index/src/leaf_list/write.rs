@@ -1,4 +1,4 @@
-//! Writes to a list, and the space that a batch needs.
+//! Puts and deletes of a list, and the space that a batch needs.
 
 use pmem::alloc::Kind;
 use pmem::region::BATCH_AT;

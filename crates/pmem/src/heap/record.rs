@@ -15,7 +15,7 @@
 //!
 //! Invariants:
 //! * C1: a record is written once, before anything points to it, and never changed.
-//! * C2: reading is total: lengths are bounded before they are used, and the checksum decides.
+//! * C2: a read of any bytes ends without a fault: lengths are bounded before they are used. The checksum decides whether they are a record.
 //! * C3: an allocated piece is durably listed by the record whose address it has.
 
 use std::cmp::Ordering;

@@ -8,11 +8,11 @@
 //! * P1: a page in the pool is read and written only in the pool. The medium below holds the content of the last flush.
 //! * P2: a frame keeps its page, its address and its entry in the table until the pool is dropped, so references of readers stay
 //!   valid. The pool therefore holds every page that was ever accessed.
-//! * P3: an entry of the table is complete once its page number is visible. A full table is replaced by one of twice the size, and
-//!   stays allocated for readers that still use it.
+//! * P3: an entry of the table is complete once its page number is visible. A table of twice the size replaces a full one, which stays
+//!   allocated for readers that still use it.
 //! * P4: the first word of a line is written to the medium last. If it was published since the last write-back, it is published
-//!   there too. Writing a line by words would lose the order of the stores within it. That order matters only in chunk headers (A3
-//!   of the allocator), where the first word is the published one.
+//!   there too. A write-back in the order of the words would lose the order of the stores to the line. That order matters only in
+//!   chunk headers (A3 of the allocator), where the first word is the published one.
 //! * P5: lines are written to the medium one at a time, so a sync concurrent with the writer never overwrites a newer word with an
 //!   older one.
 

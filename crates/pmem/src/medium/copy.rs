@@ -1,7 +1,7 @@
 //! Copies of a region's file, for backups.
 //!
 //! Ranges of data are copied by a system call, so a file system that can share blocks between files shares them. Holes stay holes.
-//! This module does not make the target durable and does not make it a store: the caller does both.
+//! The caller makes the target durable and makes it a store.
 //!
 //! Invariant: the source is only read.
 

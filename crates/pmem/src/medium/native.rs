@@ -2,7 +2,7 @@
 //!
 //! At open a range of addresses is reserved. Its length is a power of two. It is readable and empty (the kernel's zero page). The
 //! file is mapped over the beginning of the range and grows inside it, so the base never moves. Offsets are masked into the range,
-//! so reading is total.
+//! so a read of any offset succeeds.
 //!
 //! The range begins at a multiple of the huge page size. The kernel requires this to map a huge page of the file (or of DAX memory)
 //! with one entry, which shortens page-table walks after TLB misses. A shared file that grows by at least one huge page asks the

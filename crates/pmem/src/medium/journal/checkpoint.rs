@@ -1,14 +1,14 @@
-//! Writing groups to the data file: the common part of a checkpoint and of recovery. The header is written after it.
+//! Writes groups to the data file: the common part of a checkpoint and of recovery. The caller writes the header afterwards.
 //!
 //! Lines are read back from the journal, never from the image, because a line of the image may have stores of the running group.
 //!
 //! | step | may be on the media at a power failure | recovery |
 //! |---|---|---|
-//! | none yet | all groups (a checkpoint's were acknowledged, recovery made its own durable) | the generations are replayed |
+//! | none yet | all groups (before a checkpoint they were acknowledged; recovery made them durable itself) | the generations are replayed |
 //! | lines written to the data file | any sectors of them | the generations are replayed over them |
-//! | data file synced | all of them | the same again, with the same outcome |
-//! | first header copy written, synced | it, and the other copy as it was | the generations are no longer live |
-//! | other copy written | it, complete or not, or as it was | the same |
+//! | data file synced | all of them | the same |
+//! | first header copy written, synced | this copy, and the old content of the other copy | the generations are no longer live |
+//! | other copy written | its new content, some of it, or its old content | the same |
 //! | private pages dropped (by a checkpoint only) | as before: the step changes only memory | the same |
 
 use crate::error::{Error, Result};

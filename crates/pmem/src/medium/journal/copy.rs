@@ -1,22 +1,22 @@
-//! The region of a pair as a file of its own: a copy made while writers go on, and a view of files that are only read.
+//! Copies the region of a pair of files to a file of its own while writers continue, and reads files without changing them.
 //!
 //! Only checkpoints change the data file. The lines that a checkpoint writes stay in the journal until the header says otherwise.
-//! Take the bytes of the data file between two reads of an unchanged header, and apply the complete groups that the journal holds
-//! *afterwards*. The result is the state of the newest of those groups, because every line that a checkpoint may have been writing
-//! is in a group that is applied.
+//! A copy takes the bytes of the data file between two reads of an unchanged header. Then it applies the complete groups that are in
+//! the journal *after* that. The result is the state of the newest of these groups, because every line that a checkpoint may have
+//! been writing is in one of them.
 //!
 //! The process that has the pair open keeps the header unchanged by holding off checkpoints. Its writers go on until both halves of
 //! the journal are full. Another process cannot do this: it reads the header before and after, and begins again if the header
 //! changed.
 //!
 //! Invariants:
-//! * V1: data first, groups afterwards. A group that is read may have lines that are not in the data file yet, never the other way
-//!   round.
-//! * V2: groups are taken from the oldest on, without a gap, complete ones only. So a copy holds a prefix of all groups, with every
-//!   group that was durable when the copying began.
-//! * V3: a copy has an id of its own ([`pair`]), so its files cannot be mixed up with the original's.
+//! * V1: the data file is read before the groups. So each line that the copy took from the data file is of a group that it also read,
+//!   or of an older one.
+//! * V2: a copy takes complete groups only, from the oldest one on, without a gap. So it contains a prefix of all groups, with every
+//!   group that was durable when the copy began.
+//! * V3: a copy has an id of its own ([`pair`]), so its files cannot be confused with the original's.
 //! * V4: the header is written between a punch and the first group that may have stores to that hole (`space`). So a copy that read
-//!   the range before the punch begins again. The process that has the pair open keeps the header, and punches nothing.
+//!   the range before the punch begins again. The process that has the pair open suspends changes of the header, and punches nothing.
 
 use std::fs::{File, Metadata};
 use std::os::unix::fs::{FileExt, MetadataExt};

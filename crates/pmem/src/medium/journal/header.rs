@@ -16,16 +16,16 @@
 //! generation as the oldest.
 //!
 //! Invariants:
-//! * H1: a header copy is changed only while the other one is complete and durable. Both are written. The copy that may not be
-//!   durable is written first and synced. The other, for redundancy, becomes durable with the sync of the next group, before any
-//!   group in the freed half counts. Closing is not followed by a group, so it syncs the second copy too. Opening may find a header
-//!   that is only in the page cache. It makes that header durable before it changes anything, by writing the same bytes to the same
-//!   sector.
+//! * H1: a header copy is changed only while the other copy is complete and durable. A change of the header writes both copies. The
+//!   copy that may not be durable is written first and synced. The other copy becomes durable with the sync of the next group, before
+//!   any group in the freed half is acknowledged. No group follows a close, so a close syncs the second copy, too. An open may find a
+//!   header that is only in the page cache. It then rewrites the same bytes to the same sector and syncs them before it changes
+//!   anything.
 //! * H2: the salt of a generation follows from the pair's random id and the generation's number. No number is used again, so bytes
 //!   that an earlier generation left in a half are never taken for a group.
-//! * H3: when a pair is made, the data file's page is written last. A data file with that page has a complete journal.
-//! * H4: a header that says closed is written when everything is durable in the data file. No group is appended under it: opening
-//!   writes another header first. So opening a closed pair searches no groups.
+//! * H3: when a pair of files is made, the data file's page is written last. A data file with that page has a complete journal.
+//! * H4: a header that says closed is written when everything is durable in the data file. An open writes another header before the
+//!   first group is appended. So the open of a closed pair searches no groups.
 
 use std::fs::File;
 use std::path::Path;

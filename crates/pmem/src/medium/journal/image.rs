@@ -5,14 +5,14 @@
 //! * M1: a line is *saved*, with its old content, before the first store to it in a group. Its bit is set under the lock of the
 //!   running group and cleared only when the group is closed or rolled back. The saved lines of a closed group are kept until it is
 //!   acknowledged, so both groups can be rolled back, the younger one first.
-//! * M2: a page knows the newest generation that holds one of its lines. It is dropped only under the lock, while no line of it is
-//!   saved and that generation is checkpointed. Then the data file holds the same bytes, and a store has to take the lock first. A
-//!   group gets its generation when it is closed. (Discarded pages are dropped by the rules of `space`.)
+//! * M2: for each page, the image records the newest generation that contains one of the page's lines. A page is dropped only under
+//!   the lock, while no line of it is saved and that generation is checkpointed. Then the data file has the same bytes, and the next
+//!   store must take the lock first. A group gets its generation when it is closed. (`space` has the rules for discarded pages.)
 //! * M3: stores, closing and roll-back are done by one writer at a time (the index's own lock), as in every medium. Closing between
 //!   two stores of another thread would keep the younger store and lose the older one.
-//! * M4: a page with a saved line is dropped in the end. Either a generation holds one of its lines, or it is *idle* (a line of it
-//!   was saved and then not changed, or rolled back), and the next checkpoint tries it. A page that fails M2 then is saved, and
-//!   will be in a generation or idle again, or a newer generation holds one of its lines.
+//! * M4: each page with a saved line is dropped at some time. Either a generation contains one of its lines, or the page is *idle*: its
+//!   saved lines did not change, or were rolled back. A checkpoint tries to drop the pages of its generation and all idle pages. If M2
+//!   forbids this, then a line of the page is saved again, or a newer generation contains one of its lines.
 //!
 //! The first store to a line in a group costs a lock and a copy of 64 bytes. Every other store costs one load.
 

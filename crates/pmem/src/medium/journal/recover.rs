@@ -5,27 +5,27 @@
 //! group, and its number is the next one: it was never acknowledged. If a group with a higher number was begun, the bad group
 //! before it was acknowledged. That is damage, and recovery reports it before it changes anything.
 //!
-//! Until the complete groups are durable in the data file, recovery changes no byte of the journal. It only writes what it found
-//! again, unchanged. Its writes to the data file are the same each time it runs, so a crash inside recovery is handled by the next
-//! recovery. New generations begin even if no group was found, so no sector of a torn group becomes part of a later one.
+//! Until the complete groups are durable in the data file, recovery changes no byte of the journal: it rewrites the bytes that it
+//! found. Its writes to the data file are the same each time it runs, so the next recovery completes an interrupted one. New
+//! generations begin even if no group was found, so no sector of a torn group becomes part of a later one.
 //!
 //! | step | may be on the media at a power failure | next recovery |
 //! |---|---|---|
-//! | header written again in place, synced (H1) | it or an older one, if it was not durable | by the one or the other |
-//! | newest complete group written again in place | any of its sectors, if it was not durable | as before it, or with it |
+//! | header written again in place, synced (H1) | it, or an older one if it was not durable | uses either |
+//! | newest complete group written again in place | any of its sectors, if it was not durable | replays up to the group before, or up to this one |
 //! | journal synced | all of it | all complete groups are replayed |
 //! | data file's page and lines written | any sectors of them | replayed over them |
-//! | data file synced, with its length | all of them | the same again |
-//! | a header written, synced (H1) | the one or the other | replayed, or no longer live |
+//! | data file synced, with its length | all of them | the same |
+//! | a header written, synced (H1) | the new header or the old one | the groups are no longer live, or they are replayed |
 //!
 //! Invariants:
-//! * R1: recovery may read data that is only in the page cache. The previous process may have ended between a write and its sync,
-//!   or after a failed sync. So recovery first makes durable the data it builds on, and it does so by writing: after a failed sync
-//!   the kernel may treat a page as clean that the disk never received, and a sync alone would skip it.
-//! * R2: among the headers, only the newest can be in that state (H1). Among the groups, only the newest complete one can be (J1): the
-//!   others were synced before it was begun.
-//! * R3: of the data file, only its page and its length can be in that state. Its lines are written again while their generations
-//!   are live, and generations end only after its sync. Nothing is acknowledged that depends on a page or a length that recovery
+//! * R1: recovery may read data that is only in the page cache, because the previous process may have ended between a write and its
+//!   sync, or after a failed sync. So recovery first makes the data durable that it depends on. It rewrites this data, because after a
+//!   failed sync the kernel may treat a page as clean that the disk never received. A sync alone would skip the page.
+//! * R2: among the headers, only the newest one can be in the page cache alone (H1). Among the groups, only the newest complete one
+//!   can be (J1): the others were synced before it was begun.
+//! * R3: in the data file, only the page and the length can be in the page cache alone. Its lines are written again while their
+//!   generations are live, and generations end only after its sync. Nothing is acknowledged that depends on a page or a length that recovery
 //!   has not made durable.
 
 use std::fs::File;

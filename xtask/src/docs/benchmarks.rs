@@ -1,0 +1,218 @@
+//! Tables of the records of benchmarks: other stores, trees, readers, reopening.
+
+use serde_json::Value;
+
+use super::{figures, grouped, line, number, rows};
+
+/// The rows of the README's table: the operation in the record and its name in the table.
+const FIRST: [(&str, &str); 5] = [
+    ("put", "put"),
+    ("batch", "put in batches of 1,000"),
+    ("get", "get"),
+    ("scan", "scan of all, pairs"),
+    ("range", "ranges of 100"),
+];
+
+/// The stores of a `bench store` record with their proper names. Those that the record lacks are omitted.
+fn stores(figures: &Value) -> Vec<(&'static str, &Value)> {
+    const NAMES: [(&str, &str); 6] = [
+        ("bristlecone", "Bristlecone"),
+        ("lmdb", "LMDB"),
+        ("rocksdb", "RocksDB"),
+        ("redb", "redb"),
+        ("fjall", "fjall"),
+        ("berkeley", "Berkeley DB"),
+    ];
+    let rows = figures["rows"].as_array().map_or(&[][..], Vec::as_slice);
+    let of = |name: &str| rows.iter().find(|row| row["name"] == name);
+    NAMES.iter().filter_map(|(name, proper)| Some((*proper, of(name)?))).collect()
+}
+
+fn head(first: &str, stores: &[(&str, &Value)]) -> Vec<String> {
+    let names: Vec<_> = stores.iter().map(|(name, _)| *name).collect();
+    vec![format!("| {first} | {} |", names.join(" | ")), format!("|{}", "---|".repeat(names.len() + 1))]
+}
+
+/// A figure of a store in a column.
+fn figure(row: &Value, column: usize, name: &str) -> Result<f64, String> {
+    let missing = || format!("{}: no {name} in column {column}", row["name"]);
+    row["cells"][column][name].as_f64().ok_or_else(missing)
+}
+
+fn per_second(row: &Value, column: usize) -> Result<f64, String> {
+    figure(row, column, "per_second")
+}
+
+/// The README's table: operations per second with one thread, the fastest store of a row in bold. Without Berkeley DB, for its width.
+pub fn first_table(text: &str) -> Result<Option<Vec<String>>, String> {
+    let figures = figures(text)?;
+    let mut stores = stores(&figures);
+    stores.retain(|(name, _)| *name != "Berkeley DB");
+    if stores.is_empty() {
+        return Ok(None);
+    }
+    let columns = figures["columns"].as_array().map_or(&[][..], Vec::as_slice);
+    let backing = figures["backing"].as_str().unwrap_or_default();
+    let keys = grouped(figures["keys"].as_u64().unwrap_or(0));
+    let mut lines = head(&format!("{keys} keys, `{backing}`, one thread"), &stores);
+    for (verb, name) in FIRST {
+        let column = columns.iter().position(|column| column["verb"] == verb && column["threads"] == 1);
+        let column = column.ok_or_else(|| format!("no column of {verb} with one thread"))?;
+        let rates = stores.iter().map(|(_, row)| per_second(row, column)).collect::<Result<Vec<_>, _>>()?;
+        let fastest = rates.iter().copied().fold(0.0, f64::max);
+        let cell = |rate: f64| {
+            let text = grouped(rate.round() as u64);
+            if rate == fastest { format!("**{text}**") } else { text }
+        };
+        lines.push(line(name, &rates.into_iter().map(cell).collect::<Vec<_>>()));
+    }
+    Ok(Some(lines))
+}
+
+/// All columns of a `bench store` record: operations per second, with the ratio to Bristlecone, and counted syncs for each commit.
+pub fn stores_table(text: &str) -> Result<Option<Vec<String>>, String> {
+    let figures = figures(text)?;
+    let stores = stores(&figures);
+    if stores.is_empty() {
+        return Ok(None);
+    }
+    let mut lines = head("operations per second", &stores);
+    for (at, column) in figures["columns"].as_array().into_iter().flatten().enumerate() {
+        let cell = |(name, row): &(&str, &Value)| {
+            let rate = grouped(per_second(row, at)?.round() as u64);
+            let ratio = figure(row, at, "ratio")?;
+            Ok(if *name == "Bristlecone" { rate } else { format!("{rate} ({ratio:.2})") })
+        };
+        let cells = stores.iter().map(cell).collect::<Result<Vec<_>, String>>()?;
+        lines.push(line(column["label"].as_str().unwrap_or_default(), &cells));
+    }
+    let labels = stores.first().and_then(|(_, row)| row["syncs"].as_array()).into_iter().flatten();
+    for (at, label) in labels.enumerate() {
+        let counts: Vec<_> = stores.iter().map(|(_, row)| row["syncs"][at]["per_commit"].as_f64()).collect();
+        if counts.iter().all(|count| count.is_some_and(|count| count < 0.0005)) {
+            continue; // would be a row of zeros
+        }
+        let cell = |count: Option<f64>| count.map_or("not counted".to_owned(), |count| format!("{count:.3}"));
+        let cells: Vec<_> = counts.into_iter().map(cell).collect();
+        lines.push(line(
+            &format!("syncs per commit: {}", label["label"].as_str().unwrap_or_default()),
+            &cells,
+        ));
+    }
+    Ok(Some(lines))
+}
+
+/// A `bench trees` record: nanoseconds for each operation of each tree. The first column's head has the memory's own times.
+pub fn trees_table(text: &str) -> Result<Option<Vec<String>>, String> {
+    const OPERATIONS: [&str; 9] = [
+        "load",
+        "search hit",
+        "search miss",
+        "insert",
+        "update",
+        "delete",
+        "scan 100",
+        "get 64",
+        "insert 64",
+    ];
+    let figures = figures(text)?;
+    if rows(&figures).is_empty() {
+        return Ok(None);
+    }
+    let memory = ["read_ns", "flush_ns", "inner_ns"].map(|name| number(&figures, name));
+    let [read, flush, inner] = memory;
+    let head = format!("ns (R = {:.0}, F = {:.0}, I = {:.0})", read?, flush?, inner?);
+    let mut lines = vec![
+        format!("| {head} | {} |", OPERATIONS.join(" | ")),
+        format!("|{}", "---|".repeat(OPERATIONS.len() + 1)),
+    ];
+    for row in rows(&figures) {
+        let cells = OPERATIONS.map(|name| Ok(format!("{:.0}", number(&row["ns"], name)?)));
+        let cells = cells.into_iter().collect::<Result<Vec<_>, String>>()?;
+        lines.push(line(row["name"].as_str().unwrap_or_default(), &cells));
+    }
+    Ok(Some(lines))
+}
+
+/// A `bench readers` record: lookups per second of elapsed time and of processor time.
+pub fn readers_table(text: &str) -> Result<Option<Vec<String>>, String> {
+    let figures = figures(text)?;
+    if rows(&figures).is_empty() {
+        return Ok(None);
+    }
+    let mut lines = vec![
+        "| readers | gets per second | gets per second of processor time | writes per second |".to_owned(),
+        "|---|---|---|---|".to_owned(),
+    ];
+    for row in rows(&figures) {
+        let beside = if row["beside_writer"] == true { " and a writer" } else { "" };
+        let rate = |name: &str| Ok::<_, String>(grouped(number(row, name)?.round() as u64));
+        let writes = if beside.is_empty() { String::new() } else { rate("writes_per_second")? };
+        let cells = [rate("gets_per_second")?, rate("gets_per_cpu_second")?, writes];
+        lines.push(line(&format!("{}{beside}", row["readers"]), &cells));
+    }
+    Ok(Some(lines))
+}
+
+/// A `bench reopen` record: microseconds until a store is open that was not closed.
+pub fn reopen_table(text: &str) -> Result<Option<Vec<String>>, String> {
+    let figures = figures(text)?;
+    if rows(&figures).is_empty() {
+        return Ok(None);
+    }
+    let mut lines =
+        vec!["| engine | keys | microseconds, median | most |".to_owned(), "|---|---|---|---|".to_owned()];
+    for row in rows(&figures) {
+        let keys = grouped(row["keys"].as_u64().unwrap_or_default());
+        let time = |name: &str| Ok::<_, String>(format!("{:.0}", number(row, name)?));
+        let cells = [keys, time("open_us")?, time("open_us_max")?];
+        lines.push(line(row["tree"].as_str().unwrap_or_default(), &cells));
+    }
+    Ok(Some(lines))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// A record of two stores and a column for each operation, and a second one for puts.
+    fn stores_record() -> Value {
+        let column = |verb: &str, threads: u64| json!({ "label": format!("{verb}, {threads}"), "verb": verb, "threads": threads });
+        let cells = |rate: f64, ratio: f64| vec![json!({ "per_second": rate, "ratio": ratio }); 6];
+        json!({ "figures": {
+            "keys": 1000,
+            "backing": "/dev/shm",
+            "columns": [column("put", 1), column("put", 8), column("batch", 1), column("get", 1), column("scan", 1), column("range", 1)],
+            "rows": [
+                { "name": "redb", "cells": cells(1234.6, 0.5), "syncs": null },
+                { "name": "bristlecone", "cells": cells(2469.0, 1.0), "syncs": [{ "label": "put, 1", "per_commit": 1.0 }] },
+            ],
+        } })
+    }
+
+    #[test]
+    fn tables_of_stores_have_the_figures_of_the_record() {
+        let record = stores_record().to_string();
+        let first = first_table(&record).unwrap().unwrap();
+        assert_eq!(first[0], "| 1,000 keys, `/dev/shm`, one thread | Bristlecone | redb |");
+        assert_eq!((first.len(), first[2].as_str()), (7, "| put | **2,469** | 1,235 |"));
+        let all = stores_table(&record).unwrap().unwrap();
+        assert_eq!((all.len(), all[3].as_str()), (9, "| put, 8 | 2,469 | 1,235 (0.50) |"));
+        assert_eq!(all[8], "| syncs per commit: put, 1 | 1.000 | not counted |");
+        assert!(first_table("{}").unwrap().is_none() && stores_table("{}").unwrap().is_none());
+        assert!(stores_table("no JSON").is_err());
+    }
+
+    #[test]
+    fn a_record_that_lacks_a_figure_makes_no_table() {
+        let mut record = stores_record();
+        record["figures"]["rows"][0]["cells"][4] = Value::Null;
+        assert!(first_table(&record.to_string()).unwrap_err().contains("redb"));
+        assert!(stores_table(&record.to_string()).is_err());
+        let mut record = stores_record();
+        record["figures"]["columns"][3]["verb"] = json!("look");
+        assert!(first_table(&record.to_string()).unwrap_err().contains("get"));
+    }
+}
