@@ -18,9 +18,9 @@ use crate::committer::{Committer, spawn};
 use crate::error::{Error, Result};
 use crate::latency::LatencyStats;
 use crate::options::Options;
-use crate::registry::Open;
 use crate::stats::{JournalActivity, JournalStats, LimboStats, Space, Stats};
 use crate::store_dir::{CopyForm, Hold, Promise, StoreDir};
+use crate::tabled::Tabled;
 
 /// The parts of an engine's registry entry that opening a store needs.
 #[derive(Clone, Copy)]
@@ -263,7 +263,7 @@ fn payload_words<K: Kind>(value_bytes: Option<u64>, is_new: bool) -> Result<usiz
 }
 
 /// Opens or makes an index as an engine.
-pub(crate) fn open<K: Open, I: Index<K> + Create<Durable>>(
+pub(crate) fn open<K: Tabled, I: Index<K> + Create<Durable>>(
     engine: Described,
     home: Home,
     options: &Options,
@@ -280,7 +280,7 @@ type CreateOrOpen<'a, K> =
     dyn Fn(Durable, Option<&Path>, &Form) -> pmem::Result<(Arc<dyn Index<K>>, Found)> + 'a;
 
 /// As [`open`]. Compiled once for all engines of a kind.
-fn open_with<K: Open>(
+fn open_with<K: Tabled>(
     engine: Described,
     home: Home,
     options: &Options,

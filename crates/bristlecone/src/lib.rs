@@ -37,6 +37,7 @@ pub mod snapshot;
 pub mod stats;
 pub mod store;
 pub mod store_dir;
+mod tabled;
 pub mod tables;
 pub mod tickets;
 pub mod transaction;

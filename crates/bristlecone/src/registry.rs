@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use ::index::engine::{About, Capabilities, Family, Salvaged, Visitor, WithIndex};
 use ::index::kind::{Bytes, Fixed, U64};
-use ::index::tables::{Clock, Tables};
 use ::index::{Create, Index, Kind, Schema};
 use bptree::TreeFamily;
 use bptree::commit_protocol::CommitProtocol;
@@ -15,12 +14,13 @@ use bptree::layout::Layouts;
 use bptree::roster::{self, ByteStrings, TREES};
 use pmem::journal::Replay;
 use pmem::region::Identity;
-use pmem::{Durable, Found, Journal, Native, Region};
+use pmem::{Durable, Journal, Native, Region};
 
 use crate::durable_engine::{self, Described, Engine, Home};
 use crate::error::{Error, Result};
 use crate::options::Options;
 use crate::store_dir::{FILE_NAME, StoreDir, with_lasting_name};
+use crate::tabled::Tabled;
 
 /// Default engine of a new store.
 pub const DEFAULT: &str = TREES[0].name;
@@ -167,23 +167,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 }
 
 /// The kinds of keys and values of stores.
-pub trait Open: Kind {
-    /// True if a store of this kind can have tables.
-    const HAS_TABLES: bool = false;
-
-    /// The default table of an index that has tables.
-    ///
-    /// # Errors
-    /// As [`Tables::open`].
-    fn with_tables(
-        index: Arc<dyn Index<Self>>,
-        found: Found,
-        clock: Clock,
-    ) -> pmem::Result<Arc<dyn Index<Self>>> {
-        let _ = (found, clock);
-        Ok(index)
-    }
-
+pub trait Open: Tabled {
     /// Opens the store in directory `dir`.
     ///
     /// # Errors
@@ -204,9 +188,8 @@ pub trait Open: Kind {
 }
 
 macro_rules! open {
-    ($kind:ty, $default:expr, $opener:expr $(, $more:item)*) => {
+    ($kind:ty, $default:expr, $opener:expr) => {
         impl Open for $kind {
-            $($more)*
             fn open(dir: &Path, options: &Options) -> Result<Arc<Engine<Self>>> {
                 open(dir, options, $default, $opener)
             }
@@ -224,19 +207,7 @@ macro_rules! open {
         }
     };
 }
-open!(
-    Bytes,
-    DEFAULT,
-    |entry| Some(entry.bytes),
-    const HAS_TABLES: bool = true;,
-    fn with_tables(
-        index: Arc<dyn Index<Bytes>>,
-        found: Found,
-        clock: Clock,
-    ) -> pmem::Result<Arc<dyn Index<Bytes>>> {
-        Ok(Arc::new(Tables::open(index, found, clock)?.default_table()))
-    }
-);
+open!(Bytes, DEFAULT, |entry| Some(entry.bytes));
 open!(U64, DEFAULT, |entry| Some(entry.words));
 open!(Fixed, DEFAULT_FIXED, |entry| entry.fixed);
 

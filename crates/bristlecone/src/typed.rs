@@ -10,7 +10,7 @@
 //! | `bool` | `0` or `1` |
 //! | `str`, `[u8]` | the bytes, each `00` as `00 FF`; then `00 00` |
 //!
-//! The types are not written. Whoever reads a key knows them.
+//! The types are not written. The caller that reads a key knows them.
 //!
 //! ```
 //! use bristlecone::typed::{FromKey as _, ToKey as _};

@@ -445,7 +445,7 @@ pub trait TableOps<K: Kind>: Send + Sync {
     fn list(&self) -> Vec<(String, Count)>;
     /// The index that holds the keys of all tables, the catalog and the deadlines.
     fn stored(&self) -> &Arc<dyn Index<K>>;
-    /// Reads the catalog and counts again, after somebody wrote to [`TableOps::stored`]. No other thread uses the tables.
+    /// Reads the catalog and counts again, after a caller wrote to [`TableOps::stored`]. No other thread uses the tables.
     fn reload(&self) -> Result<()>;
     /// Removes all keys of dropped tables, and ends the background work. After that, only callers change the index.
     fn settle(&self) -> Result<()>;

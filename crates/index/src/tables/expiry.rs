@@ -47,7 +47,7 @@ impl Tables {
                 }
             };
             if let Some(deadline) = new_deadline.filter(|_| new_deadline != old_deadline) {
-                // This is seen before the value: whoever misses it writes no deadline (T3).
+                // Other threads see this before the value. A thread that misses it sets no deadline (T3).
                 self.has_deadlines.store(true, Ordering::SeqCst);
                 self.index.put(&entry(deadline, &stored), &[], UNSYNCED)?;
             }

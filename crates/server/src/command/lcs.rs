@@ -1,7 +1,7 @@
 //! LCS: the longest common subsequence of two values.
 //!
 //! It fills the usual table of lengths, one number for each pair of prefixes, and walks back through it. O(n m) in time and memory for values
-//! of n and m bytes. Of two equally long ways back it takes the one that Redis takes, so that the replies are equal.
+//! of n and m bytes. If two ways back are equally long, it takes the one that Redis takes. So the replies are equal.
 
 use super::{Call, Command, CommandError, Flags, integer, is};
 

@@ -1,0 +1,37 @@
+//! The kinds of keys and values whose stores can have tables: byte strings.
+
+use std::sync::Arc;
+
+use ::index::Index;
+use ::index::kind::{Bytes, Fixed, Kind, U64};
+use ::index::tables::{Clock, Tables};
+use pmem::{Found, Result};
+
+/// A kind of keys and values, with or without tables.
+pub trait Tabled: Kind {
+    /// True if a store of this kind can have tables.
+    const HAS_TABLES: bool = false;
+
+    /// The default table of an index that has tables. A kind without tables returns the index.
+    ///
+    /// # Errors
+    /// As [`Tables::open`].
+    fn with_tables(
+        index: Arc<dyn Index<Self>>,
+        _found: Found,
+        _clock: Clock,
+    ) -> Result<Arc<dyn Index<Self>>> {
+        Ok(index)
+    }
+}
+
+impl Tabled for U64 {}
+impl Tabled for Fixed {}
+
+impl Tabled for Bytes {
+    const HAS_TABLES: bool = true;
+
+    fn with_tables(index: Arc<dyn Index<Self>>, found: Found, clock: Clock) -> Result<Arc<dyn Index<Self>>> {
+        Ok(Arc::new(Tables::open(index, found, clock)?.default_table()))
+    }
+}
