@@ -355,8 +355,9 @@ impl Shared {
         let largest = candidates().map(|holder| holder.held_bytes()).max().unwrap_or_default();
         // Among clients of similar size, one that reads its replies is spared.
         let large = candidates().filter(|holder| holder.held_bytes() >= largest / 2);
-        // Within a tenth of a second it is not known yet which one reads. Then the one with more commands waiting holds more.
-        let order = |holder: &&Arc<Client>| (holder.idle().as_millis() / 100, holder.held_bytes(), holder.id);
+        // Within a second it is not known yet which one reads: on a busy machine a client may pause. Then the one with more commands waiting
+        // holds more.
+        let order = |holder: &&Arc<Client>| (holder.idle().as_secs(), holder.held_bytes(), holder.id);
         let chosen = large.max_by_key(|holder| order(holder))?;
         chosen.end(Ending::Memory);
         Some(Arc::clone(chosen))

@@ -269,7 +269,9 @@ fn kill(call: &mut Call<'_>, options: &[bytes::Bytes]) -> Result<(), CommandErro
     let me = call.session.client.id;
     let mut killed = 0;
     for client in call.shared.clients() {
-        let is_meant = !filters.no_type
+        // A connection that was ended before may still be in the registry.
+        let is_meant = client.ending().is_none()
+            && !filters.no_type
             && filters.id.is_none_or(|id| id == client.id)
             && filters.user.is_none_or(|user| lock(&client.names).user.as_deref() == Some(user))
             && filters.address.is_none_or(|address| client.peer.to_string().as_bytes() == address)
