@@ -1,9 +1,9 @@
 //! Tables: several key spaces in one ordered index of byte strings, with deadlines of keys.
 //!
-//! This layer is above the engines. An engine sees only keys and values ([`keys`] has their layout). All tables are in one index, so one
+//! This layer is above the engines. An engine sees only keys and values (`keys` has their layout). All tables are in one index, so one
 //! batch, one snapshot and one log cover all of them.
 //!
-//! * [`catalog`]: names and numbers of the tables. [`table`]: a table as an [`Index`]. [`cursor`]: its cursors and snapshots.
+//! * [`catalog`]: names and numbers of the tables. `table`: a table as an [`Index`]. `cursor`: its cursors and snapshots.
 //! * `salvage`: what a damaged store still has.
 //! * `commit`: writes of several keys and tables in one step. `expiry`: deadlines. `upkeep`: counts, the catalog's changes, and background
 //!   work.
