@@ -16,13 +16,15 @@ const CHUNK: usize = 64;
 const COMMANDS: u64 = 50_000;
 
 /// A `redis-server` on a free port, without persistence. Stopped when dropped.
-struct Redis {
+pub struct Redis {
     process: Child,
-    address: SocketAddr,
+    /// Its address.
+    pub address: SocketAddr,
 }
 
 impl Redis {
-    fn start(dir: &std::path::Path) -> Self {
+    /// Starts it, with this working directory.
+    pub fn start(dir: &std::path::Path) -> Self {
         let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let port = address.port().to_string();
         let process = Command::new("redis-server")

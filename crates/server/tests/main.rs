@@ -1,6 +1,7 @@
 //! The server: commands, connections, the parser of requests. The tests are one program, so that the engines are compiled once.
 
 mod acl;
+mod command_table;
 mod commands;
 mod common;
 mod connections;
