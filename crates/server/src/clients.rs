@@ -88,6 +88,8 @@ pub struct Client {
     /// True while commands run.
     is_running: AtomicBool,
     held_bytes: AtomicUsize,
+    /// True if commands wait until the client reads the replies before them.
+    has_waiting: AtomicBool,
     ending: AtomicU8,
     /// Wakes the session, so that it sees `ending`.
     bell: Notify,
@@ -106,6 +108,7 @@ impl Client {
             active_ms: AtomicU64::new(0),
             is_running: AtomicBool::new(false),
             held_bytes: AtomicUsize::new(0),
+            has_waiting: AtomicBool::new(false),
             ending: AtomicU8::new(0),
             bell: Notify::new(),
         }
@@ -355,9 +358,12 @@ impl Shared {
         let largest = candidates().map(|holder| holder.held_bytes()).max().unwrap_or_default();
         // Among clients of similar size, one that reads its replies is spared.
         let large = candidates().filter(|holder| holder.held_bytes() >= largest / 2);
-        // Within a second it is not known yet which one reads: on a busy machine a client may pause. Then the one with more commands waiting
-        // holds more.
-        let order = |holder: &&Arc<Client>| (holder.idle().as_secs(), holder.held_bytes(), holder.id);
+        // Within a second it is not known yet which one reads: on a busy machine a client may pause. Then one that sent more commands than
+        // it reads replies goes first.
+        let order = |holder: &&Arc<Client>| {
+            let (idle, has_waiting) = (holder.idle(), holder.has_waiting.load(Ordering::Relaxed));
+            (idle.as_secs(), has_waiting, idle.as_millis(), holder.held_bytes(), holder.id)
+        };
         let chosen = large.max_by_key(|holder| order(holder))?;
         chosen.end(Ending::Memory);
         Some(Arc::clone(chosen))
@@ -378,8 +384,10 @@ impl ClientEntry {
         &self.shared
     }
 
-    /// Sets the number of bytes that this connection holds. If all connections exceed the bound, the largest are ended, possibly this one.
-    pub fn hold(&mut self, bytes: usize) {
+    /// Sets the number of bytes that this connection holds, and whether commands wait for earlier replies to be read. If all connections
+    /// exceed the bound, the largest are ended, possibly this one.
+    pub fn hold(&mut self, bytes: usize, has_waiting: bool) {
+        self.client.has_waiting.store(has_waiting, Ordering::Relaxed);
         let bytes = if bytes > SMALL_BYTES { bytes } else { 0 };
         let before = self.client.held_bytes();
         if bytes == before {
@@ -408,7 +416,7 @@ impl ClientEntry {
 
 impl Drop for ClientEntry {
     fn drop(&mut self) {
-        self.hold(0);
+        self.hold(0, false);
         lock(&self.shared.clients.all).remove(&self.client.id);
     }
 }

@@ -441,7 +441,7 @@ impl Session {
             + self.output.capacity()
             + self.state.value.capacity()
             + self.state.transaction.held_bytes();
-        self.entry.hold(held);
+        self.entry.hold(held, self.taken_bytes > 0);
     }
 
     async fn flush(&mut self) -> io::Result<()> {
