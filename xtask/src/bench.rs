@@ -187,8 +187,11 @@ fn machine() -> Value {
 /// # Errors
 /// A message if there is no such benchmark, if it fails, if it prints no JSON, or if the record cannot be written.
 pub fn run(name: &str) -> Outcome {
+    if name == "serve" {
+        return crate::serve::run(write);
+    }
     let Some(bench) = BENCHES.iter().find(|bench| bench.name == name) else {
-        let names: Vec<_> = BENCHES.iter().map(|bench| bench.name).collect();
+        let names: Vec<_> = BENCHES.iter().map(|bench| bench.name).chain(["serve"]).collect();
         return Err(format!("no benchmark {name}: choose one of {}", names.join(", ")));
     };
     bench.cargo("build").run()?;
@@ -201,11 +204,16 @@ pub fn run(name: &str) -> Outcome {
         Ok([only]) => only,
         Err(several) => several.into(),
     };
+    write(name, &commands.join(" && "), bench.baseline, figures)
+}
+
+/// Writes a record.
+fn write(name: &str, command: &str, baseline: &str, figures: Value) -> Outcome {
     let record = json!({
         "commit": commit(),
         "machine": machine(),
-        "command": commands.join(" && "),
-        "baseline": bench.baseline,
+        "command": command,
+        "baseline": baseline,
         "figures": figures,
     });
     let path = root().join(format!("docs/records/{name}.json"));

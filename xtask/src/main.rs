@@ -3,6 +3,7 @@
 //! * [`mod@test`]: all checks and short tests, from formatting to the last test. Stops at the first failure.
 //! * [`soak`]: long campaigns, round-robin with new seeds, until the time is up. The module [`record`] keeps their results.
 //! * [`mod@bench`]: the task `record`, which runs a benchmark and writes its record. [`docs`]: tables of documents from records.
+//! * [`serve`]: the benchmark of the server beside Redis.
 //! * [`build_times`]: times of builds from an empty target directory.
 //! * [`lines`]: lines of code by crate.
 //! * [`tidy`]: rules of the repository that no compiler checks.
@@ -21,6 +22,7 @@ mod programs;
 mod prose;
 mod record;
 mod run;
+mod serve;
 mod soak;
 mod test;
 mod tidy;

@@ -1,0 +1,257 @@
+//! `cargo xtask record serve`: the server beside Debian's `redis-server`, driven by `redis-benchmark`, and its record,
+//! `docs/records/serve.json`.
+//!
+//! Both servers run on this machine and take turns, so a figure is a ratio of the same minutes. Each figure is the median of the rounds. Both
+//! acknowledge with the same durability: without persistence on a memory file system; with a sync before the reply on a disk
+//! (`appendfsync always` of Redis).
+
+use std::fs;
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::Outcome;
+use crate::run::{Step, target};
+
+/// Rounds of each load, for each server.
+const ROUNDS: usize = 3;
+/// Different keys of the random ones.
+const KEYS: u64 = 1_000_000;
+const VALUE_BYTES: [u64; 2] = [64, 1024];
+/// Connections and commands of a pipeline.
+const LOADS: [(u64, u64); 6] = [(1, 1), (1, 16), (50, 1), (50, 16), (500, 1), (500, 16)];
+
+/// A durability that both servers provide.
+#[derive(Clone, Copy)]
+struct Level {
+    name: &'static str,
+    durability: &'static str,
+    in_memory: bool,
+    redis: &'static [&'static str],
+}
+
+const LEVELS: [Level; 2] = [
+    Level {
+        name: "process, /dev/shm",
+        durability: "process",
+        in_memory: true,
+        redis: &["--save", "", "--appendonly", "no"],
+    },
+    Level {
+        name: "power, disk",
+        durability: "power",
+        in_memory: false,
+        redis: &["--save", "", "--appendonly", "yes", "--appendfsync", "always"],
+    },
+];
+
+impl Level {
+    fn dir(self) -> PathBuf {
+        let base = if self.in_memory { PathBuf::from("/dev/shm") } else { target() };
+        base.join(format!("bristlecone-serve-{}", std::process::id()))
+    }
+
+    /// Commands of one run. A run takes some seconds.
+    fn commands(self, (clients, pipeline): (u64, u64)) -> u64 {
+        let (few, many) = if self.in_memory { (20_000, 200_000) } else { (2_000, 50_000) };
+        let commands = if clients == 1 { few } else { many };
+        if pipeline == 1 { commands } else { commands * 5 }
+    }
+}
+
+/// A running server. Dropping it stops the process and removes its files.
+struct Server {
+    process: Child,
+    port: u16,
+    dir: PathBuf,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
+
+fn free_port() -> Result<u16, String> {
+    let socket = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+    Ok(socket.map_err(|error| format!("no free port: {error}"))?.port())
+}
+
+impl Server {
+    fn start(mut command: Command, port: u16, dir: PathBuf) -> Result<Self, String> {
+        let name = command.get_program().to_string_lossy().into_owned();
+        let process = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn();
+        let process =
+            process.map_err(|error| format!("cannot start {name}: {error}: cargo xtask test installs it"))?;
+        let mut server = Self { process, port, dir };
+        let end = Instant::now() + Duration::from_secs(20);
+        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+            if Instant::now() > end || server.process.try_wait().is_ok_and(|ended| ended.is_some()) {
+                return Err(format!("{name} does not listen on port {port}"));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(server)
+    }
+
+    fn ours(level: Level, program: &Path) -> Result<Self, String> {
+        let (port, dir) = (free_port()?, level.dir().join("ours"));
+        let mut command = Command::new(program);
+        command.arg("serve").arg("--dir").arg(&dir).args(["--listen", &format!("127.0.0.1:{port}")]);
+        command.args(["--durability", level.durability]);
+        Self::start(command, port, dir)
+    }
+
+    fn redis(level: Level) -> Result<Self, String> {
+        let (port, dir) = (free_port()?, level.dir().join("redis"));
+        fs::create_dir_all(&dir).map_err(|error| format!("cannot make {}: {error}", dir.display()))?;
+        let mut command = Command::new("redis-server");
+        command
+            .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--dir"])
+            .arg(&dir)
+            .args(level.redis);
+        Self::start(command, port, dir)
+    }
+
+    /// Runs a load. Returns commands per second and the 99th percentile of the latency in milliseconds, of SET and of GET.
+    fn load(&self, level: Level, bytes: u64, load: (u64, u64)) -> Result<[(f64, f64); 2], String> {
+        let arguments = [
+            ("-p", u64::from(self.port)),
+            ("-c", load.0),
+            ("-P", load.1),
+            ("-d", bytes),
+            ("-r", KEYS),
+            ("-n", level.commands(load)),
+        ];
+        let mut command = Command::new("redis-benchmark");
+        command.args(["-t", "set,get", "--csv"]);
+        for (name, value) in arguments {
+            command.args([name, &value.to_string()]);
+        }
+        let output = command.output().map_err(|error| format!("cannot run redis-benchmark: {error}"))?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let of = |name: &str| {
+            parse(&text, name).ok_or_else(|| format!("redis-benchmark printed no line of {name}: {text}"))
+        };
+        Ok([of("SET")?, of("GET")?])
+    }
+
+    /// Syncs since the start.
+    fn syncs(&self) -> Option<f64> {
+        let info = Command::new("redis-cli").args(["-p", &self.port.to_string(), "INFO"]).output().ok()?;
+        let text = String::from_utf8_lossy(&info.stdout).into_owned();
+        text.lines().find_map(|line| line.strip_prefix("total_syncs:")?.trim().parse().ok())
+    }
+}
+
+/// Commands per second and the 99th percentile from a line of CSV: name, rate, latencies (average, minimum, 50 %, 95 %, 99 %, maximum).
+fn parse(text: &str, name: &str) -> Option<(f64, f64)> {
+    let cells = |line: &str| -> Vec<String> {
+        line.split(',').map(|cell| cell.trim_matches('"').to_owned()).collect()
+    };
+    let line = text.lines().map(cells).find(|cells| cells.first().is_some_and(|first| first == name))?;
+    Some((line.get(1)?.parse().ok()?, line.get(6)?.parse().ok()?))
+}
+
+fn median(mut numbers: Vec<f64>) -> f64 {
+    numbers.sort_by(f64::total_cmp);
+    numbers.get(numbers.len() / 2).copied().unwrap_or_default()
+}
+
+/// The rows of a load: SET and GET.
+fn rows(
+    level: Level,
+    bytes: u64,
+    load: (u64, u64),
+    servers: (&Server, &Server),
+) -> Result<Vec<Value>, String> {
+    let (mut rounds, mut syncs) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        let before = servers.0.syncs();
+        let ours = servers.0.load(level, bytes, load)?;
+        if let (Some(before), Some(after)) = (before, servers.0.syncs()) {
+            // The GETs of the load need no sync.
+            syncs.push((after - before) / level.commands(load) as f64);
+        }
+        rounds.push((ours, servers.1.load(level, bytes, load)?));
+    }
+    let row = |(at, command): (usize, &str)| {
+        let of = |number: fn(&(f64, f64)) -> f64, ours: bool| {
+            median(rounds.iter().map(|(a, b)| number(if ours { &a[at] } else { &b[at] })).collect())
+        };
+        let (rate, p99) = (|pair: &(f64, f64)| pair.0, |pair: &(f64, f64)| pair.1);
+        json!({
+            "level": level.name, "value_bytes": bytes, "connections": load.0, "pipeline": load.1, "command": command,
+            "per_second": of(rate, true), "redis_per_second": of(rate, false), "ratio": of(rate, true) / of(rate, false),
+            "p99_ms": of(p99, true), "redis_p99_ms": of(p99, false),
+            "syncs_per_set": if syncs.is_empty() || at > 0 { Value::Null } else { median(syncs.clone()).into() },
+        })
+    };
+    Ok([(0, "SET"), (1, "GET")].map(row).into())
+}
+
+/// Measures everything.
+///
+/// # Errors
+/// A message if a server or `redis-benchmark` cannot run.
+pub fn measure() -> Result<Value, String> {
+    Step::new("cargo build --release").run()?;
+    let program = target().join("release/bristlecone");
+    let mut all = Vec::new();
+    for level in LEVELS {
+        for bytes in VALUE_BYTES {
+            let (ours, redis) = (Server::ours(level, &program)?, Server::redis(level)?);
+            for load in LOADS {
+                let rows = rows(level, bytes, load, (&ours, &redis))?;
+                for row in &rows {
+                    println!(
+                        "{}, {bytes} bytes, {} connections, pipeline {}: {} {:.0} per second, Redis {:.0}, ratio {:.2}",
+                        level.name,
+                        load.0,
+                        load.1,
+                        row["command"],
+                        row["per_second"],
+                        row["redis_per_second"],
+                        row["ratio"]
+                    );
+                }
+                all.extend(rows);
+            }
+        }
+        let _ = fs::remove_dir_all(level.dir());
+    }
+    Ok(json!({ "rounds": ROUNDS, "keys": KEYS, "rows": all }))
+}
+
+/// What the record is compared with.
+pub const BASELINE: &str = "redis-server 7 of Debian in the same rounds";
+
+/// The command that repeats the run.
+pub const COMMAND: &str = "cargo xtask record serve";
+
+/// Runs the benchmark and writes its record.
+///
+/// # Errors
+/// As [`measure`]; the record cannot be written.
+pub fn run(write: impl FnOnce(&str, &str, &str, Value) -> Outcome) -> Outcome {
+    write("serve", COMMAND, BASELINE, measure()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_redis_benchmark_are_read() {
+        let text = "\"test\",\"rps\",\"avg_latency_ms\",\"min_latency_ms\",\"p50_latency_ms\",\"p95_latency_ms\",\"p99_latency_ms\",\"max_latency_ms\"\n\
+                    \"SET\",\"1000.50\",\"0.5\",\"0.1\",\"0.4\",\"0.9\",\"1.25\",\"3.0\"\n";
+        assert_eq!(parse(text, "SET"), Some((1000.5, 1.25)));
+        assert_eq!(parse(text, "GET"), None);
+        assert_eq!(median(vec![3.0, 1.0, 2.0]).to_bits(), 2.0_f64.to_bits());
+    }
+}
