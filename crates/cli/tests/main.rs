@@ -4,6 +4,7 @@ mod beside;
 mod common;
 mod configuration;
 mod durable;
+mod expiry;
 mod kill;
 mod load;
 mod memory;
