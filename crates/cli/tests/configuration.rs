@@ -21,8 +21,8 @@ fn file_environment_and_options_set_a_server_up() {
     );
     std::fs::write(&config, text).unwrap();
     let mut command = program();
-    command.env("BRISTLECONE_MAX_CLIENTS", "30").env("BRISTLECONE_SLOWLOG_MAX_LEN", "6");
-    command.env("BRISTLECONE_LOG_LEVEL", "error");
+    command.env("BRISTLECONE_SERVE_MAX_CLIENTS", "30").env("BRISTLECONE_SERVE_SLOWLOG_MAX_LEN", "6");
+    command.env("BRISTLECONE_SERVE_LOG_LEVEL", "error");
     let options = ["--config", config.to_str().unwrap(), "--slowlog-max-len", "7"];
     let serve = Serve::by(command, &dir.path().join("store"), &options, Stdio::inherit());
     let values = ["timeout", "maxclients", "slowlog-max-len", "log-level"].map(|name| setting(&serve, name));
@@ -47,10 +47,14 @@ fn wrong_settings_are_named_and_make_no_store() {
     assert!(stderr(&output).contains("conf.toml:2: there is no option timout"), "{output:?}");
     let output = run(&store, &["serve", "--config", "no/such/file"]);
     assert!(stderr(&output).contains("cannot read the configuration no/such/file"), "{output:?}");
-    let output =
-        program().args(["serve", "--dir"]).arg(&store).env("BRISTLECONE_TIMEOUT", "x").output().unwrap();
+    let output = program()
+        .args(["serve", "--dir"])
+        .arg(&store)
+        .env("BRISTLECONE_SERVE_TIMEOUT", "x")
+        .output()
+        .unwrap();
     assert_eq!(code(&output), 2);
-    assert!(stderr(&output).contains("BRISTLECONE_TIMEOUT: invalid value"), "{output:?}");
+    assert!(stderr(&output).contains("BRISTLECONE_SERVE_TIMEOUT: invalid value"), "{output:?}");
     std::fs::write(&config, "user bob on\nuser eve foo\n").unwrap();
     let output = run(&store, &["serve", "--acl-file", config.to_str().unwrap()]);
     assert!(stderr(&output).contains("conf.toml:2: foo: Syntax error"), "{output:?}");
@@ -64,10 +68,10 @@ fn a_variable_that_is_no_option_is_logged() {
     let dir = tempfile::tempdir().unwrap();
     let log = dir.path().join("log");
     let mut command = program();
-    command.env("BRISTLECONE_TIMOUT", "7");
+    command.env("BRISTLECONE_SERVE_TIMOUT", "7");
     let file = std::fs::File::create(&log).unwrap();
     let serve = Serve::by(command, &dir.path().join("store"), &[], file.into());
     assert_eq!(setting(&serve, "timeout"), "0");
     let text = std::fs::read_to_string(&log).unwrap();
-    assert!(text.contains("BRISTLECONE_TIMOUT is no option"), "{text}");
+    assert!(text.contains("BRISTLECONE_SERVE_TIMOUT is no option"), "{text}");
 }

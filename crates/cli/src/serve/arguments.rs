@@ -81,7 +81,7 @@ pub struct Arguments {
     /// File of users and their permissions, one line `user NAME RULE ...` each. ACL LOAD reads it again, ACL SAVE writes it.
     #[arg(long, value_name = "FILE")]
     pub acl_file: Option<PathBuf>,
-    /// TOML file of options, by their names without `--`. The environment variables BRISTLECONE_NAME win over the file, options over both.
+    /// TOML file of options, by their names without `--`. The environment variables BRISTLECONE_SERVE_NAME win over the file, options over both.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Give a command another name; an empty one disables it. In the file: a table `rename-command`.

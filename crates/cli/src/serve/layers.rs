@@ -15,7 +15,7 @@ use crate::Program;
 use crate::failure::{Failure, Result, io};
 
 /// The prefix of environment variables.
-pub const PREFIX: &str = "BRISTLECONE_";
+pub const PREFIX: &str = "BRISTLECONE_SERVE_";
 /// The variable with the password itself.
 pub const PASSWORD: &str = "BRISTLECONE_PASSWORD";
 /// The table of the file with other names of commands.
@@ -48,7 +48,7 @@ fn variable(option: &str) -> String {
 pub fn unknown_variables() -> Vec<String> {
     let known: Vec<_> = known().iter().map(|known| variable(&known.name)).collect();
     let variables = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
-    variables.filter(|name| name.starts_with(PREFIX) && name != PASSWORD && !known.contains(name)).collect()
+    variables.filter(|name| name.starts_with(PREFIX) && !known.contains(name)).collect()
 }
 
 /// Adds the options of the environment and of the configuration file to a command line. Command lines of other commands are unchanged.
@@ -195,12 +195,17 @@ mod tests {
         )
         .unwrap();
         let config = format!("--config={}", path.display());
-        let variables =
-            [("BRISTLECONE_TIMEOUT", "2"), ("BRISTLECONE_MAX_CLIENTS", "12"), ("BRISTLECONE_JSON", "0")];
+        let variables = [
+            ("BRISTLECONE_SERVE_TIMEOUT", "2"),
+            ("BRISTLECONE_SERVE_MAX_CLIENTS", "12"),
+            ("BRISTLECONE_SERVE_JSON", "0"),
+        ];
         let found = expanded(&["serve", &config, "--timeout", "3"], &variables).unwrap();
         assert_eq!(found, ["--max-clients=12", "--json", "--listen=none"]);
-        let found =
-            expanded(&["serve", "--max-connections", "3"], &[("BRISTLECONE_CONFIG", path.to_str().unwrap())]);
+        let found = expanded(
+            &["serve", "--max-connections", "3"],
+            &[("BRISTLECONE_SERVE_CONFIG", path.to_str().unwrap())],
+        );
         assert_eq!(found.unwrap()[1..], ["--json", "--listen=none", "--timeout=1"]);
         assert_eq!(expanded(&["get", "key"], &variables).unwrap(), [""; 0]);
     }
@@ -258,7 +263,7 @@ mod tests {
             let error = expanded(&["serve", &config], &[]).unwrap_err();
             assert!(error.contains(message), "{error} for {text:?}");
         }
-        let error = expanded(&["serve"], &[("BRISTLECONE_TIMEOUT", "soon")]).unwrap_err();
-        assert!(error.starts_with("BRISTLECONE_TIMEOUT: invalid value 'soon'"), "{error}");
+        let error = expanded(&["serve"], &[("BRISTLECONE_SERVE_TIMEOUT", "soon")]).unwrap_err();
+        assert!(error.starts_with("BRISTLECONE_SERVE_TIMEOUT: invalid value 'soon'"), "{error}");
     }
 }

@@ -102,6 +102,17 @@ impl View<Bytes> for TableView<'_> {
     }
 }
 
+/// Number of stored keys that are not those of tables.
+fn keys_beside_tables(view: &dyn View<Bytes>) -> Result<u64> {
+    let (mut key, mut value) = (Vec::new(), Vec::new());
+    let (mut cursor, mut keys) = (view.cursor(), 0);
+    cursor.seek(Bound::Unbounded, false)?;
+    while cursor.next(&mut key, &mut value)? && key.as_slice() < keys::FIRST_TABLE {
+        keys += 1;
+    }
+    Ok(keys)
+}
+
 impl Table {
     fn versions_of(&self) -> &dyn History<Bytes> {
         self.tables.index.history().expect("a table has versions only if its index has")
@@ -117,8 +128,16 @@ impl History<Bytes> for Table {
         self.version(self.versions_of().named(name)?)
     }
 
+    /// The number of keys of a named version is that of all tables. Keys of dropped tables that were not removed yet count. O(n) in the
+    /// number of deadlines.
     fn versions(&self) -> Versions {
-        self.versions_of().versions()
+        let mut versions = self.versions_of().versions();
+        for named in &mut versions.named {
+            let view = self.versions_of().named(&named.name);
+            let others = view.and_then(|view| keys_beside_tables(&*view).ok()).unwrap_or_default();
+            named.keys = named.keys.saturating_sub(others);
+        }
+        versions
     }
 
     fn keep(&self, name: &str) -> Result<bool> {
