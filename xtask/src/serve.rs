@@ -209,15 +209,16 @@ pub fn measure() -> Result<Value, String> {
             for load in LOADS {
                 let rows = rows(level, bytes, load, (&ours, &redis))?;
                 for row in &rows {
+                    let number = |name: &str| row[name].as_f64().unwrap_or_default();
                     println!(
                         "{}, {bytes} bytes, {} connections, pipeline {}: {} {:.0} per second, Redis {:.0}, ratio {:.2}",
                         level.name,
                         load.0,
                         load.1,
                         row["command"],
-                        row["per_second"],
-                        row["redis_per_second"],
-                        row["ratio"]
+                        number("per_second"),
+                        number("redis_per_second"),
+                        number("ratio")
                     );
                 }
                 all.extend(rows);

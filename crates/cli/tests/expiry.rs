@@ -3,7 +3,7 @@
 //! After the restart each key has the value and the deadline of its last acknowledged command, or those of the one command that was under
 //! way. A key whose deadline has passed is absent, and the background removes it.
 //!
-//! `BRISTLECONE_ROUNDS` sets the number of rounds (6), `BRISTLECONE_SEED` moves the seeds.
+//! `BRISTLECONE_ROUNDS` sets the number of rounds (20), `BRISTLECONE_SEED` moves the seeds.
 
 use std::collections::BTreeMap;
 use std::io::Result;
@@ -160,5 +160,5 @@ fn campaign(parent: &Path, durability: &str, rounds: u64, seed: u64) {
 
 #[test]
 fn deadlines_survive_kill_9_with_their_values() {
-    on_both_media(campaign);
+    on_both_media(20, campaign);
 }

@@ -259,8 +259,8 @@ pub fn load_and_kill<T: Send>(
 }
 
 /// Runs a campaign on a memory file system, if there is one, for half of the rounds, and on an ordinary one for the others.
-pub fn on_both_media(campaign: impl Fn(&Path, &str, u64, u64)) {
-    let rounds = number_from("BRISTLECONE_ROUNDS", 6);
+pub fn on_both_media(rounds: u64, campaign: impl Fn(&Path, &str, u64, u64)) {
+    let rounds = number_from("BRISTLECONE_ROUNDS", rounds);
     let seed = number_from("BRISTLECONE_SEED", 1);
     let in_memory = if is_tmpfs("/dev/shm") { rounds / 2 } else { 0 };
     campaign(Path::new("/dev/shm"), "process", in_memory, seed);

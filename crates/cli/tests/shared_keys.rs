@@ -4,7 +4,7 @@
 //! Operations without a reply may have happened or not. The state after the restart is read after all of them. If a write that was
 //! acknowledged, or that another connection had read, is lost, no order explains the replies.
 //!
-//! `BRISTLECONE_ROUNDS` sets the number of rounds (6), `BRISTLECONE_SEED` moves the seeds.
+//! `BRISTLECONE_ROUNDS` sets the number of rounds (100), `BRISTLECONE_SEED` moves the seeds.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -134,7 +134,7 @@ fn campaign(parent: &Path, durability: &str, rounds: u64, seed: u64) {
 
 #[test]
 fn what_connections_are_told_of_shared_keys_is_explained_across_kill_9() {
-    on_both_media(campaign);
+    on_both_media(100, campaign);
 }
 
 /// The check detects the failures that the campaign above looks for.
