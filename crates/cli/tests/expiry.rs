@@ -27,7 +27,7 @@ const SHORT: Duration = Duration::from_millis(20);
 type State = Option<(Vec<u8>, Option<u64>)>;
 type Keys = BTreeMap<Vec<u8>, State>;
 
-/// What a connection was told, and the key of the command under way with its state if it took effect.
+/// The acknowledged states of the keys, and the key of the command under way with its state if it took effect.
 struct Told {
     keys: Keys,
     under_way: Option<(Vec<u8>, State)>,
