@@ -171,6 +171,35 @@ pub fn reopen_table(text: &str) -> Result<Option<Vec<String>>, String> {
     Ok(Some(lines))
 }
 
+/// A record of the server beside Redis: thousands of commands per second, the ratio to Redis, and the 99th percentile of both.
+pub fn serve_table(text: &str) -> Result<Option<Vec<String>>, String> {
+    let figures = figures(text)?;
+    if rows(&figures).is_empty() {
+        return Ok(None);
+    }
+    let mut lines = vec![
+        "| durability, value | connections, pipeline | SET | GET | p99 of SET, GET in ms (Redis) | syncs per SET |".to_owned(),
+        "|---|---|---|---|---|---|".to_owned(),
+    ];
+    for pair in rows(&figures).chunks(2) {
+        let [set, get] = pair else { return Err("a row without its partner".to_owned()) };
+        let text = |name: &str| set[name].as_str().unwrap_or_default().to_owned();
+        let whole = |name: &str| number(set, name).map(|number| number as u64);
+        let rate = |row: &Value| -> Result<String, String> {
+            Ok(format!("{:.1} ({:.2})", number(row, "per_second")? / 1000.0, number(row, "ratio")?))
+        };
+        let p99 = |row: &Value| -> Result<String, String> {
+            Ok(format!("{:.2} ({:.2})", number(row, "p99_ms")?, number(row, "redis_p99_ms")?))
+        };
+        let syncs = set["syncs_per_set"].as_f64().map(|syncs| format!("{syncs:.3}")).unwrap_or_default();
+        let first = format!("{}, {} bytes", text("level"), whole("value_bytes")?);
+        let load = format!("{}, {}", whole("connections")?, whole("pipeline")?);
+        let latencies = format!("{}, {}", p99(set)?, p99(get)?);
+        lines.push(line(&first, &[load, rate(set)?, rate(get)?, latencies, syncs]));
+    }
+    Ok(Some(lines))
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -215,33 +244,4 @@ mod tests {
         record["figures"]["columns"][3]["verb"] = json!("look");
         assert!(first_table(&record.to_string()).unwrap_err().contains("get"));
     }
-}
-
-/// A record of the server beside Redis: thousands of commands per second, the ratio to Redis, and the 99th percentile of both.
-pub fn serve_table(text: &str) -> Result<Option<Vec<String>>, String> {
-    let figures = figures(text)?;
-    if rows(&figures).is_empty() {
-        return Ok(None);
-    }
-    let mut lines = vec![
-        "| durability, value | connections, pipeline | SET | GET | p99 of SET, GET in ms (Redis) | syncs per SET |".to_owned(),
-        "|---|---|---|---|---|---|".to_owned(),
-    ];
-    for pair in rows(&figures).chunks(2) {
-        let [set, get] = pair else { return Err("a row without its partner".to_owned()) };
-        let text = |name: &str| set[name].as_str().unwrap_or_default().to_owned();
-        let whole = |name: &str| number(set, name).map(|number| number as u64);
-        let rate = |row: &Value| -> Result<String, String> {
-            Ok(format!("{:.1} ({:.2})", number(row, "per_second")? / 1000.0, number(row, "ratio")?))
-        };
-        let p99 = |row: &Value| -> Result<String, String> {
-            Ok(format!("{:.2} ({:.2})", number(row, "p99_ms")?, number(row, "redis_p99_ms")?))
-        };
-        let syncs = set["syncs_per_set"].as_f64().map(|syncs| format!("{syncs:.3}")).unwrap_or_default();
-        let first = format!("{}, {} bytes", text("level"), whole("value_bytes")?);
-        let load = format!("{}, {}", whole("connections")?, whole("pipeline")?);
-        let latencies = format!("{}, {}", p99(set)?, p99(get)?);
-        lines.push(line(&first, &[load, rate(set)?, rate(get)?, latencies, syncs]));
-    }
-    Ok(Some(lines))
 }
