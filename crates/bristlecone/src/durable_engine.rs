@@ -40,7 +40,7 @@ pub struct Engine<K: Kind> {
     journal: Option<JournalThread>,
     committer: Arc<Committer>,
     /// Thread of the index's background work. It ends when no work is left, or the index is closed.
-    maintenance: Mutex<Option<JoinHandle<()>>>,
+    maintenance: Arc<Mutex<Maintenance>>,
 }
 
 impl<K: Kind> Deref for Engine<K> {
@@ -195,16 +195,34 @@ impl Drop for JournalThread {
 /// Maximum time between two steps of maintenance. The thread notices the close of an index within this time.
 const REST_MAX: Duration = Duration::from_secs(1);
 
+/// The thread of the index's background work.
+#[derive(Default)]
+struct Maintenance {
+    thread: Option<JoinHandle<()>>,
+    /// True from the start of the thread until it has decided, under the lock, to end.
+    runs: bool,
+    /// True if work was announced since the thread last looked for work.
+    is_asked: bool,
+}
+
 /// Starts the thread for the index's background work. It ends when no work is left, or the index is gone. Without the thread, writers do
 /// the work that they need, and a close finishes the count.
-fn maintain<K: Kind>(index: Weak<dyn Index<K>>) -> Option<JoinHandle<()>> {
+fn maintain<K: Kind>(index: Weak<dyn Index<K>>, state: Arc<Mutex<Maintenance>>) -> Option<JoinHandle<()>> {
     let steps = move || {
         while let Some(index) = index.upgrade() {
-            let Some(rest) = index.maintain() else { break };
+            let rest = index.maintain();
             drop(index);
             match rest {
-                Duration::ZERO => std::thread::yield_now(),
-                rest => std::thread::park_timeout(rest.min(REST_MAX)),
+                Some(Duration::ZERO) => std::thread::yield_now(),
+                Some(rest) => std::thread::park_timeout(rest.min(REST_MAX)),
+                None => {
+                    let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+                    // Work that was announced during the last step may have been missed by it.
+                    if !std::mem::take(&mut state.is_asked) {
+                        state.runs = false;
+                        return;
+                    }
+                }
             }
         }
     };
@@ -343,7 +361,7 @@ fn open_with<K: Tabled>(
         index.count_all()?;
     }
     let journal = journal.map(|journal| JournalThread::start(journal, Arc::downgrade(&index)));
-    let (committer, maintenance) = (Arc::default(), Mutex::default());
+    let (committer, maintenance) = (Arc::default(), Arc::default());
     let engine = Engine { index, opened, capabilities, journal, committer, maintenance };
     if !is_copy {
         engine.start_maintenance();
@@ -515,9 +533,14 @@ impl<K: Kind> Engine<K> {
 impl<K: Kind> Engine<K> {
     /// Starts the maintenance thread if it has work and does not run.
     pub(crate) fn start_maintenance(&self) {
-        let mut thread = self.maintenance.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.index.has_maintenance() && thread.as_ref().is_none_or(JoinHandle::is_finished) {
-            *thread = maintain(Arc::downgrade(&self.index));
+        if !self.index.has_maintenance() {
+            return;
+        }
+        let mut state = self.maintenance.lock().unwrap_or_else(PoisonError::into_inner);
+        state.is_asked = true;
+        if !state.runs || state.thread.as_ref().is_none_or(JoinHandle::is_finished) {
+            state.thread = maintain(Arc::downgrade(&self.index), Arc::clone(&self.maintenance));
+            state.runs = state.thread.is_some();
         }
     }
 }
@@ -531,7 +554,7 @@ impl<K: Kind> Drop for Engine<K> {
         // If the close fails, the next open recovers the index.
         let _ = self.index.close();
         // The running thread holds the index, and the index holds the files.
-        let maintenance = self.maintenance.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let maintenance = self.maintenance.lock().unwrap_or_else(PoisonError::into_inner).thread.take();
         if let Some(maintenance) = maintenance {
             maintenance.thread().unpark();
             let _ = maintenance.join();

@@ -276,7 +276,7 @@ pub(crate) fn close_copy(store_dir: &StoreDir) -> Result<u64> {
     impl OnCopy for Close {
         fn run<K: Kind>(self, engine: &Engine<K>) -> Result<u64> {
             engine.close()?;
-            Ok(engine.len().keys)
+            engine.keys()
         }
     }
     let (memory, replay) = store_dir.memory_of_copy()?;

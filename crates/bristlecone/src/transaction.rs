@@ -35,7 +35,7 @@ struct Scanned<K: Kind> {
     range: (Bound<K::KeyBuf>, Bound<K::KeyBuf>),
     descending: bool,
     pairs: Vec<(K::KeyBuf, K::ValueBuf)>,
-    /// True if the scan stopped before the end of the range.
+    /// True if the scan stopped before it met the end of the range.
     stopped: bool,
 }
 
@@ -302,6 +302,8 @@ impl<K: Kind> TransactionTable<'_, K> {
         }
         let (mut pairs, mut stopped) = (Vec::new(), false);
         let mut stored = scan.next().transpose()?;
+        // The commit must find nothing behind the pairs, if this scan found nothing there.
+        let mut met_end = stored.is_none();
         while !stopped {
             // The next key of both. A write replaces the stored pair.
             let takes_own = match (own.last(), &stored) {
@@ -329,6 +331,7 @@ impl<K: Kind> TransactionTable<'_, K> {
                 pairs.push(pair);
                 if !stopped {
                     stored = scan.next().transpose()?;
+                    met_end = stored.is_none();
                 }
             }
         }
@@ -337,7 +340,7 @@ impl<K: Kind> TransactionTable<'_, K> {
             // It was read to compare, and decided nothing but the order.
             pairs.push(pair);
         }
-        scans.push(Scanned { table, range, descending, pairs, stopped });
+        scans.push(Scanned { table, range, descending, pairs, stopped: stopped && !met_end });
         Ok(())
     }
 

@@ -371,6 +371,12 @@ fn a_scan_in_a_transaction_is_protected_from_phantoms() {
         transaction.put(b"sum", b"").unwrap();
         store.put(&[16], b"behind").unwrap();
         assert!(transaction.commit().unwrap(), "{engine}");
+        // One that stopped at its own write, after it had met the end of the stored keys, depends on all of them.
+        let mut transaction = bristlecone::Transaction::new(&store);
+        transaction.put(&[205], b"own").unwrap();
+        transaction.own().scan(vec![200]..vec![210], false, |_, _| false).unwrap();
+        store.put(&[203], b"phantom").unwrap();
+        assert!(!transaction.commit().unwrap(), "{engine}");
     }
 }
 

@@ -33,9 +33,9 @@ impl Default for Catalog {
 }
 
 impl Catalog {
-    /// The smallest number that no table has or had.
-    pub fn free_id(&self) -> u32 {
-        let mut used: Vec<_> = self.ids.values().chain(&self.dropped).copied().collect();
+    /// The smallest number that no table has, and that is neither dropped nor retired.
+    pub fn free_id(&self, retired: &[u32]) -> u32 {
+        let mut used: Vec<_> = self.ids.values().chain(&self.dropped).chain(retired).copied().collect();
         used.sort_unstable();
         let mut free = 1;
         for id in used {
@@ -135,10 +135,10 @@ mod tests {
     #[test]
     fn a_catalog_is_read_as_it_was_written_and_every_cut_or_flipped_bit_is_damage() {
         let mut catalog = Catalog::default();
-        assert_eq!(catalog.free_id(), 2);
+        assert_eq!((catalog.free_id(&[]), catalog.free_id(&[3, 2])), (2, 4));
         catalog.ids.insert("ä table".to_owned(), 3);
         catalog.dropped = vec![2, 300];
-        assert_eq!(catalog.free_id(), 4);
+        assert_eq!(catalog.free_id(&[]), 4);
         let bytes = catalog.encode();
         assert_eq!(Catalog::decode(&bytes).unwrap(), catalog);
         for cut in 0..bytes.len() {

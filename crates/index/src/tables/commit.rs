@@ -29,12 +29,16 @@ impl Tables {
         for write in &writes {
             check_lengths(&write.key, write.next.as_ref().map(|(value, _)| &value[..]))?;
         }
-        if writes.iter().any(|write| matches!(write.next, Some((_, Some(_))))) {
-            self.has_deadlines.store(true, Ordering::SeqCst);
-        }
-        let apply = |gate: &Gate, found: &mut Vec<bool>| loop {
-            if let Some(done) = self.try_commit(gate, &writes, reads, found)? {
-                return Ok(done);
+        let sets_deadline = writes.iter().any(|write| matches!(write.next, Some((_, Some(_)))));
+        let apply = |gate: &Gate, found: &mut Vec<bool>| {
+            if sets_deadline {
+                // Under the gate: a rollback may have cleared it.
+                self.has_deadlines.store(true, Ordering::SeqCst);
+            }
+            loop {
+                if let Some(done) = self.try_commit(gate, &writes, reads, found)? {
+                    return Ok(done);
+                }
             }
         };
         self.deferred(how, || match validate {

@@ -1,6 +1,7 @@
 //! Cursors, snapshots and versions of a table.
 
 use std::ops::Bound;
+use std::sync::PoisonError;
 
 use pmem::Result;
 
@@ -161,6 +162,8 @@ impl History<Bytes> for Table {
 impl Tables {
     /// Runs a rollback while no write runs, and reads the catalog again.
     fn roll_back(&self, roll_back: impl FnOnce() -> Result<bool>) -> Result<bool> {
+        // A step of the background must not remove keys of a table that the rollback brings back.
+        let _step = self.upkeep.lock().unwrap_or_else(PoisonError::into_inner);
         let mut gate = self.exclusive();
         let done = roll_back()?;
         if done {

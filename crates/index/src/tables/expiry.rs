@@ -98,10 +98,12 @@ impl Tables {
             due.push((deadline, stored.to_vec()));
         }
         drop(cursor);
+        // One damaged key does not keep the others.
+        let mut outcome = Ok(());
         for (deadline, stored) in due {
-            self.expire(deadline, &stored)?;
+            outcome = outcome.and(self.expire(deadline, &stored));
         }
-        Ok(pause)
+        outcome.map(|()| pause)
     }
 
     /// Number of entries of a table among the first `most` entries.

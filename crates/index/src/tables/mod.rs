@@ -19,7 +19,7 @@
 //! * T3: two changes of deadlines of one key do not overlap: each holds the key's lock (`stripes`). A writer that saw no deadline in the
 //!   index needs no lock. It cannot set a deadline. If it replaces a value whose deadline was set meanwhile, an entry without a value stays
 //!   until its time.
-//! * T4: a number is used again only after all of its keys are removed.
+//! * T4: a number is used again only after all of its keys are removed, and not before the next open.
 //! * T5: the counts are exact when counting has ended. A write changes the count only if its key is before the counter's position; the
 //!   counter moves only while no write runs.
 //! * T6: the stored counts are those of a clean close. They count only if the index was closed cleanly.
@@ -101,6 +101,8 @@ struct Gate {
     slots: BTreeMap<String, Arc<Slot>>,
     /// Numbers of dropped tables whose keys are not removed yet.
     dropped: Vec<u32>,
+    /// Numbers that became free since the open. A cursor may still stand in their keys, so they are not used again.
+    retired: Vec<u32>,
     counted: Counted,
 }
 
@@ -128,7 +130,8 @@ impl Slot {
 impl Gate {
     fn new(catalog: Catalog) -> Self {
         let slots = catalog.ids.iter().map(|(name, id)| (name.clone(), Arc::new(Slot::new(name, *id))));
-        Self { slots: slots.collect(), dropped: catalog.dropped, counted: Counted::To(Vec::new()) }
+        let (dropped, retired) = (catalog.dropped, Vec::new());
+        Self { slots: slots.collect(), dropped, retired, counted: Counted::To(Vec::new()) }
     }
 
     fn catalog(&self) -> Catalog {
@@ -209,6 +212,7 @@ impl Tables {
         };
         self.has_deadlines.store(has_deadlines, Ordering::Release);
         let former = std::mem::replace(gate, Gate::new(catalog));
+        gate.retired = former.retired;
         // Handles of tables that still exist go on.
         for (name, slot) in former.slots {
             let id = gate.slots.get(&name).map_or(0, |new| new.id.load(Ordering::Acquire));

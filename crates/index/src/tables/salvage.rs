@@ -61,11 +61,13 @@ impl Tables {
                 break;
             }
             let Some((id, _)) = split_key(&key) else { break };
-            if gate.slot_of(id).is_none() && !catalog.dropped.contains(&id) {
+            if gate.slot_of(id).is_none() {
                 catalog.ids.insert(format!("salvaged-{id}"), id);
             }
             from = range(id).1;
         }
+        // The catalog that was found may be an old one. So what it takes for dropped stays, too.
+        catalog.dropped.clear();
         self.index.put(CATALOG, &catalog.encode(), UNSYNCED)?;
         self.load(&mut gate, false)
     }

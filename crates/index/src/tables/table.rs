@@ -100,7 +100,6 @@ impl Lifecycle for Table {
 
 impl Index<Bytes> for Table {
     fn get(&self, key: &[u8], value: Option<&mut Vec<u8>>) -> Result<bool> {
-        check_lengths(key, None)?;
         let mut own = Vec::new();
         Ok(self.get_until(key, value.unwrap_or(&mut own))?.is_some())
     }
@@ -304,12 +303,16 @@ impl Index<Bytes> for Table {
         };
         let appended = self.index().append(&mut stored_next, fill);
         // A failed load leaves an unknown number of pairs.
-        drop(gate);
-        match &appended {
-            Ok(pairs) if matches!(self.tables.shared().counted, Counted::All) => {
+        let is_counted = match &appended {
+            Ok(pairs) if matches!(gate.counted, Counted::All) => {
                 self.slot.keys.fetch_add(*pairs, Ordering::Relaxed);
+                true
             }
-            _ => self.tables.count_again(),
+            _ => false,
+        };
+        drop(gate);
+        if !is_counted {
+            self.tables.count_again();
         }
         too_long?;
         appended
@@ -384,6 +387,7 @@ impl TableOps<Bytes> for Table {
     }
 
     fn get_until(&self, key: &[u8], value: &mut Vec<u8>) -> Result<Option<Deadline>> {
+        check_lengths(key, None)?;
         let stored = StoredKey::new(self.slot.id()?, key);
         if !self.index().get(&stored, Some(value))? {
             return Ok(None);

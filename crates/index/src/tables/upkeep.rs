@@ -47,7 +47,7 @@ impl Tables {
         if found.is_some() || !create {
             return Ok(found);
         }
-        let make = |catalog: &mut Catalog, _: &Gate| {
+        let make = |catalog: &mut Catalog, gate: &Gate| {
             if catalog.ids.contains_key(name) {
                 return Ok(None);
             }
@@ -60,7 +60,7 @@ impl Tables {
                     return Err(Error::TooLarge { of, asked: asked as u64, limit: limit as u64 });
                 }
             }
-            let id = catalog.free_id();
+            let id = catalog.free_id(&gate.retired);
             catalog.ids.insert(name.to_owned(), id);
             Ok(Some(id))
         };
@@ -90,18 +90,36 @@ impl Tables {
 
     /// Gives a table a new number, so that it is empty. The background removes the keys of the old number.
     pub(super) fn clear(&self, slot: &Arc<Slot>) -> Result<()> {
-        let renumber = |catalog: &mut Catalog, _: &Gate| {
-            slot.id()?;
-            Ok(Some(renumber(catalog, &slot.name)))
+        let renumber = |catalog: &mut Catalog, gate: &Gate| {
+            let has_keys = self.has_keys(slot.id()?)?;
+            Ok(has_keys.then(|| renumber(catalog, gate, &slot.name)))
         };
         self.change_catalog(renumber, |_, id| empty(slot, id)).map(drop)
+    }
+
+    /// True if a stored key has this number.
+    fn has_keys(&self, id: u32) -> Result<bool> {
+        let ((low, high), mut key, mut value) = (keys::range(id), Vec::new(), Vec::new());
+        let mut cursor = self.index.cursor();
+        cursor.seek(Bound::Included(&low), false)?;
+        match cursor.next(&mut key, &mut value) {
+            Ok(found) => Ok(found && key < high),
+            // A damaged key may be one of the table.
+            Err(Error::Corrupt { .. }) => Ok(true),
+            Err(error) => Err(error),
+        }
     }
 
     /// Clears all tables.
     pub(super) fn clear_all(&self) -> Result<()> {
         let renumber_all = |catalog: &mut Catalog, gate: &Gate| {
-            let slots: Vec<_> = gate.slots.values().cloned().collect();
-            Ok(Some(slots.into_iter().map(|slot| (renumber(catalog, &slot.name), slot)).collect()))
+            let mut cleared = Vec::new();
+            for slot in gate.slots.values() {
+                if self.has_keys(slot.id()?)? {
+                    cleared.push((renumber(catalog, gate, &slot.name), Arc::clone(slot)));
+                }
+            }
+            Ok((!cleared.is_empty()).then_some(cleared))
         };
         let adopt = |_: &mut Gate, slots: Vec<(u32, Arc<Slot>)>| {
             slots.iter().for_each(|(id, slot)| empty(slot, *id));
@@ -196,6 +214,9 @@ impl Tables {
             return self.count_some().unwrap_or(false).then_some(Duration::ZERO);
         }
         let _step = self.upkeep.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.has_ended.load(Ordering::Acquire) {
+            return None;
+        }
         let more = |more: bool| more.then_some(Duration::ZERO);
         let steps = [
             self.count_some().map(more),
@@ -217,15 +238,18 @@ impl Tables {
     fn remove_some(&self) -> Result<bool> {
         let Some(id) = self.shared().dropped.first().copied() else { return Ok(false) };
         let (low, high) = keys::range(id);
-        let (mut gone, mut key, mut value) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut gone, mut entries, mut key, mut value) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let mut cursor = self.index.cursor();
         cursor.seek(Bound::Included(&low), false)?;
         while gone.len() < REMOVE_STEP && cursor.next(&mut key, &mut value)? && key < high {
+            // A damaged value has no deadline.
+            let deadline = split_value(&value).ok().and_then(|(_, deadline)| deadline);
+            entries.extend(deadline.map(|deadline| entry(deadline, &key)));
             gone.push(key.clone());
         }
         drop(cursor);
         if !gone.is_empty() {
-            let writes: Vec<_> = gone.iter().map(|key| Write::Delete(&key[..])).collect();
+            let writes: Vec<_> = gone.iter().chain(&entries).map(|key| Write::Delete(&key[..])).collect();
             self.index.write_many(&writes, UNSYNCED)?;
             return Ok(true);
         }
@@ -233,7 +257,7 @@ impl Tables {
             catalog.dropped.retain(|dropped| *dropped != id);
             Ok(Some(()))
         };
-        self.change_catalog(forget, |_, ()| {})?;
+        self.change_catalog(forget, |gate, ()| gate.retired.push(id))?;
         Ok(true)
     }
 
@@ -247,7 +271,11 @@ impl Tables {
             .values()
             .map(|slot| (slot.id.load(Ordering::Acquire), slot.keys.load(Ordering::Relaxed)))
             .collect();
-        let written = counted.and_then(|()| self.index.put(COUNTS, &encode_counts(&counts), UNSYNCED));
+        let is_counted = matches!(gate.counted, Counted::All);
+        let written = counted.and_then(|()| match is_counted {
+            true => self.index.put(COUNTS, &encode_counts(&counts), UNSYNCED),
+            false => self.index.delete(COUNTS, UNSYNCED),
+        });
         match written {
             // The index refuses writes already.
             Ok(_) | Err(Error::Closed | Error::ReadOnly | Error::Failed) => self.index.close(),
@@ -282,8 +310,8 @@ fn pause_after(error: &Error) -> Option<Duration> {
 }
 
 /// Gives a table a new number in the catalog, and drops the old one.
-fn renumber(catalog: &mut Catalog, name: &str) -> u32 {
-    let id = catalog.free_id();
+fn renumber(catalog: &mut Catalog, gate: &Gate, name: &str) -> u32 {
+    let id = catalog.free_id(&gate.retired);
     catalog.dropped.extend(catalog.ids.insert(name.to_owned(), id));
     id
 }
