@@ -7,9 +7,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::common::{options, scratch};
+use crate::power::Life;
 use bristlecone::{
-    Capabilities, Clock, Count, Error, ErrorKind, Options, Store, StoreU64, compact, registry, salvage,
+    Bytes, Capabilities, Clock, Count, Error, ErrorKind, Options, Store, StoreU64, compact, registry, salvage,
 };
+use crash::{Fault, Machine};
 
 /// The engines that can have tables, each in memory and, if it is durable, over a journal.
 fn engines(wanted: fn(&Capabilities) -> bool) -> impl Iterator<Item = (&'static str, bool)> {
@@ -452,6 +454,55 @@ fn deadlines_of_many_threads_keep_their_entries_and_counts() {
             || store.len().keys == lasting,
             || format!("{engine}: {:?}, {lasting} are visible", store.len()),
         );
+    }
+}
+
+/// A change of the catalog whose sync fails is not visible: readers see what is durable.
+#[test]
+fn a_table_that_could_not_be_cleared_dropped_or_swapped_durably_keeps_its_keys() {
+    type Change = fn(&Store) -> Result<(), Error>;
+    type Values = [Option<&'static str>; 2];
+    // Each change, and what it leaves of both tables.
+    let changes: [(&str, Change, Values); 4] = [
+        ("clear", |store| store.clear(), [None, Some("other")]),
+        ("clear all", |store| store.clear_all(), [None, None]),
+        ("drop", |store| store.drop_table("other").map(drop), [Some("value"), None]),
+        ("swap", |store| store.swap_tables("", "other").map(drop), [Some("other"), Some("value")]),
+    ];
+    let before = [Some("value"), Some("other")];
+    let values = |store: &Store| {
+        let other = store.find_table("other").unwrap();
+        let other = other.and_then(|other| other.get(b"key").unwrap());
+        [store.get(b"key").unwrap(), other].map(|value| value.map(|value| String::from_utf8(value).unwrap()))
+    };
+    let is =
+        |found: &[Option<String>; 2], expected: Values| found.each_ref().map(Option::as_deref) == expected;
+    for (name, change, after) in changes {
+        let mut failed = 0;
+        for call in 1..6 {
+            let machine = Machine::new(1);
+            let store = Life::<Bytes>::new(registry::DEFAULT).make(&machine).unwrap();
+            let other = store.table("other").unwrap();
+            store.put(b"key", b"value").unwrap();
+            other.put(b"key", b"other").unwrap();
+            machine.fail_at(machine.calls() + call, Fault::Eio);
+            let outcome = change(&store);
+            if machine.fatal() == 0 {
+                continue; // the store can do without this call, or did not make it
+            }
+            failed += 1;
+            let place = format!("{name}, call {call}");
+            let kind = outcome.expect_err(&place).kind();
+            assert!(matches!(kind, ErrorKind::Io | ErrorKind::Failed), "{place}: {kind:?}");
+            assert!(is(&values(&store), before), "{place}: {:?}", values(&store));
+            drop((store, other));
+            // The files may have all of the change or nothing.
+            let store = Life::<Bytes>::open(&machine.after_restart()).unwrap();
+            let found = values(&store);
+            assert!(is(&found, before) || is(&found, after), "{place}: {found:?}");
+            assert_eq!(store.check().unwrap().problems, Vec::<String>::new(), "{place}");
+        }
+        assert!(failed > 0, "{name}: no call failed it");
     }
 }
 

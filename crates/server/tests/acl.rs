@@ -87,7 +87,7 @@ fn changes_hold_for_connected_clients_and_removed_users_are_disconnected() {
     assert!(talk(&mut bob, &["GET k"])[0].starts_with("-NOPERM"), "rules before a wrong one have no effect");
     let info: String = cmd("CLIENT").arg("LIST").query(&mut admin).unwrap();
     assert!(info.contains("user=bob") && info.contains("user=default"), "{info}");
-    assert_eq!(acl(&mut admin, "DELUSER bob nobody"), Ok(Value::Int(1)));
+    assert_eq!(acl(&mut admin, "DELUSER bob carol"), Ok(Value::Int(1)));
     assert_eq!(bob.read(&mut [0; 10]).unwrap(), 0);
     assert!(acl(&mut admin, "DELUSER default").is_err());
     assert_eq!(acl(&mut admin, "GETUSER bob"), Ok(Value::Nil));

@@ -23,6 +23,8 @@
 //! * T5: the counts are exact when counting has ended. A write changes the count only if its key is before the counter's position; the
 //!   counter moves only while no write runs.
 //! * T6: the stored counts are those of a clean close. They count only if the index was closed cleanly.
+//! * T7: a change of the catalog is visible only when it is durable. A reader of an empty table could not wait for it: the keys of its new
+//!   number were never written.
 
 pub mod catalog;
 mod commit;
@@ -270,7 +272,7 @@ impl Tables {
         self.stripes[number].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs writes without waiting for commits. Then waits for all of them, if `how` says so. So no lock is held across a sync.
+    /// Runs writes without waiting for commits. Then waits for all of them, if `how` says so. So `work` holds no lock across a sync.
     fn deferred<R>(&self, how: WriteOptions, work: impl FnOnce() -> Result<R>) -> Result<R> {
         let (result, ticket) = defer_waits(work);
         let result = result?;

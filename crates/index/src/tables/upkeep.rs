@@ -23,21 +23,27 @@ const REMOVE_STEP: usize = 256;
 const PAUSE: Duration = Duration::from_millis(500);
 
 impl Tables {
-    /// Writes a changed catalog, then changes the tables in memory. No other write runs meanwhile.
+    /// Writes a changed catalog. When it is durable, changes the tables in memory (T7). No other write runs meanwhile.
     fn change_catalog<R>(
         &self,
         change: impl FnOnce(&mut Catalog, &Gate) -> Result<Option<R>>,
         adopt: impl FnOnce(&mut Gate, R),
     ) -> Result<bool> {
-        self.deferred(WriteOptions::default(), || {
-            let mut gate = self.exclusive();
+        let mut gate = self.exclusive();
+        let write = || {
             let mut catalog = gate.catalog();
-            let Some(result) = change(&mut catalog, &gate)? else { return Ok(false) };
-            self.index.put(CATALOG, &catalog.encode(), UNSYNCED)?;
-            gate.dropped = catalog.dropped;
-            adopt(&mut gate, result);
-            Ok(true)
-        })
+            let result = change(&mut catalog, &gate)?;
+            if result.is_some() {
+                self.index.put(CATALOG, &catalog.encode(), UNSYNCED)?;
+            }
+            Ok(result.map(|result| (result, catalog.dropped)))
+        };
+        let Some((result, dropped)) = self.deferred(WriteOptions::default(), write)? else {
+            return Ok(false);
+        };
+        gate.dropped = dropped;
+        adopt(&mut gate, result);
+        Ok(true)
     }
 
     /// The table of this name. Makes it if there is none and `create` is set.
