@@ -457,7 +457,7 @@ fn deadlines_of_many_threads_keep_their_entries_and_counts() {
     }
 }
 
-/// A change of the catalog whose sync fails is not visible: readers see what is durable.
+/// A change of the catalog whose sync fails is not visible.
 #[test]
 fn a_table_that_could_not_be_cleared_dropped_or_swapped_durably_keeps_its_keys() {
     type Change = fn(&Store) -> Result<(), Error>;
