@@ -103,6 +103,7 @@ macro_rules! others {
 }
 
 others! {
+    "line" "line" => line::LineFamily, &line::ABOUT;
     "cdds" "cdds" => cdds::TreeFamily<cdds::Sorted>, &cdds::ABOUT;
     "paper-engines" "cdds-unsorted" => cdds::TreeFamily<cdds::Unsorted>, &cdds::ABOUT_UNSORTED;
     "paper-engines" "cdds-hash" => cdds::HashFamily, &cdds::hash::ABOUT;

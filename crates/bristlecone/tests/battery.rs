@@ -340,7 +340,7 @@ fn every_engine_declares_what_it_can_do() {
             "btree-shadow" | "unsorted-shadow" | "ubmp-shadow" => true,
             "trad-4k" | "trad-4k-shadow" | "cnt-4k" | "bmp-4k" | "wb-4k" | "bmp-all-4k" => true,
             "buffer-pool" => true,
-            "cdds" | "cdds-unsorted" | "cdds-hash" | "vlab" | "nvtree" | "toy" => true,
+            "cdds" | "cdds-unsorted" | "cdds-hash" | "vlab" | "nvtree" | "toy" | "line" => true,
             "btree" | "bwtree" => false,
             other => panic!("say here what {other} can do"),
         };

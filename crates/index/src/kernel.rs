@@ -18,6 +18,9 @@ use crate::group::Life;
 use crate::images::Images;
 use crate::schema::Schema;
 
+/// The number of keys in the mark of a close that did not know it. The next open counts them.
+pub const KEYS_UNKNOWN: u64 = u64::MAX;
+
 /// A phase in the life of an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]

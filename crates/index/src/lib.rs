@@ -47,7 +47,7 @@ pub use check::Report;
 pub use engine::{About, Create, Family, Form, Index, Lifecycle, Visitor, WithIndex};
 pub use entry::{Entry, LongTail, TAIL_MAX, Tail};
 pub use group::Life;
-pub use kernel::{Embed, Guard, Kernel, Phase, Writer};
+pub use kernel::{Embed, Guard, KEYS_UNKNOWN, Kernel, Phase, Writer};
 pub use kind::{Kind, SchemaOf};
 pub use pmem::{Error, Result};
 pub use schema::{Fixed, Keyed, Prefixed, Schema, Words};

@@ -94,6 +94,8 @@ pub trait Schema: Send + Sync + 'static {
     fn plain(probe: Self::Probe<'_>) -> u64;
     /// Compares the key of the entry whose key words are at `at` with `probe`.
     fn compare<M: Medium>(medium: &M, at: u64, probe: Self::Probe<'_>) -> Ordering;
+    /// Compares the key of these key words with `probe`.
+    fn compare_words<M: Medium>(medium: &M, key: [u64; 2], probe: Self::Probe<'_>) -> Ordering;
     /// Compares the keys of two entries.
     fn compare_keys<M: Medium>(medium: &M, a: [u64; 2], b: [u64; 2]) -> Ordering;
     /// Copies the key. False if there is none (a race, or damage).
@@ -180,6 +182,10 @@ macro_rules! plain_keys {
         #[inline(always)]
         fn compare<M: Medium>(medium: &M, at: u64, probe: u64) -> Ordering {
             medium.word(at).cmp(&probe)
+        }
+        #[inline(always)]
+        fn compare_words<M: Medium>(_medium: &M, key: [u64; 2], probe: u64) -> Ordering {
+            key[0].cmp(&probe)
         }
         fn compare_keys<M: Medium>(_medium: &M, a: [u64; 2], b: [u64; 2]) -> Ordering {
             a[0].cmp(&b[0])
@@ -483,6 +489,10 @@ impl Schema for Keyed {
     fn compare<M: Medium>(medium: &M, at: u64, probe: &[u8]) -> Ordering {
         record::compare_key(medium, medium.word(at), probe)
     }
+    #[inline(always)]
+    fn compare_words<M: Medium>(medium: &M, key: [u64; 2], probe: &[u8]) -> Ordering {
+        record::compare_key(medium, key[0], probe)
+    }
     fn compare_keys<M: Medium>(medium: &M, a: [u64; 2], b: [u64; 2]) -> Ordering {
         let mut key = Vec::new();
         bytes::read_key(medium, b[0], &mut key);
@@ -506,6 +516,10 @@ impl Schema for Prefixed {
             Ordering::Equal => record::compare_key(medium, medium.word(at + WORD), probe),
             other => other,
         }
+    }
+    #[inline(always)]
+    fn compare_words<M: Medium>(medium: &M, key: [u64; 2], (prefix, probe): (u64, &[u8])) -> Ordering {
+        key[0].cmp(&prefix).then_with(|| record::compare_key(medium, key[1], probe))
     }
     fn compare_keys<M: Medium>(medium: &M, a: [u64; 2], b: [u64; 2]) -> Ordering {
         a[0].cmp(&b[0]).then_with(|| Keyed::compare_keys(medium, [a[1], 0], [b[1], 0]))

@@ -115,6 +115,54 @@ pub unsafe fn key_mask<const WHICH: u8>(lines: &[Line], first: usize, count: usi
     mask
 }
 
+/// The words of up to 8 lines whose upper 16 bits are `top`: a bit for each word.
+///
+/// # Safety
+/// The processor must have the features that [`available`] asks for.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+unsafe fn top_mask(lines: &[Line], top: u16) -> u64 {
+    use std::arch::x86_64::{_mm512_load_si512, _mm512_set1_epi64, _mm512_srli_epi64};
+    assert!(lines.len() <= 8, "a mask has one bit for each of 64 words");
+    // SAFETY: avx512f, by the caller's promise.
+    let needle = unsafe { _mm512_set1_epi64(i64::from(top)) };
+    let mut mask = 0;
+    for (half, lines) in lines.chunks(4).enumerate() {
+        let mut part = 0;
+        for (i, line) in lines.iter().enumerate() {
+            // SAFETY: a line is 64 readable bytes, 64-byte aligned; the reader's validation detects a torn load.
+            let words = unsafe { _mm512_load_si512(std::ptr::from_ref(line).cast()) };
+            // SAFETY: avx512f, by the caller's promise.
+            let tops = unsafe { _mm512_srli_epi64::<48>(words) };
+            // SAFETY: avx512f, by the caller's promise.
+            part |= unsafe { compare::<EQUAL>(tops, needle) } << (8 * i);
+        }
+        mask |= apart(part) << (32 * half);
+    }
+    mask
+}
+
+/// Number of 32-bit numbers in some lines that are at most `limit`.
+///
+/// # Safety
+/// The processor must have the features that [`available`] asks for.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+unsafe fn halves_up_to(lines: &[Line], limit: u32) -> usize {
+    use std::arch::x86_64::{_mm512_cmple_epu32_mask, _mm512_load_si512, _mm512_set1_epi32};
+    // SAFETY: avx512f, by the caller's promise.
+    let needle = unsafe { _mm512_set1_epi32(limit.cast_signed()) };
+    let (pairs, odd) = lines.as_chunks::<2>();
+    let count = |line: &Line| {
+        // SAFETY: a line is 64 readable bytes, 64-byte aligned; the reader's validation detects a torn load.
+        let halves = unsafe { _mm512_load_si512(std::ptr::from_ref(line).cast()) };
+        // SAFETY: avx512f, by the caller's promise.
+        u32::from(unsafe { _mm512_cmple_epu32_mask(halves, needle) })
+    };
+    let of_pairs = pairs.iter().map(|[first, second]| (count(first) | count(second) << 16).count_ones());
+    (of_pairs.sum::<u32>() + odd.iter().map(|line| count(line).count_ones()).sum::<u32>()) as usize
+}
+
 /// Proof that the processor has the vectors of [`available`]. It gives access to [`Vectors::slots`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Vectors(());
@@ -175,6 +223,73 @@ impl Vectors {
         }
         #[cfg(not(target_arch = "x86_64"))]
         body()
+    }
+
+    /// [`pair_mask`], for callers that run inside of [`Vectors::run`].
+    #[inline(always)]
+    pub fn pairs<const WHICH: u8>(self, lines: &[Line], probe: u64) -> u64 {
+        #[cfg(target_arch = "x86_64")]
+        {
+            // SAFETY: there is a `Vectors` only where the processor has the features.
+            unsafe { pair_mask::<WHICH>(lines, probe) }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        {
+            let _ = (lines, probe);
+            unreachable!("no processor but this kind has a `Vectors`")
+        }
+    }
+
+    /// [`key_mask`] of all words of up to 8 lines, for callers that run inside of [`Vectors::run`].
+    ///
+    /// # Panics
+    /// With more than 8 lines.
+    #[inline(always)]
+    pub fn words<const WHICH: u8>(self, lines: &[Line], probe: u64) -> u64 {
+        #[cfg(target_arch = "x86_64")]
+        {
+            // SAFETY: there is a `Vectors` only where the processor has the features.
+            unsafe { key_mask::<WHICH>(lines, 0, lines.len() * 8, probe) }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        {
+            let _ = (lines, probe);
+            unreachable!("no processor but this kind has a `Vectors`")
+        }
+    }
+
+    /// Number of 32-bit numbers in some lines that are at most `limit`: the halves of each word, the lower half first. For callers that run
+    /// inside of [`Vectors::run`].
+    #[inline(always)]
+    pub fn halves_up_to(self, lines: &[Line], limit: u32) -> usize {
+        #[cfg(target_arch = "x86_64")]
+        {
+            // SAFETY: there is a `Vectors` only where the processor has the features.
+            unsafe { halves_up_to(lines, limit) }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        {
+            let _ = (lines, limit);
+            unreachable!("no processor but this kind has a `Vectors`")
+        }
+    }
+
+    /// The words of up to 8 lines whose upper 16 bits are `top`: a bit for each word. For callers that run inside of [`Vectors::run`].
+    ///
+    /// # Panics
+    /// With more than 8 lines.
+    #[inline(always)]
+    pub fn tops(self, lines: &[Line], top: u16) -> u64 {
+        #[cfg(target_arch = "x86_64")]
+        {
+            // SAFETY: there is a `Vectors` only where the processor has the features.
+            unsafe { top_mask(lines, top) }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        {
+            let _ = (lines, top);
+            unreachable!("no processor but this kind has a `Vectors`")
+        }
     }
 
     /// Compares all slots of up to 64 lines. A slot has four words: key, payload, start, end.
@@ -329,6 +444,34 @@ mod tests {
         let wanted = ["avx512f", "avx512dq", "popcnt", "bmi1", "bmi2"];
         let all = wanted.iter().all(|wanted| flags.split_whitespace().any(|flag| flag == *wanted));
         assert_eq!(available(), all);
+    }
+
+    #[test]
+    fn masks_of_words_and_of_their_upper_bits_agree_with_a_plain_loop() {
+        let Some(vectors) = Vectors::of_processor() else { return };
+        let mut random = 7_u64;
+        for count in 1..=8_usize {
+            let lines: Vec<Line> = (0..count).map(|_| Line::zero()).collect();
+            for word in lines.iter().flat_map(|line| &line.0) {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                word.store((random >> 62) << 48 | random >> 60, Ordering::Relaxed);
+            }
+            let word = |i: usize| lines[i / 8].0[i % 8].load(Ordering::Relaxed);
+            let mask = |is: &dyn Fn(u64) -> bool| {
+                (0..count * 8).filter(|i| is(word(*i))).fold(0, |mask, i| mask | 1_u64 << i)
+            };
+            for probe in [0, 2 << 48 | 5, u64::MAX] {
+                let top = (probe >> 48) as u16;
+                vectors.run(|| {
+                    assert_eq!(vectors.tops(&lines, top), mask(&|word| word >> 48 == u64::from(top)));
+                    let halves = (0..count * 8).flat_map(|i| [word(i) as u32, (word(i) >> 32) as u32]);
+                    let up_to = halves.filter(|half| *half <= probe as u32).count();
+                    assert_eq!(vectors.halves_up_to(&lines, probe as u32), up_to);
+                    assert_eq!(vectors.words::<UP_TO>(&lines, probe), mask(&|word| word <= probe));
+                    assert_eq!(vectors.words::<EQUAL>(&lines, probe), mask(&|word| word == probe));
+                });
+            }
+        }
     }
 
     #[test]

@@ -13,9 +13,8 @@ use pmem::{Error, Medium, Result};
 
 use crate::commit_protocol::CommitProtocol;
 use crate::layout::Layouts;
-use crate::tree::KEYS_UNKNOWN;
 use crate::tree::{Tree, Writer};
-use index::Schema;
+use index::{KEYS_UNKNOWN, Schema};
 
 impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
     /// Updates the number of keys after a write, also while keys are being counted.

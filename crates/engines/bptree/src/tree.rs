@@ -19,7 +19,7 @@ use index::batch::Batching;
 use index::garbage::LINES_OF_STEP;
 use index::moves::move_record;
 use index::region::{create_region, open_region};
-use index::{Embed, Kernel, Life, Schema, Tail};
+use index::{Embed, KEYS_UNKNOWN, Kernel, Life, Schema, Tail};
 use pmem::alloc::Kind;
 use pmem::region::ROOT_AT;
 use pmem::sync::{AtomicBool, AtomicU64, Ordering};
@@ -76,9 +76,6 @@ pub(crate) enum Wide {
     /// Vector instructions, for nodes of 16 lines.
     Sixteen,
 }
-
-/// Stands for the number of keys while they are being counted: in the state of a durable group, and in the mark of a clean close.
-pub(crate) const KEYS_UNKNOWN: u64 = u64::MAX;
 
 /// Maximum keys that a close counts. This takes some milliseconds.
 const COUNTED_AT_CLOSE: usize = 1 << 16;

@@ -134,10 +134,13 @@ impl Schema for Inlined {
     fn compare<M: Medium>(medium: &M, at: u64, probe: (u64, &[u8])) -> Ordering {
         compare(medium, medium.word(at), || medium.word(at + WORD), probe)
     }
+    fn compare_words<M: Medium>(medium: &M, key: [u64; 2], probe: (u64, &[u8])) -> Ordering {
+        compare(medium, key[0], || key[1], probe)
+    }
     fn compare_keys<M: Medium>(medium: &M, a: [u64; 2], b: [u64; 2]) -> Ordering {
         let mut key = Vec::new();
         read_key(medium, b, &mut key);
-        compare(medium, a[0], || a[1], (word_of(&key), &key))
+        Self::compare_words(medium, a, (word_of(&key), &key))
     }
     fn read_key<M: Medium>(medium: &M, key: [u64; 2], out: &mut Vec<u8>) -> bool {
         read_key(medium, key, out)

@@ -174,9 +174,9 @@ impl<M: Medium, S: Schema> LeafList for Vlab<M, S> {
     }
 
     #[inline]
-    fn entry_of(&self, leaf: u64, probe: S::Probe<'_>) -> Option<Entry<S::Tail>> {
+    fn entry_of(&self, leaf: u64, key: &S::Key) -> Option<Entry<S::Tail>> {
         let (medium, shape, bucket) = (self.region.medium(), &self.shape, Bucket(leaf));
-        bucket.find::<M, S>(medium, shape, probe).map(|slot| bucket.entry::<M, S::Tail>(medium, shape, slot))
+        bucket.find::<M, S>(medium, shape, S::probe(key)).map(|slot| bucket.entry::<M, S::Tail>(medium, shape, slot))
     }
 
     #[inline]
@@ -196,7 +196,7 @@ impl<M: Medium, S: Schema> LeafList for Vlab<M, S> {
             let entry = slot.map(|slot| page.entry(window, shape, slot));
             return (seen, entry, page.nxt(window).is_some());
         }
-        (seen, self.entry_of(led.bucket.0, probe), self.is_leaf(led.bucket.0))
+        (seen, self.entry_of(led.bucket.0, key), self.is_leaf(led.bucket.0))
     }
 
     #[inline]

@@ -24,7 +24,7 @@ use crate::engine::Anatomy;
 use crate::entry::Entry;
 use crate::garbage::LINES_OF_STEP;
 use crate::group::Life;
-use crate::kernel::{self, Embed, Kernel};
+use crate::kernel::{self, Embed, KEYS_UNKNOWN, Kernel};
 use crate::moves::move_record;
 use crate::schema::Schema;
 use crate::snapshot::Snapshot;
@@ -193,7 +193,7 @@ pub trait LeafList:
     fn entry_of(
         &self,
         leaf: u64,
-        probe: <Self::Schema as Schema>::Probe<'_>,
+        key: &<Self::Schema as Schema>::Key,
     ) -> Option<Entry<<Self::Schema as Schema>::Tail>>;
     /// Finds the leaf of a key in the current directory and reads the key's entry. Returns the result of `first_look`, the entry, and true if
     /// the leaf exists. `first_look` is called with the leaf's address before the leaf is read. An engine may override this to read the leaf
@@ -206,7 +206,7 @@ pub trait LeafList:
     ) -> (V, Option<Entry<<Self::Schema as Schema>::Tail>>, bool) {
         let leaf = self.leaf_of(key, false);
         let seen = first_look(leaf);
-        (seen, self.entry_of(leaf, Self::Schema::probe(key)), self.is_leaf(leaf))
+        (seen, self.entry_of(leaf, key), self.is_leaf(leaf))
     }
     /// Copies all entries of a leaf with their keys, in any order. False if one cannot be read (a race, or damage).
     fn entries_of(&self, leaf: u64, page: &mut Pages<Self::Schema>) -> bool;
@@ -252,6 +252,17 @@ pub trait LeafList:
     ) -> Result<bool>;
     /// Rebuilds the directory from the durable state. It stores nothing. The caller holds all version locks.
     fn reload(&self, writer: &mut Writer<Self::Own>);
+    /// True while the directory does not contain all leaves, and the keys are not counted ([`LeafList::load_some`]).
+    fn is_loading(&self) -> bool {
+        false
+    }
+    /// After an open: one bounded step of the work that an engine puts off, such as adding leaves to the directory. False if none remains.
+    ///
+    /// # Errors
+    /// `Corrupt` if a leaf is damaged.
+    fn load_some(&self) -> Result<bool> {
+        Ok(false)
+    }
     /// Verifies the whole index, without concurrent writers. Never panics, whatever the region contains.
     fn check(&self) -> Report;
 
@@ -323,6 +334,10 @@ impl<T: LeafList> Embed for T {
 
     fn free_some(&self, writer: &mut Writer<<T as LeafList>::Own>) -> Result<bool> {
         garbage::free_some(self, writer)
+    }
+
+    fn keys_to_mark(&self) -> u64 {
+        if self.is_loading() { KEYS_UNKNOWN } else { self.kernel().len() }
     }
 
     fn lines_of_free(&self) -> u64 {

@@ -89,15 +89,25 @@ impl<K: Kind, T: LeafList<Schema: SchemaOf<K>>> Index<K> for T {
     }
 
     fn len(&self) -> Count {
-        Count { keys: self.kernel().len(), pending: false }
+        // Read first: a count that ends in between is then only called pending.
+        let pending = self.is_loading();
+        Count { keys: self.kernel().len(), pending }
+    }
+
+    fn count_all(&self) -> Result<()> {
+        while self.load_some()? {}
+        Ok(())
     }
 
     fn has_maintenance(&self) -> bool {
-        self.has_garbage()
+        self.has_garbage() || self.is_loading()
     }
 
+    /// Finishes the loading of an index, then frees the blocks of a cleared structure. A damaged leaf ends the loading. Then the count stays
+    /// pending, and reads of that leaf report the damage.
     fn maintain(&self) -> Option<Duration> {
-        matches!(free_once(self), Ok(true)).then_some(Duration::ZERO)
+        let loads = self.is_loading() && matches!(self.load_some(), Ok(true));
+        (loads || matches!(free_once(self), Ok(true))).then_some(Duration::ZERO)
     }
 
     fn check(&self) -> Report {

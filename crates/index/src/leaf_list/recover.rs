@@ -28,7 +28,7 @@ pub fn is_leaf_block<T: LeafList>(index: &T, at: u64) -> bool {
 /// True if the entry of this key references this record.
 pub(super) fn owns_record<T: LeafList>(index: &T, key: &KeyBufOf<T>, at: u64) -> bool {
     let key = SchemaOf::<T>::borrow(key);
-    let entry = index.entry_of(index.leaf_of(key, false), SchemaOf::<T>::probe(key));
+    let entry = index.entry_of(index.leaf_of(key, false), key);
     entry.is_some_and(|entry| SchemaOf::<T>::blocks_of(&entry).any(|block| block == at))
 }
 

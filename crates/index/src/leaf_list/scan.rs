@@ -161,7 +161,10 @@ impl<'a, T: LeafList> Cursor<'a, T> {
             (Bound::Included(from), true) => key <= from,
             (Bound::Excluded(from), true) => key < from,
         });
-        sort_unstable_by_first(&mut self.page);
+        // Some engines return the entries in key order.
+        if !self.page.is_sorted_by(|a, b| a.0 < b.0) {
+            sort_unstable_by_first(&mut self.page);
+        }
         if descending {
             self.page.reverse();
         }

@@ -36,6 +36,12 @@ impl Line {
         Self([const { AtomicU64::new(0) }; 8])
     }
 
+    /// Begins to load the line into the cache.
+    #[inline(always)]
+    pub fn prefetch(&self) {
+        super::view::prefetch(self);
+    }
+
     /// A copy of this line's present words.
     pub fn copied(&self) -> Self {
         Self(std::array::from_fn(|word| AtomicU64::new(self.0[word].load(Ordering::Relaxed))))

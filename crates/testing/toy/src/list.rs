@@ -126,8 +126,8 @@ impl<M: Medium, S: Schema> LeafList for Toy<M, S> {
         }
     }
 
-    fn entry_of(&self, leaf: u64, probe: S::Probe<'_>) -> Option<Entry<S::Tail>> {
-        let (entries, found) = self.find(Page(leaf), probe).ok()?;
+    fn entry_of(&self, leaf: u64, key: &S::Key) -> Option<Entry<S::Tail>> {
+        let (entries, found) = self.find(Page(leaf), S::probe(key)).ok()?;
         entries.get(found.ok()?).copied()
     }
 

@@ -48,6 +48,6 @@ mod usage;
 
 pub use allocator::Allocator;
 pub use class::{Class, Kind};
-pub use place::{Damaged, FoundClass, allocated, blocks_in, chunks, class_of, classes};
-pub use ring::recover;
+pub use place::{Damaged, FoundClass, allocated, blocks_in, chunks, class_of, classes, sample};
+pub use ring::{newest, recover};
 pub use usage::{Usage, usage};

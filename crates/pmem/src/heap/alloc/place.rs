@@ -1,6 +1,6 @@
 //! The places of blocks and chunks, and the meaning of their durable words.
 
-use crate::heap::alloc::class::Class;
+use crate::heap::alloc::class::{Class, Kind};
 use crate::heap::region::{Geometry, Region};
 use crate::medium::traits::{LINE, Medium, WORD};
 
@@ -86,6 +86,21 @@ pub fn blocks_in<M: Medium>(region: &Region<M>, chunk: u64, class: Class) -> imp
         let place = Place { chunk, class, index };
         (region.medium().word(place.word_at()) & place.bit() != 0)
             .then_some(first + index * class.block_bytes)
+    })
+}
+
+/// An allocated block of this kind from each of some chunks. At most `most` chunks are looked at, spread evenly over the region.
+pub fn sample<M: Medium>(region: &Region<M>, kind: Kind, most: u64) -> impl Iterator<Item = u64> {
+    let geometry = region.geometry();
+    let count = region.medium().len().saturating_sub(geometry.heap_at()) / geometry.chunk_bytes;
+    let looked_at = count.min(most);
+    (0..looked_at).filter_map(move |i| {
+        let chunk = geometry.heap_at() + i * count / looked_at * geometry.chunk_bytes;
+        let class = Class::of(region.medium().word(chunk), geometry.chunk_bytes)?;
+        if class.kind != kind {
+            return None;
+        }
+        blocks_in(region, chunk, class).next()
     })
 }
 

@@ -44,6 +44,12 @@ impl Ring {
     }
 }
 
+/// The blocks that the newest operation allocated or freed, with their classes. An address that is not a block is left out.
+pub fn newest<M: Medium>(region: &Region<M>) -> impl Iterator<Item = (Class, u64)> {
+    let blocks = Ring::read(region.medium()).blocks.into_iter();
+    blocks.filter_map(|at| place(region, at).map(|place| (place.class, at)))
+}
+
 /// Repairs the bits of the blocks in the intent ring after a crash: each bit becomes the answer of `owned`. It stores nothing where
 /// the bit is already right. `pieces` returns the blocks whose bits must equal the bit of a block in the ring. Call it after the
 /// log was replayed.

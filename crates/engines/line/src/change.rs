@@ -1,0 +1,142 @@
+//! Inserts, updates and deletes: each publishes one word of a leaf.
+//!
+//! | change | stored before, in the same line | published: the commit point |
+//! |---|---|---|
+//! | insert, 64-bit keys | the value | the key |
+//! | update, 64-bit keys | | the value |
+//! | insert, byte strings | | the slot's word |
+//! | update, byte strings | | the slot's word, with the new record's address |
+//! | delete | | the empty word |
+//!
+//! | fence passed | durable | after a crash |
+//! |---|---|---|
+//! | none | perhaps the value in a free slot; perhaps the new record and the allocator's intents | the record's block has no owner and is freed |
+//! | payload (byte strings only) | record and intents | the same |
+//! | commit | the word | nothing to do |
+//!
+//! A value that survives without its key is in a free slot, which nothing reads. If a line is written back between the two stores of an
+//! insert, the slot is still free. If the key survives, so does the value, which was stored to the same line before it.
+
+use index::leaf_list::prelude::*;
+use index::leaf_list::write_group::{Step, Stored};
+use index::{Schema, Write};
+use pmem::{Error, Medium, Result, WORD};
+
+use crate::index::{Line, Writer};
+use crate::leaf::{Leaf, entry_of, record_word};
+
+/// The store that commits a write.
+#[derive(Clone, Copy, Debug)]
+pub struct Change {
+    /// The leaf.
+    pub(crate) leaf: u64,
+    /// Offset of the word.
+    at: u64,
+    /// Its new value.
+    word: u64,
+}
+
+impl Change {
+    /// Publishes and flushes the word. The flush covers the value that was stored to the same line.
+    #[inline(always)]
+    pub(crate) fn publish<M: Medium>(&self, medium: &M) {
+        medium.publish(self.at, self.word);
+        medium.flush(self.at, WORD);
+    }
+}
+
+impl<M: Medium, S: Schema> Line<M, S> {
+    pub(crate) fn put_in_leaf(&self, writer: &mut Writer<S>, key: &S::Key, value: &S::Value) -> Result<bool> {
+        loop {
+            let leaf = Leaf(self.sound_leaf_of(key)?);
+            if let Step::Stored(stored) = self.store_value(writer, leaf, key, value)? {
+                return Ok(self.commit_alone(writer, &Write::Put(key, value), &stored));
+            }
+            if self.split(writer, leaf, key, value)? {
+                return Ok(false);
+            }
+        }
+    }
+
+    pub(crate) fn delete_in_leaf(&self, writer: &mut Writer<S>, key: &S::Key) -> Result<bool> {
+        let leaf = Leaf(self.sound_leaf_of(key)?);
+        Ok(match self.store_removal(writer, leaf, key)? {
+            Step::Stored(stored) => self.commit_alone(writer, &Write::Delete(key), &stored),
+            _ => false,
+        })
+    }
+
+    /// The slot of a key, if it is present, and a free slot, if there is one.
+    #[inline(always)]
+    fn look_in_leaf(&self, leaf: Leaf, key: &S::Key) -> (Option<usize>, Option<usize>) {
+        let (medium, shape) = (self.region.medium(), &self.shape);
+        self.with_vectors(|vectors| {
+            let found = leaf.find::<M, S>(medium, shape, vectors, key);
+            if found.is_some() {
+                return (found, None);
+            }
+            let free = leaf.free::<M, S>(medium, shape, vectors);
+            (None, (free != 0).then(|| free.trailing_zeros() as usize))
+        })
+    }
+
+    /// Stores a value, except for the word that commits it. Returns [`Step::Apart`] if there is no space.
+    #[inline]
+    pub(crate) fn store_value(
+        &self,
+        writer: &mut Writer<S>,
+        leaf: Leaf,
+        key: &S::Key,
+        value: &S::Value,
+    ) -> Result<Step<Change>> {
+        let medium = self.region.medium();
+        let (found, free) = self.look_in_leaf(leaf, key);
+        let Some(slot) = found.or(free) else { return Ok(Step::Apart) };
+        // The only leaf has no bounds, so each word of a free slot could be a key.
+        if S::PLAIN && leaf.low(medium) == 0 && leaf.next(medium) == Some(0) {
+            return Ok(Step::Apart);
+        }
+        let entry = self.make(writer, key, value)?;
+        if !S::PLAIN && found.is_some() {
+            self.give_blocks(writer, &entry_of::<S>(leaf.slot::<M, S>(medium, slot)))?;
+        }
+        self.note_key(key);
+        self.lock(writer, leaf.0);
+        let at = leaf.slot_at::<S>(slot);
+        let (at, word) = match (S::PLAIN, found.is_some()) {
+            (true, true) => (at + WORD, entry.payload),
+            (true, false) => {
+                medium.copy(at + WORD, entry.payload);
+                (at, entry.key[0])
+            }
+            (false, _) => (at, record_word::<S>(key, entry.payload)),
+        };
+        if found.is_none() {
+            writer.newest = (leaf.0, slot);
+        }
+        let change = Change { leaf: leaf.0, at, word };
+        Ok(Step::Stored(Stored { change, was_there: found.is_some(), has_payload: !S::PLAIN }))
+    }
+
+    /// Prepares the removal of a key.
+    #[inline]
+    pub(crate) fn store_removal(
+        &self,
+        writer: &mut Writer<S>,
+        leaf: Leaf,
+        key: &S::Key,
+    ) -> Result<Step<Change>> {
+        let medium = self.region.medium();
+        if leaf.next(medium).is_none() {
+            return Err(Error::Corrupt { what: "leaf", at: leaf.0 });
+        }
+        let found = self.with_vectors(|vectors| leaf.find::<M, S>(medium, &self.shape, vectors, key));
+        let Some(slot) = found else { return Ok(Step::Absent) };
+        self.give_blocks(writer, &entry_of::<S>(leaf.slot::<M, S>(medium, slot)))?;
+        self.note_key(key);
+        self.lock(writer, leaf.0);
+        let change =
+            Change { leaf: leaf.0, at: leaf.slot_at::<S>(slot), word: leaf.empty::<M, S>(medium) };
+        Ok(Step::Stored(Stored { change, was_there: true, has_payload: false }))
+    }
+}

@@ -1,0 +1,241 @@
+//! The directory: a B+-tree of volatile inner nodes over the leaves.
+//!
+//! One writer changes it. Readers take no lock: [`index::leaf_list::Core::changes`] is odd during a change, and a reader whose descent met a
+//! change tries again. A descent through nodes that are being changed ends at some address or at 0, never in a fault: node numbers are
+//! checked, and the number of levels is bounded.
+//!
+//! Invariants:
+//! * D1: every leaf of the list is a child of exactly one node of the lowest level, in key order. Its separator is its lower bound.
+//! * D2: the first child of a node stays its first child until the node joins its left neighbour. So the separator of a node is always the
+//!   lower bound of its first leaf.
+
+use std::sync::OnceLock;
+
+use index::Schema;
+use pmem::Medium;
+use pmem::simd::Vectors;
+use pmem::sync::{AtomicU64, Ordering};
+
+use crate::node::{Child, FANOUT, Node};
+
+/// Nodes of the first chunk; each further chunk has twice as many as the one before.
+const FIRST_CHUNK: u64 = 64;
+/// Number of chunks: space for 2^37 nodes.
+const CHUNKS: usize = 32;
+/// Most levels: with at least two children in a node, more leaves than fit into a region.
+const LEVELS_MAX: u64 = 48;
+/// Children of a node after the directory was built from the list.
+const FILL: usize = 48;
+/// A node with fewer children joins a neighbour if both have at most [`FILL`] together.
+const SPARSE: usize = FANOUT / 4;
+
+/// A node on the way to a leaf, and the position of the child that was taken.
+#[derive(Clone, Copy, Debug)]
+struct Stop {
+    node: u64,
+    i: usize,
+}
+
+/// See the module's head.
+#[derive(Debug, Default)]
+pub(crate) struct Directory {
+    chunks: [OnceLock<Box<[Node]>>; CHUNKS],
+    /// Number of the root node, and the number of levels in the lowest 8 bits.
+    root: AtomicU64,
+    leaves: AtomicU64,
+    nodes: AtomicU64,
+}
+
+/// Numbers of nodes that can be used. The writer's.
+#[derive(Debug, Default)]
+pub(crate) struct Spare {
+    free: Vec<u64>,
+    next: u64,
+}
+
+impl Directory {
+    #[inline(always)]
+    fn node(&self, number: u64) -> Option<&Node> {
+        let shifted = number.checked_add(FIRST_CHUNK)?;
+        let chunk = (shifted / FIRST_CHUNK).ilog2();
+        let first = FIRST_CHUNK << chunk;
+        self.chunks.get(chunk as usize)?.get()?.get((shifted - first) as usize)
+    }
+
+    #[inline(always)]
+    fn root(&self) -> (u64, u64) {
+        let root = self.root.load(Ordering::Acquire);
+        (root >> 8, root & 0xFF)
+    }
+
+    /// Number of leaves.
+    pub(crate) fn leaves(&self) -> u64 {
+        self.leaves.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of the nodes.
+    pub(crate) fn memory(&self) -> u64 {
+        self.nodes.load(Ordering::Relaxed) * size_of::<Node>() as u64
+    }
+
+    /// The leaf of a key, or of the keys strictly below it. Any address or 0 during a change. O(levels).
+    #[inline(always)]
+    pub(crate) fn leaf_of<M: Medium, S: Schema>(
+        &self,
+        medium: &M,
+        vectors: Option<Vectors>,
+        key: &S::Key,
+        below: bool,
+    ) -> u64 {
+        let (mut at, levels) = self.root();
+        for _ in 0..levels {
+            let Some(node) = self.node(at) else { return 0 };
+            node.prefetch();
+            at = node.child(node.position::<M, S>(medium, vectors, key, below));
+        }
+        at
+    }
+
+    /// The last leaf. Any address or 0 during a change.
+    pub(crate) fn last_leaf(&self) -> u64 {
+        let (mut at, levels) = self.root();
+        for _ in 0..levels {
+            let Some(node) = self.node(at) else { return 0 };
+            at = node.child(node.count().saturating_sub(1));
+        }
+        at
+    }
+
+    /// The neighbours of a key's leaf in the same node of the lowest level: left and right, 0 if there is none. The writer.
+    pub(crate) fn siblings<M: Medium, S: Schema>(&self, medium: &M, key: &S::Key) -> (u64, u64, u64) {
+        let path = self.path::<M, S>(medium, key);
+        let Some((node, i)) = path.last().and_then(|stop| Some((self.node(stop.node)?, stop.i))) else {
+            return (0, 0, 0);
+        };
+        let left = if i > 0 { node.child(i - 1) } else { 0 };
+        let right = if i + 1 < node.count() { node.child(i + 1) } else { 0 };
+        (left, node.child(i), right)
+    }
+
+    fn path<M: Medium, S: Schema>(&self, medium: &M, key: &S::Key) -> Vec<Stop> {
+        let (mut at, levels) = self.root();
+        let mut path = Vec::new();
+        for _ in 0..levels {
+            let Some(node) = self.node(at) else { break };
+            let i = node.position::<M, S>(medium, None, key, false);
+            path.push(Stop { node: at, i });
+            at = node.child(i);
+        }
+        path
+    }
+
+    /// Builds the directory of these leaves, in key order. The writer, during a change.
+    pub(crate) fn build<M: Medium, S: Schema>(&self, medium: &M, spare: &mut Spare, leaves: Vec<Child>) {
+        *spare = Spare::default();
+        self.nodes.store(0, Ordering::Relaxed);
+        self.leaves.store(leaves.len() as u64, Ordering::Relaxed);
+        let (mut level, mut levels) = (leaves, 0);
+        while level.len() > 1 || levels == 0 {
+            level = level.chunks(FILL).map(|children| self.add::<M, S>(medium, spare, children)).collect();
+            levels += 1;
+        }
+        let root = level.first().map_or(0, |root| root.at);
+        self.root.store(root << 8 | levels, Ordering::Release);
+    }
+
+    /// Adds a node with these children. Returns it as a child of the level above.
+    fn add<M: Medium, S: Schema>(&self, medium: &M, spare: &mut Spare, children: &[Child]) -> Child {
+        let number = spare.free.pop().unwrap_or_else(|| {
+            spare.next += 1;
+            spare.next - 1
+        });
+        let chunk = ((number + FIRST_CHUNK) / FIRST_CHUNK).ilog2();
+        let chunk = self.chunks[chunk as usize].get_or_init(|| {
+            std::iter::repeat_with(Node::new).take((FIRST_CHUNK << chunk) as usize).collect()
+        });
+        debug_assert!(!chunk.is_empty());
+        if let Some(node) = self.node(number) {
+            node.fill::<M, S>(medium, children);
+        }
+        self.nodes.fetch_add(1, Ordering::Relaxed);
+        Child { bound: children.first().map_or(0, |first| first.bound), at: number }
+    }
+
+    fn drop_node(&self, spare: &mut Spare, number: u64) {
+        self.nodes.fetch_sub(1, Ordering::Relaxed);
+        spare.free.push(number);
+    }
+
+    /// Adds a leaf after the leaf that holds its lower bound `key`. The writer, during a change.
+    pub(crate) fn insert<M: Medium, S: Schema>(
+        &self,
+        medium: &M,
+        spare: &mut Spare,
+        key: &S::Key,
+        leaf: Child,
+    ) {
+        let path = self.path::<M, S>(medium, key);
+        self.leaves.fetch_add(1, Ordering::Relaxed);
+        let mut child = leaf;
+        for stop in path.iter().rev() {
+            let Some(node) = self.node(stop.node) else { return };
+            if node.count() < FANOUT {
+                return node.insert::<M, S>(medium, stop.i + 1, child);
+            }
+            let mut children = node.children();
+            children.insert(stop.i + 1, child);
+            // Keys that ascend fill the nodes.
+            let is_append = stop.i + 1 == FANOUT;
+            let right = children.split_off(if is_append { FILL } else { FANOUT / 2 });
+            node.fill::<M, S>(medium, &children);
+            child = self.add::<M, S>(medium, spare, &right);
+        }
+        let (root, levels) = self.root();
+        debug_assert!(levels < LEVELS_MAX);
+        // Only the first leaf of the list has no bound, and it is in the root's first child.
+        let new = self.add::<M, S>(medium, spare, &[Child { bound: 0, at: root }, child]);
+        self.root.store(new.at << 8 | (levels + 1), Ordering::Release);
+    }
+
+    /// Removes the leaf whose lower bound is `key`. It is not the first child of its node. The writer, during a change.
+    pub(crate) fn remove<M: Medium, S: Schema>(&self, medium: &M, spare: &mut Spare, key: &S::Key) {
+        let path = self.path::<M, S>(medium, key);
+        self.leaves.fetch_sub(1, Ordering::Relaxed);
+        let mut gone = path.last().copied();
+        for up in (0..path.len()).rev() {
+            let Some(stop) = gone.take() else { return };
+            let Some(node) = self.node(stop.node) else { return };
+            node.remove(stop.i);
+            if node.count() >= SPARSE || up == 0 {
+                break;
+            }
+            let above = path[up - 1];
+            let Some(parent) = self.node(above.node) else { return };
+            // The right one of two neighbours joins the left one.
+            for right in [above.i, above.i + 1] {
+                if right == 0 || right >= parent.count() {
+                    continue;
+                }
+                let (left_at, right_at) = (parent.child(right - 1), parent.child(right));
+                let (Some(left), Some(of_right)) = (self.node(left_at), self.node(right_at)) else { return };
+                if left.count() + of_right.count() <= FILL {
+                    let mut children = left.children();
+                    children.extend(of_right.children());
+                    left.fill::<M, S>(medium, &children);
+                    self.drop_node(spare, right_at);
+                    gone = Some(Stop { node: above.node, i: right });
+                    break;
+                }
+            }
+            if gone.is_none() {
+                break;
+            }
+        }
+        loop {
+            let (root, levels) = self.root();
+            let Some(node) = self.node(root).filter(|node| levels > 1 && node.count() == 1) else { return };
+            self.root.store(node.child(0) << 8 | (levels - 1), Ordering::Release);
+            self.drop_node(spare, root);
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! The index: its parts, and how it is created and opened.
+//!
+//! Opening builds a directory of some leaves; the others are added while the index is in use ([`load`](crate::load)). After a crash, opening
+//! also frees the slots that a split or a merge left with keys of another leaf ([`split`](crate::split)).
+//!
+//! Invariants:
+//! * E1: from the head on, each leaf's link leads to the next leaf. The lower bounds ascend. Only the first leaf has none.
+//! * E2: [`Line::lead`] leads every key to the leaf that holds it, except during a change of the directory (C1 of
+//!   [`::index::leaf_list`]).
+//! * E3: between operations, a block is allocated if and only if the list, a used slot or the root references it.
+
+use std::ops::Deref;
+use std::path::Path;
+
+use index::leaf_list::garbage::find_garbage;
+use index::leaf_list::recover::recover_blocks;
+use index::leaf_list::{Core, LeafList};
+use index::region::{create_region, open_region};
+use index::{Batching, Form, Schema};
+use pmem::simd::Vectors;
+use pmem::sync::{AtomicBool, AtomicU64};
+use pmem::{Error, Found, Medium, Region, Result};
+
+use crate::directory::{Directory, Spare};
+use crate::leaf::{Leaf, Shape};
+use crate::load::Loading;
+use crate::meta::{META_BYTES, Meta};
+
+/// The engine's name in the superblock.
+pub const ENGINE: &str = "line";
+
+/// An index over a medium.
+pub struct Line<M: Medium, S: Schema> {
+    core: Core<M, S, Own<S>>,
+    pub(crate) shape: Shape,
+    pub(crate) vectors: Option<Vectors>,
+    pub(crate) directory: Directory,
+    /// True while the directory does not contain all leaves.
+    pub(crate) loading: AtomicBool,
+    pub(crate) root: AtomicU64,
+}
+
+/// The index's own part of the writer's state.
+pub struct Own<S: Schema> {
+    pub(crate) loading: Option<Loading<S>>,
+    pub(crate) spare: Spare,
+    /// Leaf and slot of the newest insert.
+    pub(crate) newest: (u64, usize),
+}
+
+impl<S: Schema> Default for Own<S> {
+    fn default() -> Self {
+        Self { loading: None, spare: Spare::default(), newest: (0, 0) }
+    }
+}
+
+/// The state that the writer's lock protects.
+pub(crate) type Writer<S> = index::leaf_list::Writer<Own<S>>;
+
+impl<M: Medium, S: Schema> Deref for Line<M, S> {
+    type Target = Core<M, S, Own<S>>;
+    fn deref(&self) -> &Self::Target {
+        &self.core
+    }
+}
+
+impl<M: Medium, S: Schema> index::Create<M> for Line<M, S> {
+    fn create(medium: M, form: &Form) -> Result<Self> {
+        let lines = form.node_lines;
+        if Shape::new::<S>(lines, form.payload_words).is_none() {
+            return Err(Error::Nodes { lines });
+        }
+        let how = (form.geometry.unwrap_or_default(), form.durability);
+        let sizes = (lines, form.payload_words);
+        Self::start(create_region::<M, S>(medium, form.engine, sizes, how, form.tables)?, Found::New, form)
+    }
+
+    fn open(medium: M, path: &Path, form: &Form) -> Result<(Self, Found)> {
+        let (region, found) = open_region::<M, S>(medium, path, form.engine)?;
+        Ok((Self::start(region, found, form)?, found))
+    }
+}
+
+impl<M: Medium, S: Schema> Line<M, S> {
+    fn start(region: Region<M>, found: Found, form: &Form) -> Result<Self> {
+        let lines = region.identity().node_lines;
+        let payload_words = S::payload_words(&region.identity().kind).ok_or(Error::Nodes { lines })?;
+        let shape = Shape::new::<S>(lines, payload_words).ok_or(Error::Nodes { lines })?;
+        let root = region.root()?;
+        let mut index = Self {
+            shape,
+            vectors: Vectors::of_processor(),
+            directory: Directory::default(),
+            loading: AtomicBool::new(false),
+            root: AtomicU64::new(root),
+            core: Core::new(region, found, form.durability, form.stripes, Own::default())?,
+        };
+        find_garbage(&index)?;
+        if root != 0 {
+            index.begin_loading(&mut index.writer_side(), found)?;
+        }
+        if found == Found::InUse {
+            if root != 0 {
+                index.free_strays()?;
+            }
+            recover_blocks(&index)?;
+        }
+        if root == 0 {
+            index.format()?;
+            index.begin_loading(&mut index.writer_side(), Found::New)?;
+        }
+        index.load_little()?;
+        // No other thread has the index yet.
+        if found == Found::InUse {
+            index.finish_batch()?;
+        }
+        index.region.medium().commit_beside(|| Some(()))?;
+        Ok(index)
+    }
+
+    /// Gives an index without a meta block a meta block and an empty leaf. The index is new, or it crashed before it had one.
+    fn format(&mut self) -> Result<()> {
+        let shape = self.shape;
+        let root = self.core.make_root(shape.bytes(), META_BYTES, |medium, first, meta| {
+            write_empty::<M, S>(medium, &shape, first, meta);
+        });
+        self.set_root_block(root?);
+        Ok(())
+    }
+
+    /// The meta block.
+    pub(crate) fn meta(&self) -> Meta {
+        Meta(self.root_block())
+    }
+
+    /// Geometry of the leaves.
+    pub fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    /// Runs `body`, compiled for the processor's vectors if there are any.
+    #[inline(always)]
+    pub(crate) fn with_vectors<R>(&self, body: impl FnOnce(Option<Vectors>) -> R) -> R {
+        match self.vectors {
+            Some(vectors) if M::SHOWS_LINES => vectors.run(|| body(Some(vectors))),
+            _ => body(None),
+        }
+    }
+}
+
+/// Writes an empty leaf and a meta block that references it, and flushes both.
+pub(crate) fn write_empty<M: Medium, S: Schema>(medium: &M, shape: &Shape, first: u64, meta: u64) {
+    Leaf(first).compose::<M, S>(medium, shape, (0, 0), &[]);
+    Meta(meta).create(medium, first);
+}

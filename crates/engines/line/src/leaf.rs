@@ -1,0 +1,302 @@
+//! A leaf: a header of four words, then slots without order.
+//!
+//! ```text
+//! line 0     word 0 link to the next leaf (self-checking)   1 low   2 seal of low   3 unused   4.. slots
+//! line 1..   slots
+//! ```
+//!
+//! With 64-bit keys a slot has two words, key and value. It never crosses a line, so a value that is stored before its key is durable when
+//! the key is. A slot is free if its key word is the leaf's *empty word*: a key that cannot belong to this leaf.
+//!
+//! With byte strings a slot is one word: the address of the record in the lower 48 bits, and 16 bits of the key's hash above them. A slot
+//! is free if the word is 0.
+//!
+//! `low` is the lower bound of the keys, a key word as in [`index::leaf_list::bound`]. 0 means no bound; only the first leaf has none. The
+//! upper bound is the `low` of the next leaf. Both words and the seal never change while the leaf is in the list.
+//!
+//! Invariants:
+//! * L1: a used slot is durable as a whole, or free: each change of a slot is a publish of one word.
+//! * L2: between operations every key of a leaf is at or above its `low` and below the next leaf's. A crash inside of a split or a merge can
+//!   leave other keys ([`split`](crate::split)).
+//! * L3: with 64-bit keys a leaf that is both the first and the last one has no keys, because every key could belong to it.
+
+use std::cmp::Ordering;
+
+use index::{Entry, Schema};
+use pmem::region::{checked, unchecked};
+use pmem::simd::{EQUAL, Vectors};
+use pmem::{LINE, Medium, WORD};
+
+/// Offsets of the header words, in bytes.
+pub(crate) const LINK: u64 = 0;
+const LOW: u64 = WORD;
+const SEAL: u64 = 2 * WORD;
+/// Bytes of the header.
+const HEAD: u64 = 4 * WORD;
+/// Most lines of a leaf: a mask of 64 bits has a bit for each of its words.
+pub(crate) const LINES_MAX: u64 = 8;
+/// The bits of a slot of byte strings that hold the record's address.
+const ADDRESS: u64 = (1 << 48) - 1;
+
+/// The geometry of the leaves of one index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Cache lines of a leaf.
+    pub lines: u64,
+    /// Number of slots.
+    pub slots: usize,
+}
+
+impl Shape {
+    /// The shape of leaves of `lines` lines, 2 to 8. `None` if leaves cannot have this size.
+    pub fn new<S: Schema>(lines: u64, payload_words: usize) -> Option<Self> {
+        let fits = (2..=LINES_MAX).contains(&lines) && payload_words == 1;
+        fits.then(|| Self { lines, slots: ((lines * LINE - HEAD) / slot_bytes::<S>()) as usize })
+    }
+
+    /// Bytes of a leaf.
+    pub fn bytes(&self) -> u64 {
+        self.lines * LINE
+    }
+
+    /// A bit for each slot.
+    #[inline(always)]
+    pub(crate) fn all(&self) -> u64 {
+        (1 << self.slots) - 1
+    }
+}
+
+/// Bytes of a slot.
+#[inline(always)]
+pub(crate) const fn slot_bytes<S: Schema>() -> u64 {
+    if S::PLAIN { 2 * WORD } else { WORD }
+}
+
+/// The words of a used slot: key and value, or the only word and 0.
+pub(crate) type Slot = [u64; 2];
+
+/// The word of a slot that references a record.
+#[inline(always)]
+pub(crate) fn record_word<S: Schema>(key: &S::Key, record: u64) -> u64 {
+    u64::from(fingerprint::<S>(key)) << 48 | record
+}
+
+/// 16 bits of a key's hash, never 0: a slot without a record has 0.
+#[inline(always)]
+fn fingerprint<S: Schema>(key: &S::Key) -> u16 {
+    let hash = S::hash(key);
+    ((hash >> 16 ^ hash) as u16).max(1)
+}
+
+/// The entry of a used slot.
+#[inline(always)]
+pub(crate) fn entry_of<S: Schema>([first, second]: Slot) -> Entry<S::Tail> {
+    if S::PLAIN {
+        Entry::new([first, 0], second)
+    } else {
+        Entry::new([first & ADDRESS, 0], first & ADDRESS)
+    }
+}
+
+/// The slot of an entry.
+#[inline(always)]
+pub(crate) fn slot_of<S: Schema>(key: &S::Key, entry: &Entry<S::Tail>) -> Slot {
+    if S::PLAIN { [entry.key[0], entry.payload] } else { [record_word::<S>(key, entry.payload), 0] }
+}
+
+/// A leaf's address: its offset in the region, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Leaf(pub u64);
+
+impl Leaf {
+    /// The next leaf's address, 0 after the last leaf. `None` if there is no leaf here.
+    #[inline(always)]
+    pub(crate) fn next<M: Medium>(self, medium: &M) -> Option<u64> {
+        unchecked(medium.word(self.0 + LINK)).map(|next| next * WORD)
+    }
+
+    /// Word of the lower bound.
+    #[inline(always)]
+    pub(crate) fn low<M: Medium>(self, medium: &M) -> u64 {
+        medium.word(self.0 + LOW)
+    }
+
+    /// True if the lower bound matches its seal.
+    pub(crate) fn is_sealed<M: Medium>(self, medium: &M) -> bool {
+        medium.word(self.0 + SEAL) == seal(self.low(medium))
+    }
+
+    /// The first word of a free slot.
+    #[inline(always)]
+    pub(crate) fn empty<M: Medium, S: Schema>(self, medium: &M) -> u64 {
+        empty::<S>(self.low(medium))
+    }
+
+    /// Offset of a slot.
+    #[inline(always)]
+    pub(crate) fn slot_at<S: Schema>(self, slot: usize) -> u64 {
+        self.0 + HEAD + slot as u64 * slot_bytes::<S>()
+    }
+
+    /// Reads a slot.
+    #[inline(always)]
+    pub(crate) fn slot<M: Medium, S: Schema>(self, medium: &M, slot: usize) -> Slot {
+        let at = self.slot_at::<S>(slot);
+        [medium.word(at), if S::PLAIN { medium.word(at + WORD) } else { 0 }]
+    }
+
+    /// The slots whose first word is `word`, a bit each.
+    #[inline(always)]
+    fn equal<M: Medium, S: Schema>(
+        self,
+        medium: &M,
+        shape: &Shape,
+        vectors: Option<Vectors>,
+        word: u64,
+    ) -> u64 {
+        if M::SHOWS_LINES
+            && let Some(vectors) = vectors
+            && let Some(lines) = medium.lines(self.0, shape.lines as usize)
+        {
+            let mask = if S::PLAIN {
+                vectors.pairs::<EQUAL>(lines, word)
+            } else {
+                vectors.words::<EQUAL>(lines, word)
+            };
+            return mask >> (HEAD / slot_bytes::<S>()) & shape.all();
+        }
+        self.slots_with::<M, S>(medium, shape, |first| first == word)
+    }
+
+    /// The slots whose first word satisfies `is`, a bit each. Reads word by word.
+    fn slots_with<M: Medium, S: Schema>(self, medium: &M, shape: &Shape, is: impl Fn(u64) -> bool) -> u64 {
+        let matches = |slot: &usize| is(medium.word(self.slot_at::<S>(*slot)));
+        (0..shape.slots).filter(matches).fold(0, |mask, slot| mask | 1 << slot)
+    }
+
+    /// The free slots, a bit each.
+    #[inline(always)]
+    pub(crate) fn free<M: Medium, S: Schema>(
+        self,
+        medium: &M,
+        shape: &Shape,
+        vectors: Option<Vectors>,
+    ) -> u64 {
+        self.equal::<M, S>(medium, shape, vectors, self.empty::<M, S>(medium))
+    }
+
+    /// The slot of a key, if the key is present.
+    #[inline(always)]
+    pub(crate) fn find<M: Medium, S: Schema>(
+        self,
+        medium: &M,
+        shape: &Shape,
+        vectors: Option<Vectors>,
+        key: &S::Key,
+    ) -> Option<usize> {
+        if S::PLAIN {
+            let word = S::plain(S::probe(key));
+            let found = self.equal::<M, S>(medium, shape, vectors, word);
+            // Only in a leaf to which the key cannot belong, free slots have this word.
+            return (found != 0 && word != self.empty::<M, S>(medium)).then(|| found.trailing_zeros() as usize);
+        }
+        let top = fingerprint::<S>(key);
+        let mut candidates = match (vectors, M::SHOWS_LINES) {
+            (Some(vectors), true) => medium
+                .lines(self.0, shape.lines as usize)
+                .map_or(0, |lines| vectors.tops(lines, top) >> (HEAD / WORD) & shape.all()),
+            _ => self.slots_with::<M, S>(medium, shape, |word| word >> 48 == u64::from(top)),
+        };
+        while candidates != 0 {
+            let slot = candidates.trailing_zeros() as usize;
+            let record = medium.word(self.slot_at::<S>(slot)) & ADDRESS;
+            if S::compare_words(medium, [record, 0], S::probe(key)) == Ordering::Equal {
+                return Some(slot);
+            }
+            candidates &= candidates - 1;
+        }
+        None
+    }
+
+    /// The used slots with their numbers, in no order. Empty if there is no leaf here.
+    #[inline(always)]
+    pub(crate) fn used<'m, M: Medium, S: Schema>(
+        self,
+        medium: &'m M,
+        shape: &Shape,
+        vectors: Option<Vectors>,
+    ) -> impl Iterator<Item = (usize, Slot)> + use<'m, M, S> {
+        let is_leaf = self.next(medium).is_some();
+        let mut used = if is_leaf { !self.free::<M, S>(medium, shape, vectors) & shape.all() } else { 0 };
+        std::iter::from_fn(move || {
+            let slot = (used != 0).then(|| used.trailing_zeros() as usize)?;
+            used &= used - 1;
+            Some((slot, self.slot::<M, S>(medium, slot)))
+        })
+    }
+
+    /// Stores a slot that nothing reads yet: it is in unused space, or its key belongs to another leaf.
+    pub(crate) fn fill<M: Medium, S: Schema>(self, medium: &M, slot: usize, words: Slot) {
+        let at = self.slot_at::<S>(slot);
+        medium.copy(at, words[0]);
+        if S::PLAIN {
+            medium.copy(at + WORD, words[1]);
+        }
+    }
+
+    /// Frees slots that belong to another leaf, and flushes their lines.
+    pub(crate) fn free_slots<M: Medium, S: Schema>(self, medium: &M, slots: impl Iterator<Item = usize>) {
+        let empty = self.empty::<M, S>(medium);
+        let mut lines = 0_u64;
+        for slot in slots {
+            let at = self.slot_at::<S>(slot);
+            medium.publish(at, empty);
+            lines |= 1 << ((at - self.0) / LINE);
+        }
+        for line in (0..LINES_MAX).filter(|line| lines >> line & 1 == 1) {
+            medium.flush(self.0 + line * LINE, LINE);
+        }
+    }
+
+    /// Writes a whole leaf into unused space and flushes it.
+    pub(crate) fn compose<M: Medium, S: Schema>(
+        self,
+        medium: &M,
+        shape: &Shape,
+        (next, low): (u64, u64),
+        slots: &[Slot],
+    ) {
+        medium.copy(self.0 + LINK, checked(next / WORD));
+        medium.copy(self.0 + LOW, low);
+        medium.copy(self.0 + SEAL, seal(low));
+        for slot in 0..shape.slots {
+            match slots.get(slot) {
+                Some(words) => self.fill::<M, S>(medium, slot, *words),
+                None => medium.copy(self.slot_at::<S>(slot), empty::<S>(low)),
+            }
+        }
+        medium.flush(self.0, shape.bytes());
+    }
+}
+
+/// The first word of a free slot in a leaf with this lower bound. With 64-bit keys it is a key outside of the leaf's bounds (L3).
+#[inline(always)]
+fn empty<S: Schema>(low: u64) -> u64 {
+    if S::PLAIN && low == 0 { u64::MAX } else { 0 }
+}
+
+/// A check word of `word`. It differs for different words.
+fn seal(word: u64) -> u64 {
+    (word ^ 0x6C69_6E65_2D31_7A5B).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+}
+
+/// Entries of used slots, without an index: for salvage.
+pub(crate) fn entries<M: Medium, S: Schema>(medium: &M, leaf: u64, shape: &Shape) -> Vec<Entry<S::Tail>> {
+    let leaf = Leaf(leaf);
+    if !leaf.is_sealed(medium) {
+        return Vec::new();
+    }
+    leaf.used::<M, S>(medium, shape, None).map(|(_, slot)| entry_of::<S>(slot)).collect()
+}
+
+const _: () = assert!(HEAD.is_multiple_of(2 * WORD), "a slot of two words never crosses a line");

@@ -1,0 +1,245 @@
+//! Search for the leaf of a key, and the other functions that the kernel asks of an index over a list ([`index::leaf_list`]).
+
+use index::engine::Anatomy;
+use index::leaf_list::garbage::find_garbage;
+use index::leaf_list::prelude::*;
+use index::leaf_list::write_group::{Step, Stored, WriteOf};
+use index::leaf_list::{Pages, Writer};
+use index::{Entry, Report, Schema, Write};
+use pmem::simd::Vectors;
+use pmem::sync::Ordering;
+use pmem::{Found, Medium, Region, Result};
+
+use crate::change::Change;
+use crate::index::{Line, Own};
+use crate::leaf::{Leaf, Shape, entries, entry_of};
+
+impl<M: Medium, S: Schema> LeafList for Line<M, S> {
+    type Medium = M;
+    type Schema = S;
+    type Own = Own<S>;
+    type Change = Change;
+
+    fn payload_words(&self) -> usize {
+        1
+    }
+
+    fn leaf_bytes(&self) -> u64 {
+        self.shape.bytes()
+    }
+
+    fn root_block(&self) -> u64 {
+        self.root.load(Ordering::Acquire)
+    }
+
+    fn set_root_block(&self, root: u64) {
+        self.root.store(root, Ordering::Release);
+    }
+
+    fn head(&self) -> Result<u64> {
+        self.meta().head(self.region.medium())
+    }
+
+    fn next_leaf(&self, leaf: u64) -> Option<u64> {
+        Leaf(leaf).next(self.region.medium())
+    }
+
+    fn write_empty(&self, leaf: u64, root: u64) {
+        crate::index::write_empty::<M, S>(self.region.medium(), &self.shape, leaf, root);
+    }
+
+    #[inline]
+    fn leaf_of(&self, key: &S::Key, below: bool) -> u64 {
+        let medium = self.region.medium();
+        self.with_vectors(|vectors| {
+            let leaf = self.lead(vectors, key, below);
+            medium.prefetch(leaf, self.leaf_bytes());
+            leaf
+        })
+    }
+
+    fn last_leaf(&self) -> u64 {
+        let last = self.directory.last_leaf();
+        if self.is_loading() { self.walk(last, None) } else { last }
+    }
+
+    #[inline]
+    fn is_leaf(&self, leaf: u64) -> bool {
+        leaf != 0 && Leaf(leaf).next(self.region.medium()).is_some()
+    }
+
+    fn lower_bound(&self, leaf: u64) -> u64 {
+        Leaf(leaf).low(self.region.medium())
+    }
+
+    fn upper_bound(&self, leaf: u64) -> u64 {
+        let medium = self.region.medium();
+        match Leaf(leaf).next(medium) {
+            Some(next) if next != 0 && next < medium.len() => Leaf(next).low(medium),
+            _ => 0,
+        }
+    }
+
+    #[inline]
+    fn entry_of(&self, leaf: u64, key: &S::Key) -> Option<Entry<S::Tail>> {
+        let (medium, leaf) = (self.region.medium(), Leaf(leaf));
+        self.with_vectors(|vectors| {
+            let slot = leaf.find::<M, S>(medium, &self.shape, vectors, key)?;
+            Some(entry_of::<S>(leaf.slot::<M, S>(medium, slot)))
+        })
+    }
+
+    #[inline]
+    fn entry_for<V>(
+        &self,
+        key: &S::Key,
+        first_look: impl FnOnce(u64) -> V,
+    ) -> (V, Option<Entry<S::Tail>>, bool) {
+        let medium = self.region.medium();
+        self.with_vectors(|vectors| {
+            let leaf = self.lead(vectors, key, false);
+            medium.prefetch(leaf, self.leaf_bytes());
+            let seen = first_look(leaf);
+            let leaf = Leaf(leaf);
+            let slot = leaf.find::<M, S>(medium, &self.shape, vectors, key);
+            let entry = slot.map(|slot| entry_of::<S>(leaf.slot::<M, S>(medium, slot)));
+            (seen, entry, self.is_leaf(leaf.0))
+        })
+    }
+
+    fn entries_of(&self, leaf: u64, page: &mut Pages<S>) -> bool {
+        let (medium, leaf) = (self.region.medium(), Leaf(leaf));
+        // An ascending scan reads the next leaf soon, and its lower bound at once.
+        if let Some(next) = leaf.next(medium).filter(|next| *next != 0) {
+            medium.prefetch(next, self.leaf_bytes());
+        }
+        page.reserve(self.shape.slots);
+        if S::PLAIN {
+            return self.with_vectors(|vectors| self.sorted_entries_of(leaf, vectors, page));
+        }
+        let first = page.len();
+        self.with_vectors(|vectors| {
+            for (_, words) in leaf.used::<M, S>(medium, &self.shape, vectors) {
+                let entry = entry_of::<S>(words);
+                S::prefetch(medium, &entry);
+                page.push((S::KeyBuf::default(), entry));
+            }
+        });
+        page[first..].iter_mut().fold(true, |sound, (key, entry)| sound & S::read_key(medium, entry.key, key))
+    }
+
+    fn leaves_for(&self, leaf: u64, writes: u64) -> u64 {
+        let medium = self.region.medium();
+        let free = Leaf(leaf).free::<M, S>(medium, &self.shape, None).count_ones();
+        let is_only = S::PLAIN && Leaf(leaf).low(medium) == 0 && Leaf(leaf).next(medium) == Some(0);
+        if writes <= u64::from(free) && !is_only {
+            return 0;
+        }
+        // After a split both leaves have half of their slots free, except after a split for ascending keys.
+        2 * (2 + writes.div_ceil(self.shape.slots as u64 / 2))
+    }
+
+    #[inline]
+    fn store(&self, writer: &mut Writer<Own<S>>, write: &WriteOf<'_, Self>, leaf: u64) -> Result<Step<Change>> {
+        match write {
+            Write::Put(key, value) => self.store_value(writer, Leaf(leaf), key, value),
+            Write::Delete(key) => self.store_removal(writer, Leaf(leaf), key),
+        }
+    }
+
+    #[inline]
+    fn publish(&self, change: &Change) {
+        change.publish(self.region.medium());
+    }
+
+    #[inline]
+    fn conclude(&self, writer: &mut Writer<Own<S>>, write: &WriteOf<'_, Self>, stored: &Stored<Change>) {
+        match write {
+            Write::Put(key, _) if !stored.was_there => self.count_key(writer, key, true),
+            Write::Put(..) => {}
+            Write::Delete(key) => {
+                self.count_key(writer, key, false);
+                // The key is removed. If a neighbour is damaged, reads of the neighbour report it. A lack of space is no error here.
+                let _ = self.thin_out(writer, key, Leaf(stored.change.leaf));
+            }
+        }
+    }
+
+    fn put_locked(&self, writer: &mut Writer<Own<S>>, key: &S::Key, value: &S::Value) -> Result<bool> {
+        self.put_in_leaf(writer, key, value)
+    }
+
+    fn delete_locked(&self, writer: &mut Writer<Own<S>>, key: &S::Key) -> Result<bool> {
+        self.delete_in_leaf(writer, key)
+    }
+
+    fn reload(&self, writer: &mut Writer<Own<S>>) {
+        writer.newest = (0, 0);
+        // If the head is damaged, the next read reports it. The old leaves of a cleared list must not be taken (O1 of `load`).
+        let _ = find_garbage(self);
+        let _ = self.begin_loading(writer, Found::InUse);
+        while let Ok(true) = self.load_step(writer) {}
+    }
+
+    fn is_loading(&self) -> bool {
+        self.loading.load(Ordering::Relaxed)
+    }
+
+    fn load_some(&self) -> Result<bool> {
+        self.load_step(&mut self.writer_side())
+    }
+
+    fn check(&self) -> Report {
+        Line::check(self)
+    }
+
+    fn anatomy(&self, _keys: &mut dyn Iterator<Item = &S::Key>) -> Option<Anatomy> {
+        Some(Anatomy {
+            leaves: self.directory.leaves(),
+            leaf_bytes: self.leaf_bytes(),
+            extra_bytes: self.directory.memory(),
+            comparisons: None,
+        })
+    }
+
+    fn salvage<R: Medium>(region: &Region<R>, leaf: u64) -> Vec<Entry<S::Tail>> {
+        let identity = region.identity();
+        let shape =
+            S::payload_words(&identity.kind).and_then(|words| Shape::new::<S>(identity.node_lines, words));
+        shape.map_or_else(Vec::new, |shape| entries::<R, S>(region.medium(), leaf, &shape))
+    }
+}
+
+/// Most slots of a leaf of 64-bit keys.
+const PLAIN_SLOTS: usize = 32;
+
+impl<M: Medium, S: Schema> Line<M, S> {
+    /// Copies the entries of a leaf of 64-bit keys, in key order. The position of an entry is the number of smaller keys: counting them
+    /// has no branches to mispredict. False if a key cannot be read.
+    #[inline(always)]
+    fn sorted_entries_of(&self, leaf: Leaf, vectors: Option<Vectors>, page: &mut Pages<S>) -> bool {
+        let medium = self.region.medium();
+        let mut slots = [[u64::MAX; 2]; PLAIN_SLOTS];
+        let mut keys = [u64::MAX; PLAIN_SLOTS];
+        let mut count = 0;
+        for (_, words) in leaf.used::<M, S>(medium, &self.shape, vectors) {
+            keys[count % PLAIN_SLOTS] = words[0];
+            slots[count % PLAIN_SLOTS] = words;
+            count += 1;
+        }
+        let mut order = [0_u8; PLAIN_SLOTS];
+        for (i, key) in keys.iter().enumerate().take(count) {
+            let rank: u64 = keys.iter().map(|other| u64::from(other < key)).sum();
+            order[rank as usize % PLAIN_SLOTS] = i as u8;
+        }
+        // The greatest key has as many smaller ones as there are other entries, so unused places are not read. (During a change keys may
+        // repeat. The reader's validation detects that.)
+        order.iter().take(count).fold(true, |sound, i| {
+            let entry = entry_of::<S>(slots[usize::from(*i) % PLAIN_SLOTS]);
+            let mut key = S::KeyBuf::default();
+            let is_key = S::read_key(medium, entry.key, &mut key);
+            page.push((key, entry));
+            sound & is_key
+        })
+    }
+}

@@ -1,0 +1,266 @@
+//! Splits and merges of leaves, without a log.
+//!
+//! A split writes a new right leaf with the upper entries, and the entry that needs the space if it belongs there. It publishes the link to
+//! the new leaf. Then it frees the slots of the moved entries in the left leaf.
+//!
+//! | fence passed | durable | after a crash |
+//! |---|---|---|
+//! | none | some of the new leaf; some intents | the new leaf is not in the list: its block is freed |
+//! | payload | the new leaf, all intents; the link or not | as above, or as below |
+//! | commit | the link; some of the moved entries' slots are free | the left leaf has *strays*: keys of the new leaf. They are freed |
+//! | guard | all of them are free | nothing to do |
+//!
+//! A merge copies the entries of the right leaf into free slots of the left leaf. It publishes the left leaf's link to the leaf after the
+//! right one. Until then the copies are strays, which no search looks for.
+//!
+//! | fence passed | durable | after a crash |
+//! |---|---|---|
+//! | none | some intents | nothing to do |
+//! | guard | all intents; some of the copies | the left leaf has strays. They are freed |
+//! | payload | all copies, all intents; the link or not | as above, or as below |
+//! | commit | the link | the right leaf is not in the list: its block and its separator are freed, if they are not yet |
+//!
+//! Strays after a crash: in both cases the right leaf is the only leaf in the intents of the newest operation, and the leaf with strays is
+//! the one before it in the list. If the right leaf is not in the list, there are none. With byte strings the records that strays reference
+//! are those of the right leaf, so their keys can be read.
+//!
+//! Invariant S1: as long as a stray can be durable, the newest intents name the right leaf. A split writes the link, and a merge the copies,
+//! after a fence for the intents. Both end, or free their strays, before a fence that precedes the next operation's intents.
+
+use std::mem;
+
+use index::leaf_list::bound::bound;
+use index::leaf_list::prelude::*;
+use index::leaf_list::recover::is_leaf_block;
+use index::sorting::sort_unstable_by_first;
+use index::{Entry, Schema};
+use pmem::alloc::{self, Kind};
+use pmem::region::checked;
+use pmem::{Error, Fence, Medium, Result, WORD, record};
+
+use crate::index::{Line, Writer};
+use crate::leaf::{LINK, Leaf, Slot, entry_of, slot_of};
+use crate::node::Child;
+
+/// Keys with their slots.
+type Sorted<S> = Vec<(<S as Schema>::KeyBuf, (usize, Slot))>;
+
+/// The first split of an index of 64-bit keys is here (L3 of [`leaf`](crate::leaf)).
+const MIDDLE: u64 = 1 << 63;
+
+impl<M: Medium, S: Schema> Line<M, S> {
+    /// The used slots of a leaf in key order.
+    ///
+    /// # Errors
+    /// `Corrupt` if there is no leaf, or a key cannot be read.
+    fn sorted(&self, leaf: Leaf) -> Result<Sorted<S>> {
+        let medium = self.region.medium();
+        if leaf.next(medium).is_none() {
+            return Err(Error::Corrupt { what: "leaf", at: leaf.0 });
+        }
+        let mut keys: Sorted<S> = Vec::with_capacity(self.shape.slots + 1);
+        for (slot, words) in leaf.used::<M, S>(medium, &self.shape, None) {
+            let (entry, mut key) = (entry_of::<S>(words), S::KeyBuf::default());
+            if !S::read_key(medium, entry.key, &mut key) {
+                return Err(Error::Corrupt { what: "key of record", at: entry.payload });
+            }
+            keys.push((key, (slot, words)));
+        }
+        sort_unstable_by_first(&mut keys);
+        Ok(keys)
+    }
+
+    /// Splits the leaf of an absent key. True if the key's entry is in the new right leaf; otherwise the left leaf has space for it.
+    ///
+    /// # Errors
+    /// Errors of the allocator; `Corrupt`. Then nothing has changed.
+    pub(crate) fn split(
+        &self,
+        writer: &mut Writer<S>,
+        leaf: Leaf,
+        key: &S::Key,
+        value: &S::Value,
+    ) -> Result<bool> {
+        let (region, medium, shape) = (&self.region, self.region.medium(), &self.shape);
+        let corrupt = Error::Corrupt { what: "leaf", at: leaf.0 };
+        let mut keys = self.sorted(leaf)?;
+        let next = leaf.next(medium).ok_or(corrupt)?;
+        let is_below = |other: &S::KeyBuf| S::order_probe(S::probe(key), S::borrow(other)).is_lt();
+        let rank = keys.iter().filter(|(other, _)| !is_below(other)).count();
+        let newest = mem::take(&mut writer.newest);
+        // Keys that ascend fill their leaves: this key and the one before it are each above all others of the leaf.
+        let ascends = keys.last().is_some_and(|(_, (slot, _))| newest == (leaf.0, *slot));
+        let middle = if rank == keys.len() && ascends { keys.len() } else { keys.len() / 2 };
+        let moved = keys.split_off(middle);
+        let goes_right = !keys.is_empty() && rank >= middle;
+
+        let pending = goes_right.then(|| self.make(writer, key, value)).transpose()?;
+        let new = writer.allocator.take(region, &mut writer.log, Kind::Leaf, shape.bytes());
+        let new = Leaf(new.map_err(|error| self.give_up(writer, error))?);
+        let mut slots: Vec<Slot> = moved.iter().map(|(_, (_, words))| *words).collect();
+        let least = moved.first().map(|(_, (_, words))| entry_of::<S>(*words));
+        let least = if rank == middle { pending.or(least) } else { least };
+        if let Some(entry) = &pending {
+            slots.push(slot_of::<S>(key, entry));
+        }
+        let below = keys.last().map(|(_, (_, words))| entry_of::<S>(*words));
+        let low = match (below, least) {
+            (Some(below), Some(least)) => self.separate(writer, &below, &least)?,
+            _ => MIDDLE,
+        };
+        let low_key = bound::<M, S>(medium, low).map_err(|error| self.give_up(writer, error))?;
+
+        if goes_right {
+            self.note_key(key);
+        }
+        self.lock(writer, leaf.0);
+        self.lock(writer, new.0);
+        new.compose::<M, S>(medium, shape, (next, low), &slots);
+        medium.fence(Fence::Payload);
+        writer.allocator.flip(region);
+        medium.publish(leaf.0 + LINK, checked(new.0 / WORD));
+        medium.flush(leaf.0 + LINK, WORD);
+        medium.fence(Fence::Commit);
+        writer.allocator.finish(region, &mut writer.log);
+        self.begin_change();
+        let child = Child { bound: low, at: new.0 };
+        self.directory.insert::<M, S>(medium, &mut writer.own.own.spare, S::borrow(&low_key), child);
+        self.end_change();
+        if !moved.is_empty() {
+            leaf.free_slots::<M, S>(medium, moved.iter().map(|(_, (slot, _))| *slot));
+            medium.fence(Fence::Guard); // S1
+        }
+        self.stripes.unlock(&mut writer.held);
+        writer.turnover.splits += 1;
+        if goes_right {
+            writer.newest = (new.0, slots.len() - 1);
+            self.count_key(writer, key, true);
+        }
+        Ok(goes_right)
+    }
+
+    /// Makes the word of a bound between two entries.
+    fn separate(&self, writer: &mut Writer<S>, below: &Entry<S::Tail>, above: &Entry<S::Tail>) -> Result<u64> {
+        let low = S::separate(&self.region, &mut writer.allocator, &mut writer.log, below, above)
+            .map_err(|error| self.give_up(writer, error))?;
+        Ok(S::separator_block(low).unwrap_or(low[0]))
+    }
+
+    /// After a delete: merges a sparse leaf with a neighbour, if both fill at most half a leaf.
+    ///
+    /// # Errors
+    /// Errors of the allocator; `Corrupt`. Then nothing has changed.
+    pub(crate) fn thin_out(&self, writer: &mut Writer<S>, key: &S::Key, leaf: Leaf) -> Result<()> {
+        let (medium, shape) = (self.region.medium(), &self.shape);
+        let count = |leaf: Leaf| {
+            let free = self.with_vectors(|vectors| leaf.free::<M, S>(medium, shape, vectors));
+            shape.slots - free.count_ones() as usize
+        };
+        let left_over = count(leaf);
+        // A batch reserved no space for this, and O2 forbids it. If the neighbours are too full for a merge, most deletes do not try again.
+        if left_over * 4 > shape.slots || (left_over & (left_over.wrapping_sub(1))) != 0 || self.images.is_running() || self.is_loading() {
+            return Ok(());
+        }
+        let (left, here, right) = self.directory.siblings::<M, S>(medium, key);
+        // Another write of the same write group may have removed the leaf.
+        if here != leaf.0 {
+            return Ok(());
+        }
+        for (left, right) in [(leaf, Leaf(right)), (Leaf(left), leaf)] {
+            let is_pair = left.0 != 0 && right.0 != 0;
+            if is_pair && (count(left) + count(right)) * 2 <= shape.slots {
+                return self.merge(writer, left, right);
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves the entries of a leaf into the leaf before it, and removes it from the list.
+    fn merge(&self, writer: &mut Writer<S>, left: Leaf, right: Leaf) -> Result<()> {
+        let (region, medium, shape) = (&self.region, self.region.medium(), &self.shape);
+        let corrupt = |leaf: Leaf| Error::Corrupt { what: "link to a leaf", at: leaf.0 };
+        if left.next(medium) != Some(right.0) {
+            return Err(corrupt(left));
+        }
+        let next = right.next(medium).ok_or(corrupt(right))?;
+        let low = right.low(medium);
+        if S::PLAIN && next == 0 && left.low(medium) == 0 {
+            return Ok(()); // L3 of `leaf`
+        }
+        let low_key = bound::<M, S>(medium, low)?;
+        let used: Vec<Slot> = right.used::<M, S>(medium, shape, None).map(|(_, words)| words).collect();
+        let mut free = left.free::<M, S>(medium, shape, None);
+        if (free.count_ones() as usize) < used.len() {
+            return Ok(());
+        }
+        let mut given = writer.allocator.give(region, right.0);
+        if !S::PLAIN {
+            given = given.and_then(|()| record::give(region, &mut writer.allocator, low));
+        }
+        given.map_err(|error| self.give_up(writer, error))?;
+
+        self.lock(writer, left.0);
+        self.lock(writer, right.0);
+        medium.fence(Fence::Guard); // S1
+        for words in used {
+            let slot = free.trailing_zeros() as usize;
+            free &= free - 1;
+            left.fill::<M, S>(medium, slot, words);
+        }
+        medium.flush(left.0, shape.bytes());
+        medium.fence(Fence::Payload);
+        writer.allocator.flip(region);
+        medium.publish(left.0 + LINK, checked(next / WORD));
+        medium.flush(left.0 + LINK, WORD);
+        medium.fence(Fence::Commit);
+        writer.allocator.finish(region, &mut writer.log);
+        self.begin_change();
+        self.directory.remove::<M, S>(medium, &mut writer.own.own.spare, S::borrow(&low_key));
+        self.end_change();
+        self.stripes.unlock(&mut writer.held);
+        writer.newest = (0, 0);
+        writer.turnover.merges += 1;
+        Ok(())
+    }
+
+    /// After a crash: frees the strays that a split or a merge left. The directory is complete, and nothing else was written yet.
+    ///
+    /// # Errors
+    /// `Corrupt` if a bound or a key cannot be read.
+    pub(crate) fn free_strays(&self) -> Result<()> {
+        let medium = self.region.medium();
+        for (class, at) in alloc::newest(&self.region) {
+            let right = Leaf(at);
+            if class.kind != Kind::Leaf || !is_leaf_block(self, at) || !right.is_sealed(medium) {
+                continue;
+            }
+            let low = right.low(medium);
+            // A leaf that never was complete, or that was freed, may have a bound that no longer exists.
+            let Ok(low_key) = bound::<M, S>(medium, low) else { continue };
+            let lead = |below| self.lead(None, S::borrow(&low_key), below);
+            if low != 0 && lead(false) == at {
+                self.free_strays_of(Leaf(lead(true)))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Frees the slots of a leaf that have keys outside of its bounds.
+    fn free_strays_of(&self, leaf: Leaf) -> Result<()> {
+        let medium = self.region.medium();
+        let low = bound::<M, S>(medium, leaf.low(medium))?;
+        let high = match leaf.next(medium) {
+            Some(next) if next != 0 => Some(bound::<M, S>(medium, Leaf(next).low(medium))?),
+            _ => None,
+        };
+        let is_stray = |key: &S::KeyBuf| *key < low || high.as_ref().is_some_and(|high| key >= high);
+        let keys = self.sorted(leaf)?;
+        let strays: Vec<usize> =
+            keys.iter().filter(|(key, _)| is_stray(key)).map(|(_, (slot, _))| *slot).collect();
+        if !strays.is_empty() {
+            leaf.free_slots::<M, S>(medium, strays.into_iter());
+            medium.fence(Fence::Guard); // S1
+        }
+        Ok(())
+    }
+}

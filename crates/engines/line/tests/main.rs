@@ -1,0 +1,19 @@
+//! Tests of the line engine: costs, and the directory of large lists. Contents, crashes, damage, schedules, snapshots and journals are tested
+//! for every engine of the registry.
+
+mod cost;
+mod model;
+
+use std::sync::Arc;
+
+use index::{Create, Form};
+use line::Line;
+use pmem::{Counter, Durability, Memory, Observed};
+
+/// An empty index in observed memory, and its counter.
+fn counted<S: index::Schema>(lines: u64) -> (Line<Observed, S>, Arc<Counter>) {
+    let counter = Arc::new(Counter::default());
+    let medium = Observed::new(Memory::new(64 << 20, 0), Arc::clone(&counter) as Arc<_>);
+    let form = Form::new(line::ENGINE, lines, Durability::Power);
+    (Line::create(medium, &form).unwrap(), counter)
+}

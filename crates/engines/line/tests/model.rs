@@ -1,0 +1,91 @@
+//! Large lists against an ordered map: directories of several levels, separators that begin alike, keys at the ends of the range.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use crate::counted;
+use index::leaf_list::LeafList;
+use index::leaf_list::prelude::*;
+use index::{Keyed, Schema, Words};
+
+/// Random puts and deletes with keys of `key`; the list grows, shrinks, and grows again.
+fn equals_a_map<S>(lines: u64, steps: u32, keys: u32, key: impl Fn(u32) -> S::KeyBuf, value: fn(u32) -> S::ValueBuf)
+where
+    S: Schema<KeyBuf: Ord, ValueBuf: PartialEq>,
+{
+    let (index, _) = counted::<S>(lines);
+    let mut model: BTreeMap<S::KeyBuf, S::ValueBuf> = BTreeMap::new();
+    let mut rng = fastrand::Rng::with_seed(u64::from(steps) + lines);
+    let mut most_leaves = 0;
+    for step in 0..steps {
+        let grows = step / (steps / 4) % 2 == 0;
+        let (one, new) = (key(rng.u32(..keys)), value(step));
+        if rng.u32(..10) < if grows { 9 } else { 1 } {
+            let was = model.insert(one.clone(), new.clone()).is_some();
+            assert_eq!(index.put(S::borrow(&one), S::borrow_value(&new)).unwrap(), was, "step {step}");
+        } else {
+            let near = model.range(one.clone()..).next().map_or(one, |(near, _)| near.clone());
+            let was = model.remove(&near).is_some();
+            assert_eq!(index.delete(S::borrow(&near)).unwrap(), was, "step {step}");
+        }
+        let probe = key(rng.u32(..keys));
+        let mut got = S::ValueBuf::default();
+        let found = index.get(S::borrow(&probe), Some(&mut got)).unwrap();
+        assert_eq!(found.then_some(&got), model.get(&probe), "step {step}");
+        if step % (steps / 8) == steps / 8 - 1 {
+            let report = index.check();
+            assert!(report.problems.is_empty(), "step {step}: {:?}", report.problems);
+            most_leaves = most_leaves.max(report.leaves);
+            let (mut key, mut value) = (S::KeyBuf::default(), S::ValueBuf::default());
+            let mut cursor = index.cursor();
+            cursor.seek(Bound::Unbounded, false);
+            for (expected, of_key) in &model {
+                assert!(cursor.next(&mut key, &mut value).unwrap());
+                assert!(key == *expected && value == *of_key, "step {step}");
+            }
+            assert!(!cursor.next(&mut key, &mut value).unwrap());
+        }
+    }
+    let left: Vec<_> = model.into_keys().collect();
+    for key in &left {
+        assert!(index.delete(S::borrow(key)).unwrap());
+    }
+    let report = index.check();
+    assert!(report.problems.is_empty() && index.is_empty(), "{:?}", report.problems);
+    // Inner nodes merge, too: what is left is one path and some neighbours.
+    assert!(report.leaves * 20 < most_leaves, "{} of {most_leaves} leaves are left", report.leaves);
+}
+
+#[test]
+fn words_are_as_in_a_map() {
+    // Mixed, dense, and at both ends of the range.
+    equals_a_map::<Words>(2, 40_000, 30_000, |n| u64::from(n).wrapping_mul(0x9E37_79B9_7F4A_7C15), u64::from);
+    equals_a_map::<Words>(2, 40_000, 30_000, |n| u64::from(n), u64::from);
+    equals_a_map::<Words>(3, 40_000, 30_000, |n| u64::MAX - u64::from(n), u64::from);
+    equals_a_map::<Words>(
+        8,
+        60_000,
+        50_000,
+        |n| if n % 2 == 0 { u64::from(n) } else { u64::MAX - (u64::from(n) << 40) },
+        u64::from,
+    );
+}
+
+#[test]
+fn byte_strings_are_as_in_a_map() {
+    let value = |n: u32| n.to_le_bytes().to_vec();
+    equals_a_map::<Keyed>(2, 30_000, 20_000, |n| format!("user:{n:012}").into_bytes(), value);
+    // Equal beginnings that are longer than a node's prefix.
+    let long = |n: u32| format!("{}{n:08}", "the same beginning, again and again; ".repeat(3)).into_bytes();
+    equals_a_map::<Keyed>(2, 20_000, 10_000, long, value);
+    // Zeros at the end, the empty key, and lengths of all kinds.
+    let zeros = |n: u32| {
+        let mut key = (n / 6).to_be_bytes()[n as usize % 3..].to_vec();
+        key.extend(vec![0; n as usize % 6]);
+        if n == 0 { Vec::new() } else { key }
+    };
+    equals_a_map::<Keyed>(3, 30_000, 20_000, zeros, value);
+    // Eight bytes and more in common only among neighbours.
+    let mixed = |n: u32| format!("{:x}/{:x}", u64::from(n / 50) * 0x1234_5678_9ABC, n % 50).into_bytes();
+    equals_a_map::<Keyed>(8, 40_000, 30_000, mixed, value);
+}
