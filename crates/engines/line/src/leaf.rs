@@ -91,11 +91,7 @@ fn fingerprint<S: Schema>(key: &S::Key) -> u16 {
 /// The entry of a used slot.
 #[inline(always)]
 pub(crate) fn entry_of<S: Schema>([first, second]: Slot) -> Entry<S::Tail> {
-    if S::PLAIN {
-        Entry::new([first, 0], second)
-    } else {
-        Entry::new([first & ADDRESS, 0], first & ADDRESS)
-    }
+    if S::PLAIN { Entry::new([first, 0], second) } else { Entry::new([first & ADDRESS, 0], first & ADDRESS) }
 }
 
 /// The slot of an entry.
@@ -198,7 +194,8 @@ impl Leaf {
             let word = S::plain(S::probe(key));
             let found = self.equal::<M, S>(medium, shape, vectors, word);
             // Only in a leaf to which the key cannot belong, free slots have this word.
-            return (found != 0 && word != self.empty::<M, S>(medium)).then(|| found.trailing_zeros() as usize);
+            return (found != 0 && word != self.empty::<M, S>(medium))
+                .then(|| found.trailing_zeros() as usize);
         }
         let top = fingerprint::<S>(key);
         let mut candidates = match (vectors, M::SHOWS_LINES) {
@@ -244,18 +241,27 @@ impl Leaf {
         }
     }
 
+    /// A bit for the line of a slot.
+    pub(crate) fn line_of<S: Schema>(self, slot: usize) -> u64 {
+        1 << ((self.slot_at::<S>(slot) - self.0) / LINE)
+    }
+
+    /// Flushes some lines, a bit each.
+    pub(crate) fn flush_lines<M: Medium>(self, medium: &M, lines: u64) {
+        for line in (0..LINES_MAX).filter(|line| lines >> line & 1 == 1) {
+            medium.flush(self.0 + line * LINE, LINE);
+        }
+    }
+
     /// Frees slots that belong to another leaf, and flushes their lines.
     pub(crate) fn free_slots<M: Medium, S: Schema>(self, medium: &M, slots: impl Iterator<Item = usize>) {
         let empty = self.empty::<M, S>(medium);
         let mut lines = 0_u64;
         for slot in slots {
-            let at = self.slot_at::<S>(slot);
-            medium.publish(at, empty);
-            lines |= 1 << ((at - self.0) / LINE);
+            medium.publish(self.slot_at::<S>(slot), empty);
+            lines |= self.line_of::<S>(slot);
         }
-        for line in (0..LINES_MAX).filter(|line| lines >> line & 1 == 1) {
-            medium.flush(self.0 + line * LINE, LINE);
-        }
+        self.flush_lines(medium, lines);
     }
 
     /// Writes a whole leaf into unused space and flushes it.

@@ -133,7 +133,12 @@ impl<M: Medium, S: Schema> Line<M, S> {
     }
 
     /// Adds a leaf with this lower bound, if the directory lacks it. Returns lower bound and address of the leaf after it.
-    fn add_leaf(&self, writer: &mut Writer<S>, leaf: Leaf, low: &S::KeyBuf) -> Result<Option<(S::KeyBuf, u64)>> {
+    fn add_leaf(
+        &self,
+        writer: &mut Writer<S>,
+        leaf: Leaf,
+        low: &S::KeyBuf,
+    ) -> Result<Option<(S::KeyBuf, u64)>> {
         let medium = self.region.medium();
         let next = leaf.next(medium).filter(|_| self.is_sound_leaf(leaf.0));
         let next = next.ok_or(Error::Corrupt { what: "leaf", at: leaf.0 })?;
@@ -143,7 +148,8 @@ impl<M: Medium, S: Schema> Line<M, S> {
         } else {
             let is_leaf = self.is_sound_leaf(next) && Leaf(next).low(medium) != 0;
             let corrupt = Error::Corrupt { what: "order of leaves", at: next };
-            let key = if is_leaf { bound::<M, S>(medium, Leaf(next).low(medium))? } else { S::KeyBuf::default() };
+            let key =
+                if is_leaf { bound::<M, S>(medium, Leaf(next).low(medium))? } else { S::KeyBuf::default() };
             Some((key, next)).filter(|(key, _)| is_leaf && key > low).ok_or(corrupt).map(Some)?
         };
         if self.directory.leaf_of::<M, S>(medium, None, S::borrow(low), false) != leaf.0 {

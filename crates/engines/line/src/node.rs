@@ -251,7 +251,8 @@ impl Node {
         if S::PLAIN {
             return Scale::Words { first: get(&self.head, 2), shift: (get(&self.head, 0) >> 32) as u32 };
         }
-        let mut prefix: Vec<u8> = (2..2 + PREFIX_WORDS).flat_map(|i| get(&self.head, i).to_be_bytes()).collect();
+        let mut prefix: Vec<u8> =
+            (2..2 + PREFIX_WORDS).flat_map(|i| get(&self.head, i).to_be_bytes()).collect();
         prefix.truncate(get(&self.head, 1) as usize);
         Scale::Bytes(prefix)
     }

@@ -140,7 +140,12 @@ impl<M: Medium, S: Schema> LeafList for Line<M, S> {
     }
 
     #[inline]
-    fn store(&self, writer: &mut Writer<Own<S>>, write: &WriteOf<'_, Self>, leaf: u64) -> Result<Step<Change>> {
+    fn store(
+        &self,
+        writer: &mut Writer<Own<S>>,
+        write: &WriteOf<'_, Self>,
+        leaf: u64,
+    ) -> Result<Step<Change>> {
         match write {
             Write::Put(key, value) => self.store_value(writer, Leaf(leaf), key, value),
             Write::Delete(key) => self.store_removal(writer, Leaf(leaf), key),

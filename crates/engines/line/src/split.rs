@@ -140,7 +140,12 @@ impl<M: Medium, S: Schema> Line<M, S> {
     }
 
     /// Makes the word of a bound between two entries.
-    fn separate(&self, writer: &mut Writer<S>, below: &Entry<S::Tail>, above: &Entry<S::Tail>) -> Result<u64> {
+    fn separate(
+        &self,
+        writer: &mut Writer<S>,
+        below: &Entry<S::Tail>,
+        above: &Entry<S::Tail>,
+    ) -> Result<u64> {
         let low = S::separate(&self.region, &mut writer.allocator, &mut writer.log, below, above)
             .map_err(|error| self.give_up(writer, error))?;
         Ok(S::separator_block(low).unwrap_or(low[0]))
@@ -158,7 +163,11 @@ impl<M: Medium, S: Schema> Line<M, S> {
         };
         let left_over = count(leaf);
         // A batch reserved no space for this, and O2 forbids it. If the neighbours are too full for a merge, most deletes do not try again.
-        if left_over * 4 > shape.slots || (left_over & (left_over.wrapping_sub(1))) != 0 || self.images.is_running() || self.is_loading() {
+        if left_over * 4 > shape.slots
+            || (left_over & (left_over.wrapping_sub(1))) != 0
+            || self.images.is_running()
+            || self.is_loading()
+        {
             return Ok(());
         }
         let (left, here, right) = self.directory.siblings::<M, S>(medium, key);
@@ -202,12 +211,15 @@ impl<M: Medium, S: Schema> Line<M, S> {
         self.lock(writer, left.0);
         self.lock(writer, right.0);
         medium.fence(Fence::Guard); // S1
+        let mut lines = 0_u64;
         for words in used {
             let slot = free.trailing_zeros() as usize;
             free &= free - 1;
             left.fill::<M, S>(medium, slot, words);
+            lines |= left.line_of::<S>(slot);
         }
-        medium.flush(left.0, shape.bytes());
+        // Line 0 is flushed with the link, which is stored after the copies.
+        left.flush_lines(medium, lines & !1);
         medium.fence(Fence::Payload);
         writer.allocator.flip(region);
         medium.publish(left.0 + LINK, checked(next / WORD));

@@ -9,8 +9,13 @@ use index::leaf_list::prelude::*;
 use index::{Keyed, Schema, Words};
 
 /// Random puts and deletes with keys of `key`; the list grows, shrinks, and grows again.
-fn equals_a_map<S>(lines: u64, steps: u32, keys: u32, key: impl Fn(u32) -> S::KeyBuf, value: fn(u32) -> S::ValueBuf)
-where
+fn equals_a_map<S>(
+    lines: u64,
+    steps: u32,
+    keys: u32,
+    key: impl Fn(u32) -> S::KeyBuf,
+    value: fn(u32) -> S::ValueBuf,
+) where
     S: Schema<KeyBuf: Ord, ValueBuf: PartialEq>,
 {
     let (index, _) = counted::<S>(lines);

@@ -83,7 +83,8 @@ impl<M: Medium, S: Schema> LeafList for NvTree<M, S> {
     #[inline]
     fn entry_of(&self, leaf: u64, key: &S::Key) -> Option<Entry<S::Tail>> {
         let (medium, shape, leaf) = (self.region.medium(), &self.shape, Leaf(leaf));
-        leaf.find::<M, S>(medium, shape, S::probe(key)).map(|slot| leaf.entry::<M, S::Tail>(medium, shape, slot))
+        leaf.find::<M, S>(medium, shape, S::probe(key))
+            .map(|slot| leaf.entry::<M, S::Tail>(medium, shape, slot))
     }
 
     fn entries_of(&self, leaf: u64, page: &mut Pages<S>) -> bool {

@@ -176,7 +176,9 @@ impl<M: Medium, S: Schema> LeafList for Vlab<M, S> {
     #[inline]
     fn entry_of(&self, leaf: u64, key: &S::Key) -> Option<Entry<S::Tail>> {
         let (medium, shape, bucket) = (self.region.medium(), &self.shape, Bucket(leaf));
-        bucket.find::<M, S>(medium, shape, S::probe(key)).map(|slot| bucket.entry::<M, S::Tail>(medium, shape, slot))
+        bucket
+            .find::<M, S>(medium, shape, S::probe(key))
+            .map(|slot| bucket.entry::<M, S::Tail>(medium, shape, slot))
     }
 
     #[inline]

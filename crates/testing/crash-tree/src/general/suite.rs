@@ -6,8 +6,8 @@ use pmem::Observed;
 
 use super::subject::{Buckets, Logs, Registered, Sizes, sizes};
 use super::workloads::{
-    Work, clears, closed_chunks, first, lives, long_bitmap, mixed, moved_records, narrowed_chunk,
-    write_groups,
+    Work, clears, closed_chunks, cut_splits, first, lives, long_bitmap, mixed, moved_records, narrowed_chunk,
+    reuse, write_groups,
 };
 use crate::subject::Explored;
 use crate::suite::{Depth, OPS_LONG, Run};
@@ -116,6 +116,7 @@ fn add<E: Explored<Sizes = Sizes>>(
                 run("clears", Depth::Lists, clears(lines));
             }
         }
+        run("reuse", Depth::Lists, reuse(lines));
         run("random", depth, mixed(options.seed, sizes, options.ops, keys, 0));
         run("cut", depth, mixed(options.seed + 1, sizes, options.ops, keys, 4));
     }
@@ -166,6 +167,8 @@ fn for_mutants<W: Explored<Sizes = Sizes>, B: Explored<Sizes = Sizes>>(about: &A
     runs.push(of::<B>("byte strings, write_groups", Depth::Lists, write_groups(least, false)));
     runs.push(of::<W>("words, clears", Depth::Lists, clears(least)));
     runs.push(of::<B>("byte strings, clears", Depth::Lists, clears(least)));
+    runs.push(of::<W>("words, reuse", Depth::Lists, reuse(least)));
+    runs.push(of::<B>("byte strings, reuse", Depth::Lists, reuse(least)));
     runs.push(of::<W>("words, lives", Depth::Lists, lives(usual, 12)));
     let paper = sizes(least, ways(about.name).len() > 1);
     runs.push(of::<W>("words, random", Depth::Lists, mixed(seed, paper, 80, 14, 0)));
@@ -173,6 +176,7 @@ fn for_mutants<W: Explored<Sizes = Sizes>, B: Explored<Sizes = Sizes>>(about: &A
     runs.push(of::<W>("words, cut", Depth::Lists, mixed(seed + 21, usual, 60, 14, 3)));
     // The next operation continues from the stores of recovery for a cut split. Few steps show this.
     runs.push(of::<B>("byte strings, cut", Depth::Lists, mixed(seed + 21, paper, 150, 14, 3)));
+    runs.push(of::<B>("byte strings, cut splits", Depth::Lists, cut_splits(least, seed)));
     runs.push(of::<B>("long bitmap", Depth::ListsDeep, long_bitmap()));
     runs.push(of::<B>("closed chunks", Depth::ListsDeep, closed_chunks()));
     runs.push(of::<B>("narrowed chunk", Depth::ListsDeep, narrowed_chunk()));

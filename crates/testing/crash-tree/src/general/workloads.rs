@@ -66,6 +66,22 @@ pub fn first<E: Explored<Sizes = Sizes>>(lines: u64, faithful: bool) -> Work<E> 
     Workload::new(Sizes { len: 96 << 10, ..sizes(lines, faithful) }, ops.collect::<Vec<_>>())
 }
 
+/// Deletes that merge leaves, then puts that reuse their blocks and split leaves.
+pub fn reuse<E: Explored<Sizes = Sizes>>(lines: u64) -> Work<E> {
+    let before = (0..26).map(|key| Op::Put(key, key));
+    let merges = (0..10).chain(12..22).map(Op::Delete);
+    let ops = merges.chain((30..50).map(|key| Op::Put(key * 7 % 64, key))).chain([Op::Kill, Op::Put(5, 6)]);
+    let sizes = Sizes { len: 96 << 10, ..sizes(lines, false) };
+    Workload::new(sizes, ops.collect::<Vec<_>>()).after(before.collect::<Vec<_>>())
+}
+
+/// Splits, many of which are cut. Each next operation continues from the stores of a recovery.
+pub fn cut_splits<E: Explored<Sizes = Sizes>>(lines: u64, seed: u64) -> Work<E> {
+    let puts = (0..120).map(|i| Op::Put(i * 37 % 120, i));
+    let steps = interrupted(seed, 2, puts);
+    Workload { config: sizes(lines, false), prepare: Vec::new(), steps }
+}
+
 /// Leaves of 8 lines, and chunks large enough for larger records.
 fn of_large() -> Sizes {
     let geometry = Geometry { chunk_bytes: 32 << 10, ..Geometry::tiny() };
