@@ -23,7 +23,7 @@ use crate::store_dir::{FILE_NAME, StoreDir, with_lasting_name};
 use crate::tabled::Tabled;
 
 /// Default engine of a new store.
-pub const DEFAULT: &str = TREES[0].name;
+pub const DEFAULT: &str = "line";
 /// Default engine of a new store whose values have one length. It stores the fewest words per write among the engines with such values.
 pub const DEFAULT_FIXED: &str = "vlab";
 
@@ -137,8 +137,8 @@ pub fn visit<V: Visitor>(name: &str, visitor: V) -> Option<V::Out> {
     None
 }
 
-#[cfg(not(any(feature = "wbtree", feature = "cdds", feature = "vlab")))]
-compile_error!("a store needs a durable engine: enable the feature wbtree, cdds, vlab or paper-engines");
+#[cfg(not(any(feature = "line", feature = "wbtree", feature = "cdds", feature = "vlab")))]
+compile_error!("a store needs a durable engine: enable the feature line, wbtree, cdds, vlab or paper-engines");
 
 /// The trees that are compiled.
 const COMPILED_TREES: &[About] = if cfg!(feature = "paper-engines") {
@@ -159,7 +159,8 @@ pub fn feature_of(name: &str) -> Option<&'static str> {
 
 /// All compiled engines, the default first.
 pub fn engines() -> impl Iterator<Item = &'static About> {
-    COMPILED_TREES.iter().chain(OTHERS.iter().copied())
+    let (default, others): (Vec<_>, Vec<_>) = OTHERS.iter().copied().partition(|about| about.name == DEFAULT);
+    default.into_iter().chain(COMPILED_TREES).chain(others)
 }
 
 /// Names of all compiled engines, the default first.

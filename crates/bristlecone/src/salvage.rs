@@ -17,13 +17,13 @@ use std::path::Path;
 use ::index::engine::{Salvaged, TableOps};
 use ::index::kind::{Bytes, Kind as _, U64};
 use ::index::{Schema, WriteOptions};
-use bptree::roster::TREES;
 use pmem::alloc::{self, Class, Kind};
 use pmem::region::{Geometry, Identity};
 use pmem::{Durability, Medium, Native, Region, record};
 
 use crate::error::{Error, Result};
 use crate::options::Options;
+use crate::registry;
 use crate::store::{Store, StoreFixed, StoreU64};
 use crate::store_dir::{FILE_NAME, JOURNAL_NAME, StoreDir, io};
 
@@ -84,7 +84,7 @@ fn keys_if_sound(dir: &Path) -> Result<u64> {
         true => pmem::journal::look(file, &store_dir.path, &dir.join(JOURNAL_NAME))?.image,
         false => Native::map_aside(file, &store_dir.path, 0, 0)?,
     };
-    crate::registry::sound_keys(store_dir, memory.into())
+    registry::sound_keys(store_dir, memory.into())
 }
 
 fn copy_intact(dir: &Path, new_dir: &Path, progress: &dyn Fn(f64)) -> Result<SalvageReport> {
@@ -133,7 +133,7 @@ fn copy_intact(dir: &Path, new_dir: &Path, progress: &dyn Fn(f64)) -> Result<Sal
     let kind = identity.kind.clone();
     let report =
         SalvageReport { superblock_lost, journal_lost, missing_bytes, kind, ..SalvageReport::default() };
-    let engine = crate::registry::find(&identity.engine)?;
+    let engine = registry::find(&identity.engine)?;
     let has_versions = engine.capabilities.versions;
     let mut salvager = Salvager { region: &region, has_versions, newest: HashMap::new(), report, progress };
     if identity.kind == U64::NAME {
@@ -161,19 +161,20 @@ fn copy_intact(dir: &Path, new_dir: &Path, progress: &dyn Fn(f64)) -> Result<Sal
     Ok(salvager.report)
 }
 
-/// The most probable identity of a store without a superblock. Chunks of records indicate byte strings.
+/// The most probable identity of a store without a superblock: the first engine of the registry whose leaves usually have the size of this
+/// store's. Chunks of records indicate byte strings.
 fn guess(medium: &Native) -> Identity {
-    let geometry = Geometry::default();
-    let identity = |kind: &str| Identity {
-        engine: TREES[0].name.into(),
+    let classes = || alloc::classes(medium, Geometry::default()).filter_map(|class| class.ok().flatten());
+    let leaves = classes().find(|class| class.kind == Kind::Leaf);
+    let lines = leaves.map(|class| class.block_bytes / pmem::LINE);
+    let usual = lines.and_then(|lines| registry::engines().find(|about| about.default_lines == lines));
+    let has_records = classes().any(|class| class.kind == Kind::Record);
+    let kind = if leaves.is_some() && !has_records { U64::NAME } else { Bytes::NAME };
+    Identity {
+        engine: usual.map_or(registry::DEFAULT, |about| about.name).into(),
         kind: kind.into(),
-        node_lines: TREES[0].default_lines,
-    };
-    let mut kinds = alloc::classes(medium, geometry);
-    let has_records = kinds.any(|class| matches!(class, Ok(Some(class)) if class.kind == Kind::Record));
-    let has_leaves =
-        alloc::classes(medium, geometry).any(|c| matches!(c, Ok(Some(class)) if class.kind == Kind::Leaf));
-    identity(if has_leaves && !has_records { U64::NAME } else { Bytes::NAME })
+        node_lines: lines.or(usual.map(|about| about.default_lines)).unwrap_or(1),
+    }
 }
 
 /// Number of records that [`has_tables`] looks at.

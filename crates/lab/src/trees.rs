@@ -31,8 +31,8 @@ pub struct Options {
     pub rounds: usize,
     /// Engines to measure. Durable engines are measured at each durability.
     pub engines: Vec<&'static About>,
-    /// Cache lines of a node. Several sizes are measured in one run, so that they are comparable. An engine that does not support a size is
-    /// omitted there.
+    /// Cache lines of a node; if empty, each engine's default. Several sizes are measured in one run, so that they are comparable. An
+    /// engine that does not support a size is omitted there.
     pub node_lines: Vec<u64>,
     /// Bytes of a value: 8, or, stored inside the entries of 4 KiB nodes, a multiple of 8 up to 120.
     pub value_bytes: u64,
@@ -55,6 +55,8 @@ pub struct Row {
     pub bytes: Option<u64>,
     /// Fences per insert, alone and in groups of [`GROUP`], counted on a tree of 400,000 keys. `None` for a volatile tree.
     pub fences: Option<[f64; 2]>,
+    /// Lines flushed per insert, counted in the same way.
+    pub flushes: Option<[f64; 2]>,
 }
 
 /// The table of results.
@@ -66,7 +68,7 @@ pub struct Report {
     pub operations: u64,
     /// Number of rounds.
     pub rounds: usize,
-    /// The measured numbers of cache lines of a node.
+    /// The measured numbers of cache lines of a node; empty for each engine's default.
     pub node_lines: Vec<u64>,
     /// Bytes of a value.
     pub value_bytes: u64,
@@ -122,7 +124,7 @@ pub fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Report, Error> 
     let floor_medium = open(options, "floor", floor_bytes * 2, Durability::Power)?;
     let floor = Floor::prepare(&floor_medium, floor_bytes, options.seed)?;
     // Assumes leaves that are 70 % full, and inner nodes that are 70 % full with one separator per leaf.
-    let leaf = <Slotted>::shape(options.node_lines[0], 1, 1).capacity as u64 * 7 / 10;
+    let leaf = <Slotted>::shape(options.node_lines.first().copied().unwrap_or(16), 1, 1).capacity as u64 * 7 / 10;
     let inner_bytes = (options.keys / leaf * 16 * 10 / 7).next_multiple_of(4096).max(4096);
     let inner_medium = open(options, "inner", inner_bytes * 2, Durability::Power)?;
     let inner = Floor::prepare(&inner_medium, inner_bytes, options.seed)?;
@@ -168,15 +170,17 @@ pub fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Report, Error> 
     for (competitor, times) in competitors.iter().zip(times) {
         let name = competitor.name();
         let counted = options.engines.iter().find_map(|engine| {
-            let lines = options.node_lines.iter().find(|l| name == power(engine, **l))?;
-            Some((*engine, *lines))
+            let lines = lines_of(options, engine).into_iter().find(|l| name == power(engine, *l))?;
+            Some((*engine, lines))
         });
         progress(&format!("counting the fences of {name}"));
+        let counts = counted.map(|(engine, lines)| count_fences(options, engine, lines)).transpose()?;
         rows.push(Row {
             name: name.into(),
             ns: times.into_iter().map(|(operation, ns)| (operation, median(ns))).collect(),
             bytes: competitor.bytes(),
-            fences: counted.map(|(engine, lines)| count_fences(options, engine, lines)).transpose()?,
+            fences: counts.map(|[fences, _]| fences),
+            flushes: counts.map(|[_, flushes]| flushes),
         });
     }
     Ok(Report {
@@ -200,8 +204,16 @@ fn power(engine: &About, node_lines: u64) -> String {
     format!("{} power {}", engine.name, node_lines * pmem::LINE)
 }
 
-/// Fences per insert, alone and in groups.
-fn count_fences(options: &Options, engine: &'static About, node_lines: u64) -> Result<[f64; 2], Error> {
+/// The numbers of cache lines with which an engine is measured.
+fn lines_of(options: &Options, engine: &About) -> Vec<u64> {
+    match options.node_lines.as_slice() {
+        [] => vec![engine.default_lines],
+        lines => lines.iter().copied().filter(|lines| engine.allows(*lines)).collect(),
+    }
+}
+
+/// Fences and flushed lines per insert, each alone and in groups.
+fn count_fences(options: &Options, engine: &'static About, node_lines: u64) -> Result<[[f64; 2]; 2], Error> {
     let counter = Arc::new(Counter::default());
     let payload_words = Fixed::words_of(options.value_bytes).ok_or(Error::ValueBytes(options.value_bytes))?;
     let keys_counted = options.keys.min(COUNTED_KEYS);
@@ -219,10 +231,11 @@ fn count_fences(options: &Options, engine: &'static About, node_lines: u64) -> R
     tree.insert(loaded)?;
     counter.take();
     tree.insert(alone)?;
-    let alone = counter.take().fences_total();
+    let alone = counter.take();
     tree.insert_many(grouped, GROUP)?;
-    let grouped = counter.take().fences_total();
-    Ok([alone, grouped].map(|fences| fences as f64 / COUNTED_INSERTS as f64))
+    let grouped = counter.take();
+    let each = |count: u64| count as f64 / COUNTED_INSERTS as f64;
+    Ok([[alone.fences_total(), grouped.fences_total()], [alone.flushes, grouped.flushes]].map(|of| of.map(each)))
 }
 
 fn measure(
@@ -248,8 +261,8 @@ fn measure(
 fn competitors(options: &Options, bytes: u64) -> Result<Vec<Box<dyn Measured>>, Error> {
     let mut all: Vec<Box<dyn Measured>> = vec![Box::new(BTreeMap::new())];
     let payload_words = Fixed::words_of(options.value_bytes).ok_or(Error::ValueBytes(options.value_bytes))?;
-    for &node_lines in &options.node_lines {
-        for engine in options.engines.iter().filter(|engine| engine.allows(node_lines)) {
+    for engine in &options.engines {
+        for node_lines in lines_of(options, engine) {
             let promises: &[_] = match engine.durable {
                 true => &[(" process", Durability::Process), (" power", Durability::Power)],
                 false => &[("", Durability::Process)],
@@ -309,11 +322,11 @@ impl std::fmt::Display for Report {
             writeln!(f)?;
         }
         for row in &self.rows {
-            if let Some([alone, grouped]) = row.fences {
+            if let (Some([alone, grouped]), Some(flushed)) = (row.fences, row.flushes) {
                 writeln!(
                     f,
-                    "{}: {alone:.2} fences an insert alone, {grouped:.3} in groups of {GROUP}",
-                    row.name
+                    "{}: {alone:.2} fences and {:.2} flushes an insert alone, {grouped:.3} and {:.2} in groups of {GROUP}",
+                    row.name, flushed[0], flushed[1]
                 )?;
             }
         }

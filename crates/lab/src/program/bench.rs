@@ -239,9 +239,9 @@ struct Trees {
     /// Engines, separated by commas. Durable engines are measured at process and at power durability.
     #[arg(long, value_delimiter = ',', default_value = "btree,wbtree", value_parser = engine)]
     engines: Vec<Engine>,
-    /// Cache lines of a node. Several sizes, separated by commas, are compared in one run. An engine that does not support a size is
-    /// omitted there.
-    #[arg(long, value_delimiter = ',', default_values_t = [16], value_parser = clap::value_parser!(u64).range(2..=64))]
+    /// Cache lines of a node [default: those of each engine]. Several sizes, separated by commas, are compared in one run. An engine that
+    /// does not support a size is omitted there.
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u64).range(2..=64))]
     node_lines: Vec<u64>,
     /// Bytes of a value. Larger values than 8, multiples of 8 up to 120, are stored inside the entries of trees with 4 KiB nodes: choose
     /// such engines with --engines, and 64 lines per node.

@@ -176,7 +176,7 @@ fn for_mutants<W: Explored<Sizes = Sizes>, B: Explored<Sizes = Sizes>>(about: &A
     runs.push(of::<W>("words, cut", Depth::Lists, mixed(seed + 21, usual, 60, 14, 3)));
     // The next operation continues from the stores of recovery for a cut split. Few steps show this.
     runs.push(of::<B>("byte strings, cut", Depth::Lists, mixed(seed + 21, paper, 150, 14, 3)));
-    runs.push(of::<B>("byte strings, cut splits", Depth::Lists, cut_splits(least, seed)));
+    runs.push(of::<B>("byte strings, cut splits", Depth::Lists, cut_splits(least, seed + 4)));
     runs.push(of::<B>("long bitmap", Depth::ListsDeep, long_bitmap()));
     runs.push(of::<B>("closed chunks", Depth::ListsDeep, closed_chunks()));
     runs.push(of::<B>("narrowed chunk", Depth::ListsDeep, narrowed_chunk()));
