@@ -198,10 +198,8 @@ impl<M: Medium, S: Schema> Line<M, S> {
         {
             return; // the loading will count it
         }
-        if added {
-            self.keys.fetch_add(1, Ordering::AcqRel);
-        } else {
-            self.keys.fetch_sub(1, Ordering::AcqRel);
-        }
+        // One writer changes the number.
+        let keys = self.keys.load(Ordering::Relaxed);
+        self.keys.store(if added { keys + 1 } else { keys.saturating_sub(1) }, Ordering::Release);
     }
 }

@@ -2,6 +2,7 @@
 //! for every engine of the registry.
 
 mod cost;
+mod loading;
 mod model;
 
 use std::sync::Arc;
@@ -10,10 +11,14 @@ use index::{Create, Form};
 use line::Line;
 use pmem::{Counter, Durability, Memory, Observed};
 
+/// The production settings.
+fn form(lines: u64) -> Form {
+    Form::new(line::ENGINE, lines, Durability::Power)
+}
+
 /// An empty index in observed memory, and its counter.
 fn counted<S: index::Schema>(lines: u64) -> (Line<Observed, S>, Arc<Counter>) {
     let counter = Arc::new(Counter::default());
     let medium = Observed::new(Memory::new(64 << 20, 0), Arc::clone(&counter) as Arc<_>);
-    let form = Form::new(line::ENGINE, lines, Durability::Power);
-    (Line::create(medium, &form).unwrap(), counter)
+    (Line::create(medium, &form(lines)).unwrap(), counter)
 }
