@@ -375,3 +375,37 @@ fn replies_are_those_of_redis() {
         println!("protocol {version}: {done} commands");
     }
 }
+
+#[test]
+fn a_watched_key_that_expires_aborts_exec_as_in_redis() {
+    let dir = tempfile::tempdir().unwrap();
+    let (redis, ours) = (Redis::start(dir.path()), TestServer::start());
+    let script = |lines: &[&str]| -> Vec<Vec<Vec<u8>>> {
+        lines.iter().map(|line| line.split(' ').map(|word| word.as_bytes().to_vec()).collect()).collect()
+    };
+    let transaction = ["MULTI", "SET done 1", "EXEC", "EXISTS done", "EXISTS brief", "TTL long"];
+    let [there, here] = [redis.address, ours.address].map(|address| {
+        let mut socket = TcpStream::connect(address).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        let mut replies = Vec::new();
+        // The pause is before or after WATCH, or there is none.
+        for (case, (before, after)) in [(false, true), (true, false), (false, false)].into_iter().enumerate()
+        {
+            let pause = |is_wanted: bool| {
+                if is_wanted {
+                    std::thread::sleep(Duration::from_millis(60));
+                }
+            };
+            let brief = if before || after { "SET brief v PX 30" } else { "SET brief v PX 60000" };
+            exchange(&mut socket, &script(&["FLUSHALL", brief, "SET long v EX 1000"]), "set");
+            pause(before);
+            exchange(&mut socket, &script(&["WATCH long brief"]), "watch");
+            pause(after);
+            replies.extend(lines(&exchange(&mut socket, &script(&transaction), &format!("end{case}"))));
+        }
+        replies
+    });
+    assert_eq!(there, here);
+    // The first transaction was aborted, the two others were not.
+    assert_eq!(here.iter().filter(|line| *line == "*-1\\r").count(), 1, "{here:?}");
+}

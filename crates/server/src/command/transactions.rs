@@ -3,7 +3,7 @@
 //! After MULTI the session queues commands ([`queue`]). EXEC runs them in a [`Transaction`]: they see their own writes, and after a crash
 //! all of their writes are present or none is. If another client changes a key that they read, they run again, which no client can see.
 //!
-//! After WATCH, EXEC changes nothing and returns null if one of the keys was written meanwhile ([`crate::watch`]).
+//! After WATCH, EXEC changes nothing and returns null if one of the keys was written or has expired meanwhile ([`crate::watch`]).
 //!
 //! Invariants:
 //! * I1: if a command could not be queued (unknown, a wrong number of arguments, not allowed here), EXEC runs none of the others.
@@ -120,8 +120,12 @@ fn watch(call: &mut Call<'_>) -> Result<(), CommandError> {
         return Err(CommandError::Text("ERR WATCH inside MULTI is not allowed".to_owned()));
     }
     let keys = call.rest(1);
+    let (shared, access) = (call.shared, &mut call.keys);
     let watching = &mut call.session.transaction.watching;
-    watching.get_or_insert_with(|| Watching::new(&call.shared.watches)).add(call.session.db, keys);
+    let watching = watching.get_or_insert_with(|| Watching::new(&shared.watches));
+    watching.add(call.session.db, keys, |key| {
+        Ok::<_, CommandError>(access.get_until(key)?.and_then(|(_, deadline)| deadline))
+    })?;
     call.reply.ok();
     Ok(())
 }
@@ -136,12 +140,14 @@ fn exec(call: &mut Call<'_>) -> Result<(), CommandError> {
         return Err(CommandError::Text(text.to_owned()));
     }
     let (queued, watching) = (queued.unwrap_or_default(), watching.as_ref());
-    let db = call.session.db;
+    let (shared, db) = (call.shared, call.session.db);
+    // A store without tables has no deadlines and no clock for them.
+    let now = || shared.store.now().unwrap_or(0);
     for _ in 0..ATTEMPTS {
         // An attempt that met a conflict leaves nothing.
         call.reply.restart();
         call.session.db = db;
-        if watching.is_some_and(Watching::is_broken) {
+        if watching.is_some_and(|watching| watching.is_broken(now())) {
             call.reply.null_array();
             return Ok(());
         }
@@ -153,7 +159,7 @@ fn exec(call: &mut Call<'_>) -> Result<(), CommandError> {
         let written = transaction.written();
         let keys = written.filter_map(|(table, key)| Some((Databases::number_of(table)?, key.clone())));
         let keys: Vec<_> = keys.collect();
-        if let Some(committed) = call.shared.watches.commit(watching, &keys, || transaction.commit())
+        if let Some(committed) = shared.watches.commit(watching, now, &keys, || transaction.commit())
             && committed?
         {
             return Ok(());
