@@ -191,7 +191,7 @@ impl StoreDir {
     /// # Errors
     /// `Missing`; `Pmem` if the store is in use or a system call fails.
     pub fn remove(dir: &Path) -> Result<()> {
-        let options = Options { create: false, ..Options::default() };
+        let options = Options::default().create(false);
         let store_dir = Self::take(dir, &options)?;
         let (new, _) = store_dir.new_paths();
         system::rename(&store_dir.path, &new)

@@ -43,7 +43,7 @@ impl<K: Kind> StoreOf<K> {
     /// ```
     /// # let dir = tempfile::tempdir()?;
     /// use bristlecone::{Options, Store};
-    /// let store = Store::open(dir.path(), Options { tables: true, ..Options::default() })?;
+    /// let store = Store::open(dir.path(), Options::default().tables(true))?;
     /// let users = store.table("users")?;
     /// users.put(b"1", b"Ada")?;
     /// assert_eq!((store.get(b"1")?, users.get(b"1")?), (None, Some(b"Ada".to_vec())));
@@ -106,7 +106,7 @@ impl<K: Kind> StoreOf<K> {
     /// # let dir = tempfile::tempdir()?;
     /// # use bristlecone::{Options, Store};
     /// # use std::time::Duration;
-    /// # let store = Store::open(dir.path(), Options { tables: true, ..Options::default() })?;
+    /// # let store = Store::open(dir.path(), Options::default().tables(true))?;
     /// store.put_with(b"session", b"Ada", Duration::from_secs(60))?;
     /// assert!(store.ttl(b"session")?.flatten().is_some_and(|left| left <= Duration::from_secs(60)));
     /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -27,12 +27,12 @@ impl Common {
 
     /// Like [`Common::open_or_create`], with a bound on memory.
     pub fn open_or_create_within(&self, memory: &Memory) -> Result<Store> {
-        Ok(Store::open(&self.dir, Options { memory_bytes: memory.memory, ..Options::default() })?)
+        Ok(Store::open(&self.dir, Options::default().memory_bytes(memory.memory))?)
     }
 
     /// Opens the store. An error if it does not exist.
     pub fn open(&self) -> Result<Store> {
-        Ok(Store::open(&self.dir, Options { create: false, ..Options::default() })?)
+        Ok(Store::open(&self.dir, Options::default().create(false))?)
     }
 }
 
@@ -127,7 +127,7 @@ pub struct Reading {
 impl Reading {
     /// Opens the store. An error if it does not exist.
     pub fn open(&self) -> Result<Store> {
-        let options = Options { create: false, read_only: self.read_only, ..Options::default() };
+        let options = Options::default().create(false).read_only(self.read_only);
         Ok(Store::open(&self.common.dir, options)?)
     }
 }

@@ -155,20 +155,23 @@ fn say(what: impl FnOnce(&mut Output) -> terminal::Result<()>) -> Result<()> {
 }
 
 fn options(arguments: &Arguments) -> Options {
-    let defaults = Options::default();
-    Options {
-        engine: arguments.engine.clone(),
-        durability: arguments.durability.map(|promise| match promise {
-            Promise::Process => Durability::Process,
-            Promise::Power => Durability::Power,
-        }),
-        node_lines: arguments.node_lines,
-        journal_bytes: arguments.journal_bytes,
-        max_bytes: arguments.max_bytes.unwrap_or(defaults.max_bytes),
-        memory_bytes: arguments.memory.memory,
-        snapshot_bytes: arguments.snapshot_memory.unwrap_or(defaults.snapshot_bytes),
-        ..defaults
+    let durability = arguments.durability.map(|promise| match promise {
+        Promise::Process => Durability::Process,
+        Promise::Power => Durability::Power,
+    });
+    let mut options = Options::default()
+        .engine(arguments.engine.as_deref())
+        .durability(durability)
+        .node_lines(arguments.node_lines)
+        .journal_bytes(arguments.journal_bytes)
+        .memory_bytes(arguments.memory.memory);
+    if let Some(bytes) = arguments.max_bytes {
+        options = options.max_bytes(bytes);
     }
+    if let Some(bytes) = arguments.snapshot_memory {
+        options = options.snapshot_bytes(bytes);
+    }
+    options
 }
 
 /// Prints the store, the addresses, and the durability.

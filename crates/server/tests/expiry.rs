@@ -14,7 +14,7 @@ fn server() -> (TestServer, Arc<AtomicU64>) {
     let now = Arc::new(AtomicU64::new(1_000_000));
     let shown = Arc::clone(&now);
     let clock = Clock::new(move || shown.load(Ordering::SeqCst));
-    (TestServer::over(Options { tables: true, clock, ..Options::default() }, server::Config::default()), now)
+    (TestServer::over(Options::default().tables(true).clock(clock), server::Config::default()), now)
 }
 
 fn number(client: &mut Connection, words: &[&str]) -> i64 {
@@ -159,7 +159,7 @@ fn a_watched_key_that_expires_lets_exec_fail() {
 
 #[test]
 fn a_store_without_tables_has_one_database_and_no_deadlines() {
-    let server = TestServer::over(Options { tables: false, ..Options::default() }, server::Config::default());
+    let server = TestServer::over(Options::default().tables(false), server::Config::default());
     let client = &mut server.client();
     let _: () = client.set("k", "v").unwrap();
     assert!(error(cmd("SELECT").arg(1).query(client)).contains("no tables and no deadlines"));
