@@ -80,6 +80,10 @@ async fn serve(arguments: &Arguments, named: Vec<(String, String)>) -> Result<Ex
         timeout_seconds: arguments.timeout,
         reply_bytes_max: bytes(arguments.max_client_bytes),
         held_bytes_max: bytes(arguments.max_clients_bytes),
+        // The parser allows only names of policies.
+        memory_policy: server::eviction::Policy::named(&arguments.maxmemory_policy).unwrap_or_default(),
+        memory_bytes_max: arguments.maxmemory,
+        memory_samples: arguments.maxmemory_samples.into(),
         log: Some(log),
         backup_dir: arguments.backup_dir.clone(),
         password,

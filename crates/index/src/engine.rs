@@ -441,6 +441,9 @@ pub trait TableOps<K: Kind>: Send + Sync {
     fn clear_all(&self) -> Result<()>;
     /// Number of entries of deadlines of this table among the first `most` entries of all tables. O(`most`).
     fn deadlines(&self, most: usize) -> Result<u64>;
+    /// At most `most` keys with deadlines, of all tables, in the order of deadlines. `position` is an entry that the caller got from the
+    /// call before, or empty for the first entry. The call moves it to its last entry; to empty after the last of all. O(`most`).
+    fn expiring(&self, position: &mut Vec<u8>, most: usize) -> Result<Vec<Expiring<K>>>;
     /// The tables and their numbers of keys, by name.
     fn list(&self) -> Vec<(String, Count)>;
     /// The index that holds the keys of all tables, the catalog and the deadlines.
@@ -452,6 +455,17 @@ pub trait TableOps<K: Kind>: Send + Sync {
     /// After a salvage: reads the catalog and counts again. Keys of tables that the catalog does not have get tables with the names
     /// `salvaged-1`, `salvaged-2` …, by number. No other thread uses the tables.
     fn adopt(&self) -> Result<()>;
+}
+
+/// A key with a deadline.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Expiring<K: Kind> {
+    /// Name of its table. Empty for the default table.
+    pub table: String,
+    /// The key. It may have been removed, or have another deadline by now.
+    pub key: K::KeyBuf,
+    /// The deadline, in milliseconds since 1970.
+    pub deadline: u64,
 }
 
 /// The structure of an index.

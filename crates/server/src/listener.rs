@@ -160,9 +160,17 @@ pub async fn serve(
     Ok(())
 }
 
-/// Closes idle connections, and returns free memory to the system.
+/// Closes idle connections, evicts keys after the limit of memory was lowered, and returns free memory to the system.
 fn each_second(shared: &Arc<Shared>) {
     shared.end_idle_clients();
+    if shared.eviction.is_exceeded() {
+        let shared = Arc::clone(shared);
+        tokio::task::spawn_blocking(move || {
+            if let Err(error) = shared.eviction.evict_some(&shared) {
+                tracing::warn!("cannot evict keys: {error}");
+            }
+        });
+    }
     if shared.has_memory_to_release() {
         // It may take longer than a task should.
         tokio::task::spawn_blocking(bristlecone::release_free_memory);

@@ -153,6 +153,7 @@ fn metrics(shared: &Shared) -> String {
         ("command_errors_total", "Commands with an error as reply.", &counters.errors),
         ("keyspace_hits_total", "Lookups that found their key.", &counters.hits),
         ("keyspace_misses_total", "Lookups that did not find their key.", &counters.misses),
+        ("evicted_keys_total", "Keys evicted at the limit of memory.", &counters.evicted_keys),
         ("input_bytes_total", "Bytes read from clients.", &counters.input_bytes),
         ("output_bytes_total", "Bytes written to clients.", &counters.output_bytes),
     ] {
@@ -165,6 +166,8 @@ fn metrics(shared: &Shared) -> String {
     text.gauge("keys", "Keys of the store; only those counted so far while keys_pending is 1.", stats.keys);
     text.gauge("keys_pending", "1 while keys are counted after a crash.", u64::from(stats.keys_pending));
     text.gauge("store_live_bytes", "Bytes of the store in use.", live_bytes);
+    let limit_bytes = shared.eviction.limit_bytes();
+    text.gauge("max_memory_bytes", "Limit of store_live_bytes; 0: none.", limit_bytes);
     text.gauge("store_free_bytes", "Bytes of the store for later writes.", free_bytes);
     text.gauge("store_overhead_bytes", "Bytes of the store that its format takes.", overhead_bytes);
     if let Some(bytes) = stats.file_bytes {

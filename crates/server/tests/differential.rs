@@ -393,13 +393,19 @@ fn a_watched_key_that_expires_aborts_exec_as_in_redis() {
         {
             let pause = |is_wanted: bool| {
                 if is_wanted {
-                    std::thread::sleep(Duration::from_millis(60));
+                    std::thread::sleep(Duration::from_millis(600));
                 }
             };
-            let brief = if before || after { "SET brief v PX 30" } else { "SET brief v PX 60000" };
-            exchange(&mut socket, &script(&["FLUSHALL", brief, "SET long v EX 1000"]), "set");
-            pause(before);
-            exchange(&mut socket, &script(&["WATCH long brief"]), "watch");
+            let brief = if before || after { "SET brief v PX 500" } else { "SET brief v PX 600000" };
+            let (set, watch) = (["FLUSHALL", "SET long v EX 1000", brief], "WATCH long brief");
+            if before {
+                exchange(&mut socket, &script(&set), "set");
+                pause(before);
+                exchange(&mut socket, &script(&[watch]), "watch");
+            } else {
+                // Sent together, so that the key is present at WATCH.
+                exchange(&mut socket, &script(&[set[0], set[1], set[2], watch]), "watch");
+            }
             pause(after);
             replies.extend(lines(&exchange(&mut socket, &script(&transaction), &format!("end{case}"))));
         }

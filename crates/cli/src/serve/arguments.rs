@@ -97,6 +97,16 @@ pub struct Arguments {
     /// Close connections that were idle for this time. 0: never.
     #[arg(long, value_name = "SECONDS", default_value = "0")]
     pub timeout: u64,
+    /// Maximum bytes that the store uses for nodes, keys and values [default: 0, no limit]. A write that needs more first evicts other keys
+    /// by --maxmemory-policy.
+    #[arg(long, value_name = "BYTES", value_parser = size, default_value = "0", hide_default_value = true)]
+    pub maxmemory: u64,
+    /// Keys that are evicted at --maxmemory.
+    #[arg(long, value_name = "POLICY", value_parser = policies(), default_value = "noeviction")]
+    pub maxmemory_policy: String,
+    /// Number of keys that are compared for each one that is evicted.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=64), default_value = "5")]
+    pub maxmemory_samples: u8,
     /// Maximum bytes of one reply, at least 64K. A longer reply is an error of its command.
     #[arg(long, value_name = "BYTES", value_parser = client_bytes, default_value = "512M")]
     pub max_client_bytes: u64,
@@ -132,6 +142,10 @@ pub enum Promise {
 fn engines() -> clap::builder::PossibleValuesParser {
     let values = bristlecone::registry::engines();
     values.map(|tree| clap::builder::PossibleValue::new(tree.name).help(tree.about)).into()
+}
+
+fn policies() -> clap::builder::PossibleValuesParser {
+    server::eviction::Policy::ALL.map(server::eviction::Policy::name).into()
 }
 
 /// Parses an octal file mode.

@@ -14,6 +14,7 @@ use bristlecone::{Bytes, Transaction};
 
 use super::{Call, Command, CommandError, Flags, Handler, INLINE_BYTES_MAX, NO_KEYS, run_in};
 use crate::access::Access;
+use crate::eviction::cost;
 use crate::resp::Reply;
 use crate::shared::Databases;
 use crate::watch::Watching;
@@ -58,6 +59,8 @@ pub struct State {
     queued: Option<Vec<Vec<bytes::Bytes>>>,
     /// Bytes of the queued commands, with their lists. Many short commands take more memory than their text.
     bytes: usize,
+    /// Expected cost of the queued commands that need memory ([`crate::eviction`]).
+    cost: Option<u64>,
     /// True if a command could not be queued.
     is_aborted: bool,
     watching: Option<Watching>,
@@ -68,6 +71,12 @@ impl State {
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.queued.is_some()
+    }
+
+    /// Expected cost of the queued commands that need memory. `None` if there are none.
+    #[must_use]
+    pub fn cost(&self) -> Option<u64> {
+        self.cost
     }
 
     /// Lets EXEC fail, because a command could not be queued (I1).
@@ -99,7 +108,11 @@ fn multi(call: &mut Call<'_>) -> Result<(), CommandError> {
 
 /// Queues a command of a transaction.
 pub fn queue(call: &mut Call<'_>) {
+    let cost = call.shared.find(call.argument(0)).and_then(|command| cost(command, call.arguments));
     let state = &mut call.session.transaction;
+    if let Some(cost) = cost {
+        state.cost = Some(state.cost.unwrap_or(0).saturating_add(cost));
+    }
     let overhead = size_of::<Vec<bytes::Bytes>>() + size_of_val(call.arguments);
     state.bytes += overhead + call.arguments.iter().map(bytes::Bytes::len).sum::<usize>();
     state.queued.get_or_insert_default().push(call.arguments.to_vec());
@@ -177,8 +190,7 @@ fn run_queued(
     let room = call.reply.free_bytes();
     let protocol = call.session.protocol;
     let reply = Reply::new(call.reply.output(), protocol, room);
-    let (databases, db) = (&call.shared.databases, call.session.db);
-    let keys = Access::Transaction { transaction, databases, db };
+    let keys = Access::Transaction { transaction, shared: call.shared, db: call.session.db };
     let mut inner = Call { arguments, reply, keys, session: &mut *call.session, shared: call.shared };
     run_in(&mut inner);
     let protocol = call.session.protocol;
