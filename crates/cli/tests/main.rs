@@ -12,6 +12,7 @@ mod network;
 mod operator;
 mod real_clients;
 mod shared_keys;
+mod takeover;
 mod tour;
 mod transactions;
 mod usage;

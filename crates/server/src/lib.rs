@@ -33,6 +33,7 @@ pub mod command;
 pub mod cursor;
 pub mod eviction;
 pub mod glob;
+pub mod handover;
 pub mod listener;
 pub mod metrics;
 pub mod observe;
@@ -51,7 +52,7 @@ use std::time::Duration;
 
 #[doc(no_inline)]
 pub use bristlecone::Store;
-pub use listener::{Listeners, serve};
+pub use listener::{Listeners, run, serve};
 
 /// Settings of a server. `Config::default()` is suitable for production.
 #[derive(Clone, Debug)]

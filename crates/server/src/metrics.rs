@@ -23,6 +23,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::command::server::resident_bytes;
+use crate::handover::Stopping;
 use crate::shared::Shared;
 
 /// Maximum number of connections. Further ones wait.
@@ -37,7 +38,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Answers requests until the future is dropped.
-pub async fn serve(shared: Arc<Shared>, listener: TcpListener) {
+pub async fn serve(shared: Arc<Shared>, listener: &TcpListener) {
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     // Dropping the set ends the connections.
     let mut connections = JoinSet::new();
@@ -90,7 +91,7 @@ fn answer(shared: &Shared, request: &Request<Incoming>) -> Response<Full<Bytes>>
 
 /// Healthy: the server accepts commands, and a lookup in the store succeeds.
 fn health(shared: &Shared) -> (StatusCode, String) {
-    if *shared.stopping().borrow() {
+    if *shared.stopping().borrow() != Stopping::No {
         return (StatusCode::SERVICE_UNAVAILABLE, "stopping\n".to_owned());
     }
     match shared.store.contains(HEALTH_KEY) {

@@ -16,6 +16,7 @@ use crate::clients::Clients;
 use crate::command::save::Saves;
 use crate::cursor::CursorTable;
 use crate::eviction::Eviction;
+use crate::handover::{Connection, Stopping};
 use crate::observe::Observers;
 use crate::refusals::Refusals;
 use crate::settings::Settings;
@@ -148,7 +149,9 @@ pub struct Shared {
     pub observers: Observers,
     /// The registry of connections.
     pub(crate) clients: Clients,
-    stop: watch::Sender<bool>,
+    /// The connections that are handed over.
+    pub(crate) parked: Mutex<Vec<Connection>>,
+    stop: watch::Sender<Stopping>,
 }
 
 impl Shared {
@@ -174,19 +177,31 @@ impl Shared {
             observers: Observers::default(),
             refusals: Refusals::default(),
             clients: Clients::default(),
-            stop: watch::Sender::new(false),
+            parked: Mutex::default(),
+            stop: watch::Sender::new(Stopping::No),
             config,
         }
     }
 
     /// Tells all connections to finish their running command and to close.
     pub fn stop(&self) {
-        self.stop.send_replace(true);
+        self.stop.send_replace(Stopping::Close);
     }
 
-    /// A receiver that becomes true when the server stops.
+    /// Tells all connections to finish the commands that have arrived, and to park. A server that closes does not change its mind.
+    pub fn hand_over(&self) {
+        self.stop.send_if_modified(|stopping| {
+            let is_running = *stopping == Stopping::No;
+            if is_running {
+                *stopping = Stopping::HandOver;
+            }
+            is_running
+        });
+    }
+
+    /// A receiver that changes when the server stops.
     #[must_use]
-    pub fn stopping(&self) -> watch::Receiver<bool> {
+    pub fn stopping(&self) -> watch::Receiver<Stopping> {
         self.stop.subscribe()
     }
 }

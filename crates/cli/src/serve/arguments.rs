@@ -17,6 +17,7 @@ complete running commands and close the store. Log lines go to standard error.
 Examples:
   bristlecone serve --dir data
   bristlecone serve --dir /dev/shm/data --listen 127.0.0.1:0 --json
+  bristlecone serve --dir data --take-over         replace the running server, for example by a new version
 
 With --json it prints one object when it listens, and one after it closed the store: `closed`, `keys`, `keys_pending`.";
 
@@ -90,6 +91,10 @@ pub struct Arguments {
     /// Answer clients on other machines although there is no password.
     #[arg(long)]
     pub unprotected: bool,
+    /// Take over from the running server of this store: its listening sockets and its connections, without a failed request. Without a
+    /// running server, start as usual.
+    #[arg(long)]
+    pub take_over: bool,
     /// Maximum number of connections. The server raises its limit of open files as far as the system allows, and lowers this number if
     /// that is not enough.
     #[arg(long, value_name = "N", default_value = "10000", alias = "max-connections")]

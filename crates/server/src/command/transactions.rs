@@ -90,6 +90,12 @@ impl State {
         self.bytes > INLINE_BYTES_MAX || self.queued.as_ref().is_some_and(|queued| queued.len() > 64)
     }
 
+    /// True outside of MULTI and without watched keys.
+    #[must_use]
+    pub fn is_none(&self) -> bool {
+        self.queued.is_none() && self.watching.is_none()
+    }
+
     /// Bytes of memory that the transaction holds.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
