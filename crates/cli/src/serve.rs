@@ -8,7 +8,7 @@ mod notify;
 mod sockets;
 mod takeover;
 
-use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::process::ExitCode;
 
 use bristlecone::{Count, Durability, Options, Stats, Store};
@@ -260,16 +260,20 @@ fn clients_limit() -> usize {
 
 /// The password, from the file or the environment.
 fn password(arguments: &Arguments) -> Result<Option<server::Password>> {
-    let Some(file) = &arguments.password_file else {
-        let variable = std::env::var_os(layers::PASSWORD);
-        return Ok(variable.and_then(|text| server::Password::new(text.as_bytes())));
-    };
+    match &arguments.password_file {
+        Some(file) => first_line(file).map(Some),
+        None => Ok(layers::password()),
+    }
+}
+
+/// The password in the first line of a file.
+pub fn first_line(file: &Path) -> Result<server::Password> {
     let text = std::fs::read(file).map_err(io(format!("cannot read the password in {}", file.display())))?;
     let line = text.split(|byte| *byte == b'\n').next().unwrap_or_default();
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     let none = || std::io::Error::new(std::io::ErrorKind::InvalidData, "its first line is empty");
     let password = server::Password::new(line).ok_or_else(none);
-    Ok(Some(password.map_err(io(format!("there is no password in {}", file.display())))?))
+    password.map_err(io(format!("there is no password in {}", file.display())))
 }
 
 /// The end of the last line. A close does not wait for the count of keys after a crash.

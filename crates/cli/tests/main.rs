@@ -13,6 +13,7 @@ mod operator;
 mod real_clients;
 mod shared_keys;
 mod takeover;
+mod top;
 mod tour;
 mod transactions;
 mod usage;
