@@ -288,6 +288,46 @@ fn a_clock_that_jumps_moves_deadlines_and_loses_no_other_key() {
     assert_eq!(store.get(b"lasting").unwrap().as_deref(), Some(&b"value"[..]));
 }
 
+/// Deadlines are listed in their order, in steps, over all tables. A key that was removed or got another deadline is listed once at most.
+#[test]
+fn expiring_keys_are_listed_by_deadline_in_steps() {
+    let (dir, now) = (scratch(), Arc::new(AtomicU64::new(1_000_000)));
+    let store = Store::open(dir.path(), Options::default().clock(clock(&now))).unwrap();
+    let other = store.table("other").unwrap();
+    assert!(store.expiring(&mut Vec::new(), 10).unwrap().is_empty());
+    for number in 0..100_u64 {
+        let (table, deadline) =
+            (if number % 3 == 0 { &other } else { &store }, 2_000_000 + number * 37 % 100);
+        table.put_until(&number.to_be_bytes(), b"v", Some(deadline)).unwrap();
+    }
+    store.delete(&1_u64.to_be_bytes()).unwrap();
+    store.persist(&2_u64.to_be_bytes()).unwrap();
+    other.put_until(&3_u64.to_be_bytes(), b"v", Some(1_999_999)).unwrap();
+    let (mut position, mut all) = (Vec::new(), Vec::new());
+    loop {
+        let some = store.expiring(&mut position, 7).unwrap();
+        assert!(some.len() <= 7);
+        all.extend(some);
+        if position.is_empty() {
+            break;
+        }
+    }
+    assert_eq!(all.len(), 98);
+    assert!(all.is_sorted_by_key(|expiring| expiring.deadline));
+    let number = |key: &[u8]| u64::from_be_bytes(key.try_into().unwrap());
+    assert_eq!((number(&all[0].key), all[0].table.as_str(), all[0].deadline), (3, "other", 1_999_999));
+    for expiring in &all[1..] {
+        let key = number(&expiring.key);
+        assert_eq!(expiring.deadline, 2_000_000 + key * 37 % 100);
+        assert_eq!(expiring.table, if key % 3 == 0 { "other" } else { "" });
+    }
+    // After the last one, the list begins again. A store without tables has none.
+    assert_eq!(store.expiring(&mut position, 1).unwrap()[0].deadline, 1_999_999);
+    let plain = scratch();
+    let plain = Store::open(plain.path(), Options::default().tables(false)).unwrap();
+    assert!(matches!(plain.expiring(&mut Vec::new(), 1), Err(Error::NoTables)));
+}
+
 /// A cleared or dropped table frees its keys and later its number.
 #[test]
 fn the_background_removes_the_keys_of_cleared_and_dropped_tables() {

@@ -168,6 +168,28 @@ fn a_connection_keeps_its_state_and_others_are_closed_after_their_reply() {
     assert!(!Path::new(path).exists() && !dir.join("takeover.sock").exists());
 }
 
+/// A backup uses the store, so the old server ends it first.
+#[test]
+fn a_takeover_waits_for_a_running_backup() {
+    let root = tempfile::tempdir().unwrap();
+    let (dir, backups) = (root.path().join("store"), root.path().join("backups"));
+    std::fs::create_dir(&backups).unwrap();
+    let mut old = Serve::with(&dir, &["--backup-dir", backups.to_str().unwrap()]);
+    let mut client = old.client();
+    for start in (0..20_000).step_by(1000) {
+        let pairs: Vec<_> = (start..start + 1000).map(|number| (number, [b'v'; 500].as_slice())).collect();
+        client.mset::<_, _, ()>(&pairs).unwrap();
+    }
+    cmd("BGSAVE").exec(&mut client).unwrap();
+    let new = take_over(&dir, &mut old, &[]);
+    assert_eq!(cmd("DBSIZE").query::<usize>(&mut client).unwrap(), 20_000);
+    let made: Vec<_> = std::fs::read_dir(&backups).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert_eq!(made.len(), 1);
+    let copy = bristlecone::Store::open(&made[0], bristlecone::Options::default().create(false)).unwrap();
+    assert_eq!(copy.count().unwrap(), 20_000);
+    drop(new);
+}
+
 #[test]
 fn if_the_new_server_fails_the_old_one_goes_on() {
     let dir = tempfile::tempdir().unwrap();
