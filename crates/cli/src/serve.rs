@@ -164,31 +164,32 @@ async fn life(
         // The lock of the store ends with its last handle.
         drop(store);
         handed = next;
-        let successor = match request.take() {
-            Some(request) => tokio::select! {
-                successor = request.closed() => successor,
-                () = signals.next() => return say_closed(arguments, keys, pending),
-            },
-            None => Err(std::io::Error::other("nobody asked for it")),
+        let Some(request) = request.take() else { return say_closed(arguments, keys, pending) };
+        let successor = tokio::select! {
+            successor = request.closed() => Some(successor),
+            // The other server may have the store already, so its files stay.
+            () = signals.next() => None,
         };
-        match successor {
-            Ok(successor) => {
-                let connections = std::mem::take(&mut handed.connections);
-                match successor.adopt(connections).await {
-                    Ok(sent) => tracing::info!(connections = sent, "another server has taken over"),
-                    Err(error) => tracing::warn!("connections were not handed over: {error}"),
-                }
-                control.into_iter().for_each(Control::leave);
-                if let Some(file) = &mut unix_path {
-                    file.set_own(false);
-                }
-                return say_closed(arguments, keys, pending);
-            }
-            Err(error) => {
+        let successor = match successor {
+            Some(Err(error)) => {
                 tracing::warn!("the other server has not taken over, this one goes on: {error}");
                 store = takeover::open(&arguments.common.dir, &options(arguments)).await?;
+                continue;
+            }
+            Some(Ok(successor)) => Some(successor),
+            None => None,
+        };
+        if let Some(successor) = successor {
+            match successor.adopt(handed.connections).await {
+                Ok(sent) => tracing::info!(connections = sent, "another server has taken over"),
+                Err(error) => tracing::warn!("connections were not handed over: {error}"),
             }
         }
+        control.into_iter().for_each(Control::leave);
+        if let Some(file) = &mut unix_path {
+            file.set_own(false);
+        }
+        return say_closed(arguments, keys, pending);
     }
 }
 
