@@ -280,7 +280,7 @@ fn settings_have_the_names_and_errors_of_redis() {
         ("maxmemory", "1x", "argument must be a memory value"),
         ("maxmemory", "-1", "argument must be a memory value"),
         ("maxmemory", "99999999999999999999", "argument must be a memory value"),
-        ("maxmemory-policy", "lru", "argument must be one of the following: volatile-lru, volatile-lfu"),
+        ("maxmemory-policy", "lru", "argument(s) must be one of the following: volatile-lru, volatile-lfu"),
         ("maxmemory-samples", "0", "argument must be between 1 and 64 inclusive"),
     ] {
         let text = error(cmd("CONFIG").arg("SET").arg(&[name, value]).query(client));

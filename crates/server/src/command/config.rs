@@ -73,7 +73,7 @@ const SETTINGS: [Setting; 9] = [
             let policy = std::str::from_utf8(value).ok().and_then(Policy::named);
             let policy = policy.ok_or_else(|| {
                 let names = Policy::ALL.map(Policy::name).join(", ");
-                format!("argument must be one of the following: {names}")
+                format!("argument(s) must be one of the following: {names}")
             })?;
             Ok(Box::new(move |shared| shared.eviction.set_policy(policy)))
         },
@@ -163,7 +163,11 @@ const SETTINGS: [Setting; 9] = [
                 b"warn" | b"warning" => tracing::Level::WARN,
                 b"info" | b"notice" => tracing::Level::INFO,
                 b"debug" | b"verbose" => tracing::Level::DEBUG,
-                _ => return Err("argument must be one of the following: error, warn, info, debug".to_owned()),
+                _ => {
+                    return Err(
+                        "argument(s) must be one of the following: error, warn, info, debug".to_owned()
+                    );
+                }
             };
             if shared.config.log.is_none() {
                 return Err("the program does not let the server change it".to_owned());
