@@ -49,6 +49,7 @@ pub use ::index::engine::{
 };
 pub use ::index::kind::{Bytes, Fixed, KEY_BYTES_MAX, U64, VALUE_BYTES_MAX};
 pub use ::index::tables::Clock;
+pub use ::index::tables::{TABLE_KEY_BYTES_MAX, TABLE_VALUE_BYTES_MAX};
 pub use ::index::{Index, Kind, Report as CheckReport, Write, WriteOptions};
 pub use backup::{Backup, backup};
 pub use batch::Batch;

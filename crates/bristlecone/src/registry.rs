@@ -348,9 +348,10 @@ fn opened<K: Kind>(
         None => {
             let found = found.map_or_else(
                 || format!("engine {}", entry.about.name),
-                |found| format!("engine {} over {}", found.engine, found.kind),
+                |found| format!("engine {} and keys and values of the kind \"{}\"", found.engine, found.kind),
             );
-            Err(pmem::Error::Mismatch { found, asked: K::NAME.into() }.into())
+            let (asked, remedy) = (format!("\"{}\"", K::NAME), "open it with the store type of its kind");
+            Err(pmem::Error::Mismatch { found, asked, remedy }.into())
         }
     }
 }

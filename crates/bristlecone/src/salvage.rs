@@ -217,7 +217,7 @@ impl Salvager<'_> {
         match outcome {
             Ok(new) => Ok(new.into()),
             Err(Error::KeyLength { .. } | Error::ValueLength { .. }) => Ok(0),
-            Err(Error::Pmem(pmem::Error::TooLarge { .. })) => {
+            Err(Error::Pmem(pmem::Error::TooLarge { .. } | pmem::Error::Length { .. })) => {
                 self.report.too_long += u64::from(is_last);
                 Ok(0)
             }

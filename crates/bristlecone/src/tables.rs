@@ -20,7 +20,7 @@ use ::index::kind::Kind;
 use crate::error::{Error, Result};
 use crate::store::StoreOf;
 
-/// Errors of every method: `NoTables` if the store has none; `Pmem` with `Dropped` if the table was dropped, with `TooLarge` if a key or
+/// Errors of every method: `NoTables` if the store has none; `Pmem` with `Dropped` if the table was dropped, with `Length` if a key or
 /// value is too long with what a table adds to it; otherwise those of writes.
 #[allow(clippy::missing_errors_doc)]
 impl<K: Kind> StoreOf<K> {

@@ -383,13 +383,13 @@ fn a_store_of_values_of_one_length_says_what_it_has_to_be_told() {
     let error = store.put(&1, &[8; 25]).unwrap_err().to_string();
     assert!(error.contains("a value of 25 bytes: in this store every value has 24"), "{error}");
     drop(store);
-    assert!(refused(Some(32), None).contains("made with u64, 24 bytes, not with u64, 32 bytes"));
+    assert!(refused(Some(32), None).contains("the kind \"u64, 24 bytes\", not with \"u64, 32 bytes\""));
     assert!(Store::open(&path, Options::default()).err().unwrap().to_string().contains("u64, 24 bytes"));
     assert_eq!(open(None, None).unwrap().get(&1).unwrap(), Some(vec![7; 24]));
     let other = dir.path().join("other");
     drop(Store::open(&other, Options::default()).unwrap());
     let error = StoreFixed::open(&other, Options::default()).err().unwrap().to_string();
-    assert!(error.contains("made with engine wbtree over bytes"), "{error}");
+    assert!(error.contains("the kind \"bytes"), "{error}");
 }
 
 /// Readers beside a writer. Every get finds the keys that stay, and every scan returns them exactly once and in order. A rewritten key

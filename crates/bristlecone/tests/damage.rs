@@ -354,9 +354,9 @@ fn a_second_opener_another_engine_and_another_kind_are_refused() {
     drop(store);
     let other = Options { engine: Some("wbtree-keyptr".into()), ..options() };
     let error = Store::open(dir.path(), other).err().unwrap().to_string();
-    assert!(error.contains("made with engine wbtree over bytes"), "{error}");
+    assert!(error.contains("made with engine wbtree, not with engine wbtree-keyptr"), "{error}");
     let error = StoreU64::open(dir.path(), options()).err().unwrap().to_string();
-    assert!(error.contains("over bytes") && error.contains("over u64"), "{error}");
+    assert!(error.contains("the kind \"bytes") && error.contains("not with \"u64\""), "{error}");
     let error = Store::open(dir.path(), Options { engine: Some("oak".into()), ..options() })
         .err()
         .unwrap()

@@ -250,7 +250,7 @@ fn what_is_no_store_or_not_to_be_trusted_is_refused_as_ever_and_not_touched() {
     let store = StoreU64::open(dir.path(), options("wbtree", false)).unwrap();
     store.put(&1, &2).unwrap();
     drop(store);
-    refused(dir.path(), "over bytes");
+    refused(dir.path(), "not with \"bytes\"");
     let dir = scratch();
     Store::open(dir.path(), options("wbtree", true)).unwrap().put(b"k", b"v").unwrap();
     let journal = fs::read(dir.path().join(JOURNAL_NAME)).unwrap();

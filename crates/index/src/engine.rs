@@ -8,6 +8,7 @@
 //!   the engine to users.
 
 use std::borrow::Cow;
+use std::fmt;
 use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
@@ -96,13 +97,19 @@ pub type Decide<'d, V> = dyn FnMut(Option<&V>) -> Change<'static, V> + 'd;
 pub type NextPair<'n, K> =
     dyn FnMut(&mut <K as Kind>::KeyBuf, &mut <K as Kind>::ValueBuf) -> Result<bool> + 'n;
 
-/// Number of keys.
+/// Number of keys. Its text is the number, with "at least" before it while `pending` is true.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Count {
     /// Keys counted so far.
     pub keys: u64,
     /// True while the count after a crash is running. Then `keys` is a lower bound.
     pub pending: bool,
+}
+
+impl fmt::Display for Count {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", if self.pending { "at least " } else { "" }, self.keys)
+    }
 }
 
 /// A position in key order, or in the engine's own order. It holds no lock. The index may change between two calls.
@@ -418,7 +425,7 @@ pub struct Commit<'c, K: Kind> {
 /// Operations of a table, and of all tables of its index.
 ///
 /// # Errors
-/// Every method: as the writes of [`Index`]. `Dropped` if the table was dropped. `TooLarge` for a key or a value that is too long with what
+/// Every method: as the writes of [`Index`]. `Dropped` if the table was dropped. `Length` for a key or a value that is too long with what
 /// tables add to it.
 pub trait TableOps<K: Kind>: Send + Sync {
     /// The table.

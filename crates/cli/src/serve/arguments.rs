@@ -62,7 +62,7 @@ pub struct Arguments {
     /// group. A store on an ordinary file system has a journal unless it is made for process durability.
     #[arg(long, value_name = "BYTES", value_parser = size)]
     pub journal_bytes: Option<u64>,
-    /// Maximum size of the store; K, M, G and T are powers of 1024.
+    /// Maximum size of the store, at most 4T [default: 1T]; K, M, G and T are powers of 1024.
     #[arg(long, value_name = "BYTES", value_parser = size)]
     pub max_bytes: Option<u64>,
     #[command(flatten)]
