@@ -12,24 +12,24 @@ fn refused<T>(result: bristlecone::Result<T>) -> String {
 fn a_store_that_is_not_made_leaves_no_directory() {
     let dir = scratch();
     let inner = dir.path().join("of/a/new/store");
-    let (mut impossible, mut tiny) = (Options::default(), Options::default());
     // A path that ends in a file: no directory can be made below it.
     let file = dir.path().join("file");
     std::fs::write(&file, "").unwrap();
     refused(Store::open(file.join("store"), Options::default()));
     // The file system is judged after the directory was made, the journal's size after the file was.
-    impossible.durability = Some(Durability::Process);
-    impossible.journal_bytes = Some(64 << 20);
-    tiny.journal_bytes = Some(4096);
-    for options in [impossible, tiny] {
+    let tiny = Options { journal_bytes: Some(4096), ..Options::default() };
+    let impossible = Options {
+        durability: Some(Durability::Process),
+        journal_bytes: Some(64 << 20),
+        ..Options::default()
+    };
+    for options in [impossible, tiny.clone()] {
         let error = refused(Store::open(&inner, options));
         assert!(error.contains("journal"), "{error}");
         assert!(!dir.path().join("of").exists(), "{error}");
     }
     // A directory that the user made stays, and so do the user's files.
     std::fs::create_dir_all(inner.parent().unwrap()).unwrap();
-    let mut tiny = Options::default();
-    tiny.journal_bytes = Some(4096);
     refused(Store::open(&inner, tiny));
     assert!(inner.parent().unwrap().is_dir() && !inner.exists());
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
