@@ -25,6 +25,7 @@ const STORES_POWER: &str = "docs/records/stores-power.json";
 
 const TABLES: &[Table] = &[
     ("docs/testing.md", "docs/records/soak.json", |text| Ok(crash_table(&Record::parse(text)?))),
+    ("README.md", STORES_POWER, benchmarks::first_table),
     ("README.md", STORES_PROCESS, benchmarks::first_table),
     ("docs/benchmarks.md", STORES_PROCESS, benchmarks::stores_table),
     ("docs/benchmarks.md", STORES_POWER, benchmarks::stores_table),

@@ -59,6 +59,7 @@ struct Ban {
 
 const TREES: &[&str] = &[
     "crates/engines/bptree/",
+    "crates/engines/line/",
     "crates/engines/vlab/",
     "crates/engines/nvtree/",
     "crates/engines/cdds/",

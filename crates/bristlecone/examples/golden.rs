@@ -72,15 +72,13 @@ fn write<K: Open>(
 ) -> Outcome {
     let name = golden.name(bristlecone::FORMAT_VERSION);
     let dir = target.join(&name);
-    let options = Options {
-        engine: Some(golden.engine.into()),
-        durability: (!golden.journaled).then_some(Durability::Process),
-        journal_bytes: golden.journaled.then_some(4 << 20),
-        value_bytes: (golden.kind == Kind::Fixed).then_some(VALUE_BYTES),
-        max_bytes: 1 << 30,
-        tables: golden.kind == Kind::Tables,
-        ..Options::default()
-    };
+    let options = Options::default()
+        .engine(golden.engine)
+        .durability((!golden.journaled).then_some(Durability::Process))
+        .journal_bytes(golden.journaled.then_some(4 << 20))
+        .value_bytes((golden.kind == Kind::Fixed).then_some(VALUE_BYTES))
+        .max_bytes(1 << 30)
+        .tables(golden.kind == Kind::Tables);
     let store = StoreOf::<K>::open(&dir, options)?;
     for (key, put) in changes() {
         change(&store, key, put)?;

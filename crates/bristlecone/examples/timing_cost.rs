@@ -35,7 +35,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn measure(dir: &Path, keys: u64) -> Result<(), Box<dyn Error>> {
-    let options = Options { durability: Some(Durability::Process), ..Options::default() };
+    let options = Options::default().durability(Durability::Process);
     let engine: Arc<Engine<U64>> = U64::open(dir, &options)?;
     let store = StoreU64::from_engine(Arc::clone(&engine));
     for n in 0..keys {

@@ -110,10 +110,10 @@ impl<M: Medium, P: Pairs + 'static> Create<M> for BwIndex<P> {
 
 /// Translates an error of the tree: a key or value that is too long for a page, or a wrong option.
 fn refused(error: bwtree::Error) -> Error {
-    let too_long = |of, bytes, max| Error::TooLarge { of, asked: bytes as u64, limit: max as u64 };
+    let too_long = |of, bytes, max| Error::Length { of, bytes: bytes as u64, limit: max as u64 };
     match error {
-        bwtree::Error::KeyTooLong { bytes, max } => too_long("bytes of a key", bytes, max),
-        bwtree::Error::ValueTooLong { bytes, max } => too_long("bytes of a value", bytes, max),
+        bwtree::Error::KeyTooLong { bytes, max } => too_long("a key", bytes, max),
+        bwtree::Error::ValueTooLong { bytes, max } => too_long("a value", bytes, max),
         _ => Error::Unsupported { engine: ENGINE, what: "pages of this size" },
     }
 }

@@ -64,7 +64,7 @@ pub fn compact(dir: &Path, progress: Progress<'_>) -> Result<Compacted> {
 }
 
 fn compact_kind<K: Open>(dir: &Path, progress: Progress<'_>) -> Result<Compacted> {
-    let store = StoreOf::<K>::open(dir, Options { create: false, ..Options::default() })?;
+    let store = StoreOf::<K>::open(dir, Options::default().create(false))?;
     let path = dir.join(FILE_NAME);
     let bytes_of = |path: &Path| -> Result<u64> {
         Ok(std::fs::metadata(path).map_err(|source| io("cannot inspect", path, source))?.len())

@@ -82,7 +82,7 @@ impl Home {
                     durability: Durability::Process,
                     journaled: false,
                     medium: "anonymous memory",
-                    reason: "a volatile engine: nothing survives the process",
+                    reason: "the engine keeps nothing after the process",
                 };
                 let medium = Native::anonymous(options.max_bytes, promise.durability)?;
                 Prepared::new(medium.into(), promise)
@@ -374,7 +374,12 @@ fn check_value_bytes<K: Kind>(index: &dyn Index<K>, payload_words: usize) -> Res
     match index.identity() {
         Some(identity) if ::index::Fixed::payload_words(&identity.kind) != Some(payload_words) => {
             let asked = ::index::Fixed::kind(payload_words);
-            Err(pmem::Error::Mismatch { found: identity.kind.clone(), asked }.into())
+            Err(pmem::Error::Mismatch {
+                found: format!("keys and values of the kind \"{}\"", identity.kind),
+                asked: format!("\"{asked}\""),
+                remedy: "omit `value_bytes` to open it",
+            }
+            .into())
         }
         _ => Ok(()),
     }
@@ -404,6 +409,11 @@ impl<K: Kind> Engine<K> {
     /// True if a commit syncs a file. Otherwise a write is durable after its fences.
     pub fn commits_with_sync(&self) -> bool {
         self.journal.is_some()
+    }
+
+    /// True if nothing is kept: there is neither a file nor a journal.
+    fn is_volatile(&self) -> bool {
+        self.journal.is_none() && self.opened.store_dir.is_none()
     }
 
     /// Number of keys of all tables.
@@ -446,7 +456,10 @@ impl<K: Kind> Engine<K> {
             engine: opened.engine.into(),
             kind: identity.map_or_else(|| K::NAME.into(), |identity| identity.kind.clone()),
             medium: opened.promise.medium.into(),
-            durability: opened.promise.durability.to_string(),
+            durability: match self.is_volatile() {
+                true => "none".into(),
+                false => opened.promise.durability.to_string(),
+            },
             durability_reason: opened.promise.reason.into(),
             keys,
             keys_pending: pending,
@@ -479,7 +492,7 @@ impl<K: Kind> Engine<K> {
     /// # Errors
     /// `Option` if the engine is volatile.
     pub(crate) fn form_of_copy(&self) -> Result<CopyForm> {
-        if self.journal.is_none() && self.opened.store_dir.is_none() {
+        if self.is_volatile() {
             return Err(Error::Option(format!(
                 "{} keeps nothing: there is no store to back up",
                 self.opened.engine

@@ -1,6 +1,7 @@
 //! Errors of a store, and what the user can do about them.
 
-use ::index::kind::BadLength;
+use ::index::kind::{BadLength, KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use ::index::tables::{TABLE_KEY_BYTES_MAX, TABLE_VALUE_BYTES_MAX};
 
 /// Result of a store operation.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -14,6 +15,14 @@ impl From<BadLength> for Error {
     }
 }
 
+/// The limit that a key or value of this length breaks. Only a key can be too short.
+fn limit_of(bytes: usize, with_tables: usize, without: usize) -> String {
+    match bytes {
+        0 => "at least 1".to_owned(),
+        _ => format!("at most {with_tables} ({without} in a store without tables)"),
+    }
+}
+
 /// The reason why a store refused an operation. No error loses data.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -22,13 +31,13 @@ pub enum Error {
     #[error(transparent)]
     Pmem(pmem::Error),
     /// The key has a wrong length.
-    #[error("a key of {bytes} bytes: keys have 1 to 65,535 bytes")]
+    #[error("a key of {bytes} bytes: {}", limit_of(*bytes, TABLE_KEY_BYTES_MAX, KEY_BYTES_MAX))]
     KeyLength {
         /// Length in bytes.
         bytes: usize,
     },
     /// The value has a wrong length.
-    #[error("a value of {bytes} bytes: values have at most 268,435,456 bytes (256 MiB)")]
+    #[error("a value of {bytes} bytes: {}", limit_of(*bytes, TABLE_VALUE_BYTES_MAX, VALUE_BYTES_MAX))]
     ValueLength {
         /// Length in bytes.
         bytes: usize,
@@ -177,7 +186,7 @@ impl Error {
                 P::SnapshotBytes { .. } | P::TakenBack { .. } => ErrorKind::Expired,
                 P::ReadOnly => ErrorKind::ReadOnly,
                 P::Version { .. } | P::Mismatch { .. } => ErrorKind::Mismatch,
-                P::TooLarge { .. } => ErrorKind::TooLarge,
+                P::TooLarge { .. } | P::Length { .. } => ErrorKind::TooLarge,
                 P::Unsupported { .. } => ErrorKind::Unsupported,
                 P::Closed | P::Dropped => ErrorKind::Closed,
                 P::Failed | P::Unfinished { .. } => ErrorKind::Failed,

@@ -44,11 +44,12 @@ pub mod transaction;
 pub mod typed;
 
 pub use ::index::engine::{
-    Capabilities, Change, Count, Cursor, Deadline, History, KeyValue, NamedVersion, Next, Retain, Versions,
-    View,
+    Capabilities, Change, Count, Cursor, Deadline, Expiring, History, KeyValue, NamedVersion, Next, Retain,
+    Versions, View,
 };
 pub use ::index::kind::{Bytes, Fixed, KEY_BYTES_MAX, U64, VALUE_BYTES_MAX};
 pub use ::index::tables::Clock;
+pub use ::index::tables::{TABLE_KEY_BYTES_MAX, TABLE_VALUE_BYTES_MAX};
 pub use ::index::{Index, Kind, Report as CheckReport, Write, WriteOptions};
 pub use backup::{Backup, backup};
 pub use batch::Batch;

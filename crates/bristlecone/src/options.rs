@@ -3,46 +3,31 @@
 use ::index::tables::Clock;
 use pmem::Durability;
 
-/// Options for opening a store. `Options::default()` has the best known settings for the file system of the directory.
+/// Options for opening a store. `Options::default()` has the best known settings for the file system of the directory. Each method sets one
+/// option and returns the options:
+///
+/// ```
+/// # use bristlecone::{Durability, Options};
+/// let options = Options::default().durability(Durability::Process).max_bytes(1 << 30);
+/// ```
+///
+/// A method whose option has no value by default also takes an `Option`: `None` is the default.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
+#[must_use]
 pub struct Options {
-    /// Name of the engine. `None` for the engine of the existing store; a new store gets [`DEFAULT`](crate::registry::DEFAULT), or
-    /// [`DEFAULT_FIXED`](crate::registry::DEFAULT_FIXED) for [`StoreFixed`](crate::StoreFixed).
-    pub engine: Option<String>,
-    /// Durability of acknowledged writes. `None` chooses by file system.
-    pub durability: Option<Durability>,
-    /// Cache lines of a node of a new store, 2 to 64. Each engine has its own bounds. `None` for the engine's default.
-    pub node_lines: Option<u64>,
-    /// Bytes of every value of a [`StoreFixed`](crate::StoreFixed): a multiple of 8, at most 120. Required for a new store of this kind;
-    /// not allowed for other kinds.
-    pub value_bytes: Option<u64>,
-    /// Bytes of the journal of a new store, 4 MiB to 1 GiB. `None` for 64 MiB. Opening after a crash reads at most this much, and the
-    /// latest large group. A batch that does not fit into half of the journal extends the file until the batch is checkpointed. On an
-    /// ordinary file system a store has a journal unless it is made for process durability. Elsewhere a store has a journal if this option
-    /// is set.
-    pub journal_bytes: Option<u64>,
-    /// Maximum size of the region in bytes. For an engine without a region (`bwtree`): maximum bytes of pages and of blocks that wait to be
-    /// freed. Memory that the engine keeps for reuse, and memory of running writes, come on top.
-    pub max_bytes: u64,
-    /// Maximum bytes of memory for writes that are not checkpointed yet, for a store with a journal; at least 16 MiB. `None` for a quarter
-    /// of the memory of the machine or of the control group. A smaller bound causes more checkpoints. One write or batch may exceed the
-    /// bound. The memory that a checkpoint reads into comes on top: at most half of the journal, and 32 bytes per changed line.
-    pub memory_bytes: Option<u64>,
-    /// Maximum bytes of volatile memory for before-images: values that were overwritten since a snapshot was opened, or by batches since a
-    /// scan began. At this bound the oldest snapshot or scan fails. Engines with [versions](crate::Capabilities::versions) need no
-    /// before-images.
-    pub snapshot_bytes: u64,
-    /// True for a new store with several tables, transactions that scan, and deadlines of keys ([`crate::tables`]). Only for byte strings
-    /// and ordered engines; others ignore it. A key and a value take one byte more each. An existing store keeps what it has.
-    pub tables: bool,
-    /// The clock of the deadlines.
-    pub clock: Clock,
-    /// Makes the store if it does not exist.
-    pub create: bool,
-    /// Opens the store for reading only. Nothing in the directory changes, writes are refused, and reads see the state of one moment.
-    /// Several processes may read a store in this way. Meanwhile it cannot be opened for writing. If another process has it open for
-    /// writing, a store with a journal can still be read: opening copies it into memory.
-    pub read_only: bool,
+    pub(crate) engine: Option<String>,
+    pub(crate) durability: Option<Durability>,
+    pub(crate) node_lines: Option<u64>,
+    pub(crate) value_bytes: Option<u64>,
+    pub(crate) journal_bytes: Option<u64>,
+    pub(crate) max_bytes: u64,
+    pub(crate) memory_bytes: Option<u64>,
+    pub(crate) snapshot_bytes: u64,
+    pub(crate) tables: bool,
+    pub(crate) clock: Clock,
+    pub(crate) create: bool,
+    pub(crate) read_only: bool,
 }
 
 impl Default for Options {
@@ -61,5 +46,91 @@ impl Default for Options {
             create: true,
             read_only: false,
         }
+    }
+}
+
+impl Options {
+    /// Name of the engine. Default: the engine of the existing store; a new store gets [`DEFAULT`](crate::registry::DEFAULT), or
+    /// [`DEFAULT_FIXED`](crate::registry::DEFAULT_FIXED) for [`StoreFixed`](crate::StoreFixed).
+    pub fn engine<'a>(mut self, name: impl Into<Option<&'a str>>) -> Self {
+        self.engine = name.into().map(str::to_owned);
+        self
+    }
+
+    /// Durability of acknowledged writes. Default: by file system.
+    pub fn durability(mut self, durability: impl Into<Option<Durability>>) -> Self {
+        self.durability = durability.into();
+        self
+    }
+
+    /// Cache lines of a node of a new store, 2 to 64. Each engine has its own bounds. Default: by engine.
+    pub fn node_lines(mut self, lines: impl Into<Option<u64>>) -> Self {
+        self.node_lines = lines.into();
+        self
+    }
+
+    /// Bytes of every value of a [`StoreFixed`](crate::StoreFixed): a multiple of 8, at most 120. Required for a new store of this kind;
+    /// not allowed for other kinds.
+    pub fn value_bytes(mut self, bytes: impl Into<Option<u64>>) -> Self {
+        self.value_bytes = bytes.into();
+        self
+    }
+
+    /// Bytes of the journal of a new store, 4 MiB to 1 GiB. Default: 64 MiB. Opening after a crash reads at most this much, and the latest
+    /// large group. A batch that does not fit into half of the journal extends the file until the batch is checkpointed. On an ordinary
+    /// file system a store has a journal unless it is made for process durability. Elsewhere a store has a journal if this option is set.
+    pub fn journal_bytes(mut self, bytes: impl Into<Option<u64>>) -> Self {
+        self.journal_bytes = bytes.into();
+        self
+    }
+
+    /// Maximum size of the region in bytes. For an engine without a region (`bwtree`): maximum bytes of pages and of blocks that wait to be
+    /// freed. Memory that the engine keeps for reuse, and memory of running writes, come on top. Default: 1 TiB.
+    pub fn max_bytes(mut self, bytes: u64) -> Self {
+        self.max_bytes = bytes;
+        self
+    }
+
+    /// Maximum bytes of memory for writes that are not checkpointed yet, for a store with a journal; at least 16 MiB. Default: a quarter of
+    /// the memory of the machine or of the control group. A smaller bound causes more checkpoints. One write or batch may exceed the bound.
+    /// The memory that a checkpoint reads into comes on top: at most half of the journal, and 32 bytes per changed line.
+    pub fn memory_bytes(mut self, bytes: impl Into<Option<u64>>) -> Self {
+        self.memory_bytes = bytes.into();
+        self
+    }
+
+    /// Maximum bytes of volatile memory for before-images: values that were overwritten since a snapshot was opened, or by batches since a
+    /// scan began. At this bound the oldest snapshot or scan fails. Engines with [versions](crate::Capabilities::versions) need no
+    /// before-images. Default: 256 MiB.
+    pub fn snapshot_bytes(mut self, bytes: u64) -> Self {
+        self.snapshot_bytes = bytes;
+        self
+    }
+
+    /// True, the default, for a new store with several tables, transactions that scan, and deadlines of keys ([`crate::tables`]). Only for
+    /// byte strings and ordered engines; others ignore it. A key and a value take one byte more each. An existing store keeps what it has.
+    pub fn tables(mut self, has_tables: bool) -> Self {
+        self.tables = has_tables;
+        self
+    }
+
+    /// The clock of the deadlines. Default: the clock of the system.
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// True, the default: makes the store if it does not exist.
+    pub fn create(mut self, is_allowed: bool) -> Self {
+        self.create = is_allowed;
+        self
+    }
+
+    /// True opens the store for reading only. Nothing in the directory changes, writes are refused, and reads see the state of one moment.
+    /// Several processes may read a store in this way. Meanwhile it cannot be opened for writing. If another process has it open for
+    /// writing, a store with a journal can still be read: opening copies it into memory. Default: false.
+    pub fn read_only(mut self, is_read_only: bool) -> Self {
+        self.read_only = is_read_only;
+        self
     }
 }

@@ -138,7 +138,9 @@ pub fn visit<V: Visitor>(name: &str, visitor: V) -> Option<V::Out> {
 }
 
 #[cfg(not(any(feature = "line", feature = "wbtree", feature = "cdds", feature = "vlab")))]
-compile_error!("a store needs a durable engine: enable the feature line, wbtree, cdds, vlab or paper-engines");
+compile_error!(
+    "a store needs a durable engine: enable the feature line, wbtree, cdds, vlab or paper-engines"
+);
 
 /// The trees that are compiled.
 const COMPILED_TREES: &[About] = if cfg!(feature = "paper-engines") {
@@ -349,9 +351,10 @@ fn opened<K: Kind>(
         None => {
             let found = found.map_or_else(
                 || format!("engine {}", entry.about.name),
-                |found| format!("engine {} over {}", found.engine, found.kind),
+                |found| format!("engine {} and keys and values of the kind \"{}\"", found.engine, found.kind),
             );
-            Err(pmem::Error::Mismatch { found, asked: K::NAME.into() }.into())
+            let (asked, remedy) = (format!("\"{}\"", K::NAME), "open it with the store type of its kind");
+            Err(pmem::Error::Mismatch { found, asked, remedy }.into())
         }
     }
 }

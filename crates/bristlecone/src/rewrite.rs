@@ -37,13 +37,11 @@ pub(crate) fn write_pairs<K: Open>(
     progress: Progress<'_>,
     next: &mut Next<'_, K>,
 ) -> Result<Written> {
-    let options = Options {
-        engine: Some(like.engine.clone()),
-        node_lines: Some(like.node_bytes / LINE),
-        value_bytes: ::index::Fixed::value_bytes(&like.kind),
-        tables: like.kind.ends_with(schema::TABLES),
-        ..Options::default()
-    };
+    let options = Options::default()
+        .engine(&*like.engine)
+        .node_lines(like.node_bytes / LINE)
+        .value_bytes(::index::Fixed::value_bytes(&like.kind))
+        .tables(like.kind.ends_with(schema::TABLES));
     let file = system::duplicate(to.file, to.path).map_err(|source| io("cannot open", to.path, source))?;
     let memory = Native::map_from(file, to.path, to.origin, options.max_bytes, Durability::Process)?;
     let new = K::create_unnamed(memory.into(), &options)?;

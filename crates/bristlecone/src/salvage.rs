@@ -128,8 +128,11 @@ fn copy_intact(dir: &Path, new_dir: &Path, progress: &dyn Fn(f64)) -> Result<Sal
         true => identity.kind == Bytes::NAME && has_tables(&region),
         false => identity.kind.ends_with(::index::schema::TABLES),
     };
-    let name = Some(identity.engine.clone());
-    let options = Options { engine: name, journal_bytes, durability, tables, ..Options::default() };
+    let options = Options::default()
+        .engine(&*identity.engine)
+        .journal_bytes(journal_bytes)
+        .durability(durability)
+        .tables(tables);
     let kind = identity.kind.clone();
     let report =
         SalvageReport { superblock_lost, journal_lost, missing_bytes, kind, ..SalvageReport::default() };
@@ -143,7 +146,7 @@ fn copy_intact(dir: &Path, new_dir: &Path, progress: &dyn Fn(f64)) -> Result<Sal
         return Ok(salvager.report);
     }
     if let Some(words) = ::index::Fixed::payload_words(&identity.kind) {
-        let options = Options { value_bytes: Some(words as u64 * pmem::WORD), ..options };
+        let options = options.value_bytes(words as u64 * pmem::WORD);
         let store = StoreFixed::open(new_dir, options)?.with(UNSYNCED);
         salvager.leaves(engine.leaf_of_fixed, |(key, value)| store.put_if_absent(&key, &value))?;
         store.close()?;
@@ -218,7 +221,7 @@ impl Salvager<'_> {
         match outcome {
             Ok(new) => Ok(new.into()),
             Err(Error::KeyLength { .. } | Error::ValueLength { .. }) => Ok(0),
-            Err(Error::Pmem(pmem::Error::TooLarge { .. })) => {
+            Err(Error::Pmem(pmem::Error::TooLarge { .. } | pmem::Error::Length { .. })) => {
                 self.report.too_long += u64::from(is_last);
                 Ok(0)
             }

@@ -18,7 +18,7 @@ use crate::store::{Scan, StoreOf, prefix_range};
 /// ```
 /// # let dir = tempfile::tempdir().unwrap();
 /// use bristlecone::{Options, Store};
-/// let store = Store::open(dir.path(), Options { engine: Some("cdds".into()), ..Options::default() })?;
+/// let store = Store::open(dir.path(), Options::default().engine("cdds"))?;
 /// store.put(b"alice", b"10")?;
 /// let before = store.snapshot()?;
 /// store.put(b"alice", b"7")?;

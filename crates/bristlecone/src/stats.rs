@@ -11,7 +11,7 @@ pub struct Stats {
     pub kind: String,
     /// Kind of memory ("file", "tmpfs", "anonymous memory" …).
     pub medium: String,
-    /// "process", "power" or "eadr".
+    /// "process", "power" or "eadr"; "none" if the engine keeps nothing after the process.
     pub durability: String,
     /// The reason for that durability, as text for users.
     pub durability_reason: String,

@@ -65,6 +65,8 @@ pub struct StoreDir {
     pub promise: Promise,
     /// Time at which the file was locked.
     pub since: Instant,
+    /// Number of directories that were made for it: the store's own and its parents.
+    made_dirs: usize,
 }
 
 /// Access of other processes to a store's files.
@@ -100,6 +102,18 @@ impl StoreDir {
     /// `Missing` without `options.create`; `Option` if there is a journal without a store's file; `Pmem` if the directory or the file
     /// cannot be used or is in use, or the file system cannot provide the requested durability.
     pub fn take(dir: &Path, options: &Options) -> Result<Self> {
+        let mut made_dirs = 0;
+        match Self::take_or_make(dir, options, &mut made_dirs) {
+            Ok(taken) => Ok(Self { made_dirs, ..taken }),
+            Err(error) => {
+                remove_dirs(dir, made_dirs);
+                Err(error)
+            }
+        }
+    }
+
+    /// As [`StoreDir::take`]. Counts the directories that it makes, also if it fails.
+    fn take_or_make(dir: &Path, options: &Options, made_dirs: &mut usize) -> Result<Self> {
         let path = dir.join(FILE_NAME);
         loop {
             match system::open(OpenOptions::new().read(true).write(true), &path) {
@@ -118,7 +132,7 @@ impl StoreDir {
             if !options.create {
                 return Err(Error::Missing { path: dir.to_owned() });
             }
-            make_dir(dir)?;
+            make_dir(dir, made_dirs)?;
             let (new, journal) = (dir.join(NEW_NAME), dir.join(JOURNAL_NAME));
             // Beside an unfinished store the journal belongs to it. A journal alone belongs to a store whose file was moved away. A new
             // store would overwrite the latest writes of that store.
@@ -137,7 +151,9 @@ impl StoreDir {
                 continue; // another process finished the store, or removed it, before this one got the lock
             }
             system::set_len(&file, &new, 0).map_err(|source| io("cannot truncate", &new, source))?;
-            return Self::judge(path, file, true, options);
+            // The file is locked until it is removed. So no other process makes a store of it.
+            let promise = Self::promised(&path, &file, true, options).inspect_err(|_| remove_new(dir))?;
+            return Ok(Self::of(path, file, true, promise));
         }
     }
 
@@ -170,18 +186,14 @@ impl StoreDir {
         (self.path.with_file_name(NEW_NAME), self.path.with_file_name(NEW_JOURNAL_NAME))
     }
 
-    /// Removes the unfinished files of a store that could not be made. Returns `error` in terms of the store. The files stay if the journal
-    /// already has its final name: without the store's file, it would look like the journal of a lost store. The next creation overwrites
-    /// both.
+    /// Removes the unfinished files of a store that could not be made, and the directories that were made for it. Returns `error` in terms
+    /// of the store.
     pub(crate) fn give_up(&self, error: Error) -> Error {
-        if !self.path.with_file_name(JOURNAL_NAME).exists() {
-            let (new, new_journal) = self.new_paths();
-            [new_journal, new].iter().for_each(|path| _ = system::remove_file(path));
-        }
+        let dir = parent_of(&self.path);
+        remove_new(dir);
+        remove_dirs(dir, self.made_dirs);
         match error {
-            Error::Pmem(PmemError::NoSpace { bytes, .. }) => {
-                Error::NotMade { path: parent_of(&self.path).to_owned(), bytes }
-            }
+            Error::Pmem(PmemError::NoSpace { bytes, .. }) => Error::NotMade { path: dir.to_owned(), bytes },
             other => with_lasting_name(other),
         }
     }
@@ -191,7 +203,7 @@ impl StoreDir {
     /// # Errors
     /// `Missing`; `Pmem` if the store is in use or a system call fails.
     pub fn remove(dir: &Path) -> Result<()> {
-        let options = Options { create: false, ..Options::default() };
+        let options = Options::default().create(false);
         let store_dir = Self::take(dir, &options)?;
         let (new, _) = store_dir.new_paths();
         system::rename(&store_dir.path, &new)
@@ -240,8 +252,8 @@ impl StoreDir {
     pub(crate) fn again(&self) -> Result<Self> {
         let file = system::duplicate(&self.file, &self.path)
             .map_err(|source| io("cannot open", &self.path, source))?;
-        let Self { ref path, fresh, hold, promise, since, .. } = *self;
-        Ok(Self { path: path.clone(), file, fresh, hold, promise, since })
+        let Self { ref path, fresh, hold, promise, since, made_dirs, .. } = *self;
+        Ok(Self { path: path.clone(), file, fresh, hold, promise, since, made_dirs })
     }
 
     /// Opens the store in `dir` for reading only.
@@ -294,10 +306,20 @@ impl StoreDir {
     }
 
     fn judge(path: PathBuf, file: File, fresh: bool, options: &Options) -> Result<Self> {
-        let backing = backing_of(&file, &path)?;
+        let promise = Self::promised(&path, &file, fresh, options)?;
+        Ok(Self::of(path, file, fresh, promise))
+    }
+
+    fn of(path: PathBuf, file: File, fresh: bool, promise: Promise) -> Self {
+        Self { path, file, fresh, hold: Hold::Alone, promise, since: Instant::now(), made_dirs: 0 }
+    }
+
+    /// The durability that the options and the file system give to the store of this file.
+    fn promised(path: &Path, file: &File, fresh: bool, options: &Options) -> Result<Promise> {
+        let backing = backing_of(file, path)?;
         let found = match fresh {
             true => None,
-            false => Some(pmem::journal::is_journaled(&file, &path, &path.with_file_name(JOURNAL_NAME))?),
+            false => Some(pmem::journal::is_journaled(file, path, &path.with_file_name(JOURNAL_NAME))?),
         };
         let promise = promise(backing, found, options)?;
         if options.journal_bytes.is_some() && !promise.journaled {
@@ -307,7 +329,7 @@ impl StoreDir {
                 path.display()
             )));
         }
-        Ok(Self { path, file, fresh, hold: Hold::Alone, promise, since: Instant::now() })
+        Ok(promise)
     }
 
     /// Maps the file, or opens it with its journal and replays that.
@@ -422,19 +444,34 @@ fn is_at(file: &File, path: &Path) -> Result<bool> {
     }
 }
 
-/// Makes a directory and its missing parents. Their names are durable on return.
-fn make_dir(dir: &Path) -> Result<()> {
+/// Makes a directory and its missing parents. Their names are durable on return. Adds the number of those that it made to `made`.
+fn make_dir(dir: &Path, made: &mut usize) -> Result<()> {
     if dir.is_dir() {
         return Ok(());
     }
-    make_dir(parent_of(dir))?;
+    make_dir(parent_of(dir), made)?;
     match system::create_dir(dir) {
+        Ok(()) => *made += 1,
         Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists || !dir.is_dir() => {
             return Err(io("cannot make directory", dir, error));
         }
-        _ => {}
+        Err(_) => {} // another process made it
     }
     sync_parent(dir)
+}
+
+/// Removes `made` directories from `dir` upwards, as far as they are empty.
+fn remove_dirs(dir: &Path, made: usize) {
+    let mut dirs = dir.ancestors().take(made);
+    while dirs.next().is_some_and(|dir| system::remove_dir(dir).is_ok()) {}
+}
+
+/// Removes the unfinished files of a new store. They stay if the journal already has its final name: without the store's file, it would
+/// look like the journal of a lost store. The next creation overwrites both.
+fn remove_new(dir: &Path) {
+    if !dir.join(JOURNAL_NAME).exists() {
+        [NEW_JOURNAL_NAME, NEW_NAME].iter().for_each(|name| _ = system::remove_file(&dir.join(name)));
+    }
 }
 
 fn parent_of(dir: &Path) -> &Path {

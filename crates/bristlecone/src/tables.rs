@@ -14,13 +14,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::index::engine::{Count, Deadline, Next, TableOps};
+use ::index::engine::{Count, Deadline, Expiring, Next, TableOps};
 use ::index::kind::Kind;
 
 use crate::error::{Error, Result};
 use crate::store::StoreOf;
 
-/// Errors of every method: `NoTables` if the store has none; `Pmem` with `Dropped` if the table was dropped, with `TooLarge` if a key or
+/// Errors of every method: `NoTables` if the store has none; `Pmem` with `Dropped` if the table was dropped, with `Length` if a key or
 /// value is too long with what a table adds to it; otherwise those of writes.
 #[allow(clippy::missing_errors_doc)]
 impl<K: Kind> StoreOf<K> {
@@ -43,7 +43,7 @@ impl<K: Kind> StoreOf<K> {
     /// ```
     /// # let dir = tempfile::tempdir()?;
     /// use bristlecone::{Options, Store};
-    /// let store = Store::open(dir.path(), Options { tables: true, ..Options::default() })?;
+    /// let store = Store::open(dir.path(), Options::default().tables(true))?;
     /// let users = store.table("users")?;
     /// users.put(b"1", b"Ada")?;
     /// assert_eq!((store.get(b"1")?, users.get(b"1")?), (None, Some(b"Ada".to_vec())));
@@ -67,6 +67,24 @@ impl<K: Kind> StoreOf<K> {
     /// Number of keys of this table that have a deadline, among the `most` earliest deadlines of the store. O(`most`).
     pub fn count_deadlines(&self, most: usize) -> Result<u64> {
         Ok(self.table_ops()?.deadlines(most)?)
+    }
+
+    /// At most `most` keys with deadlines, of all tables, in the order of deadlines. `position` is where the call before ended: an opaque
+    /// value, empty for the first deadline and after the last one. A key may have been removed, or have another deadline by now. O(`most`).
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # use bristlecone::{Options, Store};
+    /// # use std::time::Duration;
+    /// # let store = Store::open(dir.path(), Options::default())?;
+    /// store.put_with(b"later", b"", Duration::from_secs(60))?;
+    /// store.put_with(b"sooner", b"", Duration::from_secs(30))?;
+    /// let first = store.expiring(&mut Vec::new(), 1)?;
+    /// assert_eq!(first[0].key, b"sooner");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn expiring(&self, position: &mut Vec<u8>, most: usize) -> Result<Vec<Expiring<K>>> {
+        Ok(self.table_ops()?.expiring(position, most)?)
     }
 
     /// Removes a table in one step; its handles return errors from then on. Its keys are removed in the background. The default table only
@@ -106,7 +124,7 @@ impl<K: Kind> StoreOf<K> {
     /// # let dir = tempfile::tempdir()?;
     /// # use bristlecone::{Options, Store};
     /// # use std::time::Duration;
-    /// # let store = Store::open(dir.path(), Options { tables: true, ..Options::default() })?;
+    /// # let store = Store::open(dir.path(), Options::default().tables(true))?;
     /// store.put_with(b"session", b"Ada", Duration::from_secs(60))?;
     /// assert!(store.ttl(b"session")?.flatten().is_some_and(|left| left <= Duration::from_secs(60)));
     /// # Ok::<(), Box<dyn std::error::Error>>(())

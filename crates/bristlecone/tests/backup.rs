@@ -91,7 +91,7 @@ fn a_backup_of_every_engine_holds_what_the_store_holds_and_is_found_closed() {
                 |store, n| _ = store.with(quick).delete(&n).unwrap(),
             );
             if registry::find(engine).unwrap().capabilities.fixed_values {
-                let options = Options { value_bytes: Some(24), ..options(engine, under) };
+                let options = options(engine, under).value_bytes(24);
                 back_up::<Fixed>(
                     options,
                     |store: &StoreFixed, n| _ = store.with(quick).put(&n, &[n as u8; 24]).unwrap(),
@@ -322,7 +322,7 @@ fn a_backup_suits_the_file_system_that_it_is_made_on() {
     store.backup(at(&disk, "backup"), |_, _| {}).unwrap();
     backup(&at(&disk, "backup"), &at(&memory, "restored"), &|_, _| {}).unwrap();
     backup(&at(&disk, "backup"), &at(&disk, "again"), &|_, _| {}).unwrap();
-    let plain = Options { durability: Some(Durability::Process), ..Options::default() };
+    let plain = Options::default().durability(Durability::Process);
     Store::open(at(&disk, "plain"), plain).unwrap().put(b"k", b"v").unwrap();
     backup(&at(&disk, "plain"), &at(&disk, "plain copy"), &|_, _| {}).unwrap();
     // Without a memory file system, both directories are on a disk.
@@ -408,8 +408,7 @@ fn a_directory_with_anything_in_it_is_refused_and_left_alone() {
     store.backup(target.path().join("b"), |_, _| {}).unwrap();
     refused(&target.path().join("b"), "already holds a store");
     // A volatile engine, a closed store.
-    let volatile =
-        Store::open(scratch(true).path(), Options { engine: Some("btree".into()), ..Options::default() });
+    let volatile = Store::open(scratch(true).path(), Options::default().engine("btree"));
     let error = volatile.unwrap().backup(target.path().join("c"), |_, _| {}).unwrap_err().to_string();
     assert!(error.contains("btree keeps nothing") && !target.path().join("c").exists(), "{error}");
     store.close().unwrap();

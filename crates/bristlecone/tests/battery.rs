@@ -67,7 +67,7 @@ impl Sample for Fixed {
 }
 
 fn options(engine: &str) -> Options {
-    Options { engine: Some(engine.into()), max_bytes: 1 << 32, ..Options::default() }
+    Options::default().engine(engine).max_bytes(1 << 32)
 }
 
 /// Engines that support values of one length.
@@ -103,11 +103,11 @@ fn open<K: Sample>(dir: &std::path::Path, engine: &str) -> StoreOf<K> {
 }
 
 fn open_on<K: Sample>(dir: &std::path::Path, engine: &str, under: Under) -> StoreOf<K> {
-    let mut options = Options { value_bytes: K::VALUE_BYTES, ..options(engine) };
-    match under {
-        Under::Mapped => options.durability = Some(bristlecone::Durability::Process),
-        Under::Journal => options.journal_bytes = Some(4 << 20),
-    }
+    let options = options(engine).value_bytes(K::VALUE_BYTES);
+    let options = match under {
+        Under::Mapped => options.durability(bristlecone::Durability::Process),
+        Under::Journal => options.journal_bytes(4 << 20),
+    };
     StoreOf::<K>::open(dir, options).unwrap()
 }
 
@@ -358,10 +358,7 @@ fn a_store_of_values_of_one_length_says_what_it_has_to_be_told() {
     let dir = scratch();
     let path = dir.path().join("store");
     let open = |value_bytes, engine: Option<&str>| {
-        StoreFixed::open(
-            &path,
-            Options { value_bytes, engine: engine.map(str::to_owned), ..Options::default() },
-        )
+        StoreFixed::open(&path, Options::default().value_bytes(value_bytes).engine(engine))
     };
     let refused = |value_bytes, engine| open(value_bytes, engine).err().unwrap().to_string();
     assert!(refused(None, None).contains("say how many bytes a value has"));
@@ -369,10 +366,7 @@ fn a_store_of_values_of_one_length_says_what_it_has_to_be_told() {
     assert!(refused(Some(128), None).contains("a multiple of 8 up to 120"));
     let error = refused(Some(24), Some("wbtree"));
     assert!(error.starts_with("wbtree has no store of") && error.contains("trad-4k, "), "{error}");
-    let error = Store::open(&path, Options { value_bytes: Some(24), ..Options::default() })
-        .err()
-        .unwrap()
-        .to_string();
+    let error = Store::open(&path, Options::default().value_bytes(24)).err().unwrap().to_string();
     assert!(error.contains("64-bit keys to bytes of one length"), "{error}");
     let store = open(Some(24), None).unwrap();
     assert_eq!(
@@ -383,13 +377,13 @@ fn a_store_of_values_of_one_length_says_what_it_has_to_be_told() {
     let error = store.put(&1, &[8; 25]).unwrap_err().to_string();
     assert!(error.contains("a value of 25 bytes: in this store every value has 24"), "{error}");
     drop(store);
-    assert!(refused(Some(32), None).contains("made with u64, 24 bytes, not with u64, 32 bytes"));
+    assert!(refused(Some(32), None).contains("the kind \"u64, 24 bytes\", not with \"u64, 32 bytes\""));
     assert!(Store::open(&path, Options::default()).err().unwrap().to_string().contains("u64, 24 bytes"));
     assert_eq!(open(None, None).unwrap().get(&1).unwrap(), Some(vec![7; 24]));
     let other = dir.path().join("other");
     drop(Store::open(&other, Options::default()).unwrap());
     let error = StoreFixed::open(&other, Options::default()).err().unwrap().to_string();
-    assert!(error.contains("made with engine wbtree over bytes"), "{error}");
+    assert!(error.contains("the kind \"bytes"), "{error}");
 }
 
 /// Readers beside a writer. Every get finds the keys that stay, and every scan returns them exactly once and in order. A rewritten key
@@ -508,8 +502,8 @@ fn random_sizes_turned_over_ten_times_leave_a_file_near_its_peak() {
 fn records_of_every_order_of_magnitude_come_back_whole() {
     let dir = scratch();
     // Tables add bytes to the longest keys and values.
-    let plain = Options { tables: false, ..options("wbtree") };
-    let plain = Options { durability: Some(bristlecone::Durability::Process), ..plain };
+    let plain = options("wbtree").tables(false);
+    let plain = plain.durability(bristlecone::Durability::Process);
     let store = Store::open(dir.path(), plain).unwrap();
     let bytes: Vec<u8> = (0..256_u64 << 20).map(|i| ((i * 2_654_435_761) >> 13) as u8).collect();
     let sizes = [0, 1, 7, 8, 9, 255, 65_400, 65_408, 65_409, 98_112, 1 << 20, (5 << 20) + 1, 256 << 20];

@@ -86,7 +86,7 @@ fn a_store_of_every_engine_and_kind_keeps_its_pairs_and_shrinks_to_what_they_tak
                 |store, n| _ = store.with(quick).delete(&(n ^ 0x5555)).unwrap(),
             );
             if registry::find(engine).unwrap().capabilities.fixed_values {
-                let options = Options { value_bytes: Some(120), ..options(engine, journaled) };
+                let options = options(engine, journaled).value_bytes(120);
                 shrinks::<Fixed>(
                     options,
                     by_tier(6_000, 12_000),
@@ -210,7 +210,7 @@ fn a_store_in_use_a_damaged_one_and_none_are_refused_and_left_alone() {
     assert!(error.to_string().contains("in use by this process already"), "{error}");
     assert_eq!(store.put(b"k", b"v").ok(), Some(false));
     drop(store);
-    let reader = Store::open(dir.path(), Options { read_only: true, ..Options::default() }).unwrap();
+    let reader = Store::open(dir.path(), Options::default().read_only(true)).unwrap();
     let error = compact(dir.path(), &|_, _| {}).unwrap_err();
     assert!(error.to_string().contains("in use by this process already"), "{error}");
     drop(reader);

@@ -22,11 +22,11 @@ fn value(n: u64) -> Vec<u8> {
 }
 
 fn options() -> Options {
-    Options { max_bytes: 1 << 30, ..Options::default() }
+    Options::default().max_bytes(1 << 30)
 }
 
 fn open(dir: &Path) -> Result<Store, Error> {
-    Store::open(dir, Options { create: false, ..options() })
+    Store::open(dir, options().create(false))
 }
 
 /// A directory in memory if possible. These tests open thousands of stores, and every open syncs its mark.
@@ -42,7 +42,7 @@ fn made() -> (TempDir, PathBuf) {
 
 /// The same with this engine.
 fn made_by(engine: &str) -> (TempDir, PathBuf) {
-    made_with(Options { engine: Some(engine.into()), ..options() })
+    made_with(options().engine(engine))
 }
 
 /// The same with these options.
@@ -165,7 +165,7 @@ fn a_flipped_bit_in_any_chunk_header_is_found_by_check_and_hides_no_key() {
 
 #[test]
 fn a_flipped_bit_in_a_record_is_told_by_get_and_salvage_saves_the_rest() {
-    let (dir, path) = made_with(Options { tables: false, ..options() });
+    let (dir, path) = made_with(options().tables(false));
     let content = fs::read(&path).unwrap();
     let victim = expected(1);
     let found =
@@ -213,7 +213,7 @@ fn salvage_reads_the_leaves_of_every_engine() {
 fn salvage_reads_values_of_one_length() {
     for tree in registry::names().filter(|name| registry::find(name).unwrap().capabilities.fixed_values) {
         let (dir, rescued) = (scratch(), scratch());
-        let made = Options { engine: Some(tree.into()), value_bytes: Some(120), ..options() };
+        let made = options().engine(tree).value_bytes(120);
         let store = StoreFixed::open(dir.path(), made).unwrap();
         for n in 0..500_u64 {
             store.put(&n, &[n as u8; 120]).unwrap();
@@ -352,26 +352,22 @@ fn a_second_opener_another_engine_and_another_kind_are_refused() {
     assert!(salvage(dir.path(), rescued.path(), &|_| {}).is_err());
     assert_all_there(&store);
     drop(store);
-    let other = Options { engine: Some("wbtree-keyptr".into()), ..options() };
+    let other = options().engine("wbtree-keyptr");
     let error = Store::open(dir.path(), other).err().unwrap().to_string();
-    assert!(error.contains("made with engine wbtree over bytes"), "{error}");
+    assert!(error.contains("made with engine line, not with engine wbtree-keyptr"), "{error}");
     let error = StoreU64::open(dir.path(), options()).err().unwrap().to_string();
-    assert!(error.contains("over bytes") && error.contains("over u64"), "{error}");
-    let error = Store::open(dir.path(), Options { engine: Some("oak".into()), ..options() })
-        .err()
-        .unwrap()
-        .to_string();
+    assert!(error.contains("the kind \"bytes") && error.contains("not with \"u64\""), "{error}");
+    let error = Store::open(dir.path(), options().engine("oak")).err().unwrap().to_string();
     assert!(error.contains("unknown engine \"oak\"") && error.contains("wbtree, "), "{error}");
-    let error =
-        Store::open(dir.path().join("new"), Options { node_lines: Some(17), ..options() }).err().unwrap();
-    assert!(error.to_string().contains("nodes of wbtree have 2 to 16 lines"), "{error}");
+    let error = Store::open(dir.path().join("new"), options().node_lines(17)).err().unwrap();
+    assert!(error.to_string().contains("nodes of line have 2 to 8 lines"), "{error}");
     assert_all_there(&open(dir.path()).unwrap());
 }
 
 #[test]
 fn a_full_store_refuses_writes_and_goes_on_reading_and_deleting() {
     let dir = scratch();
-    let store = Store::open(dir.path(), Options { max_bytes: 4 << 20, ..options() }).unwrap();
+    let store = Store::open(dir.path(), options().max_bytes(4 << 20)).unwrap();
     let mut stored = 0;
     let error = loop {
         match store.put(&key(stored), &vec![1; 3000]) {
@@ -504,7 +500,7 @@ fn every_message_that_names_salvage_names_its_directory_alike() {
 }
 
 fn journaled() -> Options {
-    Options { journal_bytes: Some(4 << 20), ..Options::default() }
+    Options::default().journal_bytes(4 << 20)
 }
 
 #[test]
@@ -573,11 +569,9 @@ fn a_journal_alone_is_not_overwritten_unless_its_store_was_never_finished() {
 #[test]
 fn a_store_keeps_the_journal_that_it_was_made_with_or_without() {
     let dir = scratch();
-    let asked = |durability| Options { durability: Some(durability), ..Options::default() };
+    let asked = |durability| Options::default().durability(durability);
     let error = |options| Store::open(dir.path(), options).err().unwrap().to_string();
-    assert!(
-        error(Options { journal_bytes: Some(4096), ..Options::default() }).contains("from 4 MiB to 1 GiB")
-    );
+    assert!(error(Options::default().journal_bytes(4096)).contains("from 4 MiB to 1 GiB"));
     let store = Store::open(dir.path(), journaled()).unwrap();
     assert!(store.stats().medium.contains("with a journal"), "{:?}", store.stats());
     store.put(b"a", b"b").unwrap();
@@ -605,7 +599,7 @@ fn a_store_keeps_the_journal_that_it_was_made_with_or_without() {
 /// A store with a journal as kill -9 leaves it, from a copy of its files. Every write is acknowledged, and is still only in the journal.
 fn killed(keys: u64) -> (TempDir, PathBuf) {
     let (live, dir) = (scratch(), scratch());
-    let store = Store::open(live.path(), Options { journal_bytes: Some(64 << 20), ..options() }).unwrap();
+    let store = Store::open(live.path(), options().journal_bytes(64 << 20)).unwrap();
     for n in 0..keys {
         store.put(&key(n), &value(n)).unwrap();
     }
@@ -655,7 +649,7 @@ fn salvage_is_complete_if_nothing_is_missing_and_only_then() {
     assert_eq!(complete(dir.path()), (true, false));
     fs::remove_file(dir.path().join(JOURNAL_NAME)).unwrap();
     assert_eq!(complete(dir.path()), (false, true));
-    let (dir, path) = made_with(Options { tables: false, ..options() });
+    let (dir, path) = made_with(options().tables(false));
     let content = fs::read(&path).unwrap();
     let victim = expected(1);
     let found =
@@ -669,7 +663,7 @@ fn a_new_store_is_for_its_owner_alone() {
     for journal_bytes in [None, Some(4 << 20)] {
         let dir = scratch();
         let store_dir = dir.path().join("above/store");
-        let store = Store::open(&store_dir, Options { journal_bytes, ..options() }).unwrap();
+        let store = Store::open(&store_dir, options().journal_bytes(journal_bytes)).unwrap();
         store.put(b"key", b"value").unwrap();
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!([mode(&store_dir), mode(store_dir.parent().unwrap())], [0o700; 2]);

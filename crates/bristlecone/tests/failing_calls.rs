@@ -62,16 +62,14 @@ enum Under {
 
 impl Under {
     fn existing(self) -> Options {
-        Options { create: false, journal_bytes: None, ..self.options() }
+        self.options().create(false).journal_bytes(None)
     }
 
     fn options(self) -> Options {
-        Options {
-            journal_bytes: (self == Under::Journal).then_some(4 << 20),
-            durability: (self == Under::Mapped).then_some(Durability::Power),
-            max_bytes: 1 << 30,
-            ..Options::default()
-        }
+        Options::default()
+            .journal_bytes((self == Under::Journal).then_some(4 << 20))
+            .durability((self == Under::Mapped).then_some(Durability::Power))
+            .max_bytes(1 << 30)
     }
 }
 

@@ -44,7 +44,7 @@ fn histories<K: Numbered>(engine: &'static str, journaled: bool) -> [u64; 3] {
     let (rounds, seed) = (number_from("BRISTLECONE_ROUNDS", 1), number_from("BRISTLECONE_SEED", 0));
     let dir = scratch();
     let lines = bristlecone::registry::find(engine).unwrap().about.lines.0;
-    let options = bristlecone::Options { node_lines: Some(lines), ..options(engine, journaled) };
+    let options = options(engine, journaled).node_lines(lines);
     let store = StoreOf::<K>::open(dir.path(), options).unwrap();
     let how = Use { writers: 2, steps: STEPS, meets: 3, hurries: journaled };
     let mut total = [0; 3];

@@ -1,7 +1,7 @@
 //! Journal bytes per put: counts, not speeds.
 
 use crate::common::{existing, options, scratch};
-use bristlecone::{Options, Store, WriteOptions};
+use bristlecone::{Store, WriteOptions};
 
 const VALUE_BYTES: usize = 100;
 const PAIR_BYTES: u64 = 20 + VALUE_BYTES as u64;
@@ -22,7 +22,7 @@ fn value(rng: &mut fastrand::Rng) -> [u8; VALUE_BYTES] {
 /// Journal bytes for each of `puts` new keys in a store of [`KEYS`] keys. `write` writes them in runs of `run` puts.
 fn bytes_per_put(puts: u64, run: usize, write: impl Fn(&Store, &[[u8; 20]], &[[u8; VALUE_BYTES]])) -> u64 {
     let (dir, mut rng) = (scratch(), fastrand::Rng::with_seed(8));
-    let sizes = Options { journal_bytes: Some(64 << 20), ..options("wbtree", true) };
+    let sizes = options("wbtree", true).journal_bytes(64 << 20);
     let store = Store::open(dir.path(), sizes).unwrap();
     let quick = store.with(WriteOptions { sync: false });
     (0..KEYS).for_each(|n| _ = quick.put(&key(n), &value(&mut rng)).unwrap());

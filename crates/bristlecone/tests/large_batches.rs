@@ -17,12 +17,10 @@ const ENGINES: [&str; 8] =
 
 /// The defaults if only the durability is set: with a journal or without.
 fn defaults(engine: &str, journaled: bool) -> Options {
-    Options {
-        engine: Some(engine.into()),
-        durability: Some(if journaled { Durability::Power } else { Durability::Process }),
-        journal_bytes: journaled.then_some(bristlecone::journal::CAPACITY),
-        ..Options::default()
-    }
+    Options::default()
+        .engine(engine)
+        .durability(if journaled { Durability::Power } else { Durability::Process })
+        .journal_bytes(journaled.then_some(bristlecone::journal::CAPACITY))
 }
 
 fn small_key(n: u32) -> [u8; 8] {

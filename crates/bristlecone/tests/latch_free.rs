@@ -1,7 +1,7 @@
 //! Properties of the Bw-tree that other engines do not have, and properties that it lacks. The battery tests what it shares with them.
 
 use crate::common::{options, scratch};
-use bristlecone::{Change, Error, Options, Store, StoreU64};
+use bristlecone::{Change, Error, Store, StoreU64};
 
 #[test]
 fn an_engine_without_batches_refuses_them_and_says_who_has_them() {
@@ -26,7 +26,7 @@ fn an_engine_without_batches_refuses_them_and_says_who_has_them() {
 fn a_full_tree_refuses_writes_and_goes_on_reading_and_deleting() {
     let dir = scratch();
     let max_bytes = 8 << 20;
-    let store = Store::open(dir.path(), Options { max_bytes, ..options("bwtree", false) }).unwrap();
+    let store = Store::open(dir.path(), options("bwtree", false).max_bytes(max_bytes)).unwrap();
     let key = |n: u32| n.to_be_bytes();
     let mut stored = 0;
     let refused = loop {

@@ -16,6 +16,7 @@ mod large_batches;
 mod latch_free;
 mod power;
 mod read_only;
+mod refusals;
 mod scans_and_batches;
 mod snapshots;
 mod stats;

@@ -28,7 +28,7 @@ where
     fn sample_value(number: u32) -> Self::ValueBuf;
     fn options(engine: &str) -> Options {
         let lines = registry::find(engine).unwrap().about.lines.0;
-        Options { engine: Some(engine.into()), node_lines: Some(lines), ..Options::default() }
+        Options::default().engine(engine).node_lines(lines)
     }
 }
 
@@ -58,7 +58,7 @@ impl Sample for Fixed {
         number.to_le_bytes().repeat(6)
     }
     fn options(engine: &str) -> Options {
-        Options { engine: Some(engine.into()), value_bytes: Some(24), ..Options::default() }
+        Options::default().engine(engine).value_bytes(24)
     }
 }
 

@@ -11,7 +11,7 @@ use bristlecone::store_dir::{FILE_NAME, JOURNAL_NAME};
 use bristlecone::{Change, Error, Options, Store, StoreU64, Write, WriteOptions, backup};
 
 fn read_only() -> Options {
-    Options { read_only: true, ..Options::default() }
+    Options::default().read_only(true)
 }
 
 /// Path, bytes, length and blocks, and times of each file.
@@ -250,7 +250,7 @@ fn what_is_no_store_or_not_to_be_trusted_is_refused_as_ever_and_not_touched() {
     let store = StoreU64::open(dir.path(), options("wbtree", false)).unwrap();
     store.put(&1, &2).unwrap();
     drop(store);
-    refused(dir.path(), "over bytes");
+    refused(dir.path(), "not with \"bytes\"");
     let dir = scratch();
     Store::open(dir.path(), options("wbtree", true)).unwrap().put(b"k", b"v").unwrap();
     let journal = fs::read(dir.path().join(JOURNAL_NAME)).unwrap();
@@ -262,7 +262,7 @@ fn what_is_no_store_or_not_to_be_trusted_is_refused_as_ever_and_not_touched() {
     refused(dir.path(), "belongs to another store");
     fs::write(dir.path().join(JOURNAL_NAME), &journal).unwrap();
     assert!(Store::open(dir.path(), read_only()).unwrap().get(b"k").unwrap().is_some());
-    let volatile = Options { engine: Some("btree".into()), ..read_only() };
+    let volatile = read_only().engine("btree");
     let error = Store::open(scratch().path(), volatile).err().unwrap().to_string();
     assert!(error.contains("btree keeps nothing"), "{error}");
 }

@@ -22,10 +22,10 @@ fn by_key<K: Kind>(pairs: Scan<'_, K>) -> Vec<(K::KeyBuf, K::ValueBuf)> {
 }
 
 fn options(engine: &str, journaled: bool) -> Options {
-    let options = Options { engine: Some(engine.into()), max_bytes: 1 << 32, ..Options::default() };
+    let options = Options::default().engine(engine).max_bytes(1 << 32);
     match journaled {
-        true => Options { journal_bytes: Some(16 << 20), ..options },
-        false => Options { durability: Some(Durability::Process), ..options },
+        true => options.journal_bytes(16 << 20),
+        false => options.durability(Durability::Process),
     }
 }
 
@@ -111,7 +111,7 @@ fn a_rollback_restores_what_was_there_and_younger_views_say_so() {
     for (engine, journaled) in engines() {
         let dir = scratch();
         // Versions of a store without tables know their number of keys.
-        let plain = Options { tables: false, ..options(engine, journaled) };
+        let plain = options(engine, journaled).tables(false);
         let store = Store::open(dir.path(), plain).unwrap();
         (0..500).for_each(|n| _ = store.with(WriteOptions { sync: false }).put(&key(n), b"old").unwrap());
         let before = store.snapshot().unwrap();
@@ -204,7 +204,7 @@ fn a_read_transaction_of_any_ordered_engine_shows_what_was_there() {
             continue;
         }
         let dir = scratch();
-        let options = Options { snapshot_bytes: 40_000, ..options(engine, journaled) };
+        let options = options(engine, journaled).snapshot_bytes(40_000);
         let store = StoreU64::open(dir.path(), options).unwrap();
         let quick = store.with(WriteOptions { sync: false });
         (0..900).for_each(|key| _ = quick.put(&key, &key).unwrap());

@@ -52,7 +52,7 @@ fn what_deleted_records_took_is_free_and_used_again_before_the_file_grows() {
         let said = format!("{engine}, journaled: {journaled}");
         let dir = scratch();
         // A clean close of a store with tables adds a record.
-        let plain = Options { tables: false, ..options(engine, journaled) };
+        let plain = options(engine, journaled).tables(false);
         let store = Store::open(dir.path(), plain).unwrap();
         let empty = space(&store);
         assert_eq!(empty.live_bytes, store.stats().node_bytes, "{said}: a leaf");
@@ -117,7 +117,7 @@ fn of_a_store_that_is_only_read_what_its_files_say_is_told_and_nothing_else() {
         let store = Store::open(dir.path(), options("wbtree", journaled)).unwrap();
         fill(&store);
         let look = |store: &Store| {
-            let read = Store::open(dir.path(), Options { read_only: true, ..existing() }).unwrap();
+            let read = Store::open(dir.path(), existing().read_only(true)).unwrap();
             (0..2 * TIMED_EVERY).for_each(|n| assert!(read.get(&key(n)).unwrap().is_some()));
             read.commit().unwrap();
             let (seen, stats) = (read.stats(), store.stats());
@@ -142,7 +142,7 @@ fn of_a_store_that_is_only_read_what_its_files_say_is_told_and_nothing_else() {
         // A closed store still has its statistics. It holds the files until it is dropped.
         let (stats, used) = (closed.stats(), closed.space());
         drop(closed);
-        let read = Store::open(dir.path(), Options { read_only: true, ..existing() }).unwrap();
+        let read = Store::open(dir.path(), existing().read_only(true)).unwrap();
         assert!(read.stats().region_bytes >= stats.region_bytes);
         is_the_same_or_longer(space(&read), used, journaled);
         assert!(read.stats().journal.is_none_or(|journal| journal.activity.is_none()));

@@ -191,7 +191,7 @@ fn tables_and_deadlines_agree_with_maps_across_reopens() {
         // The year 2100: compaction and salvage judge by the wall clock, and must not remove what the test still has.
         let start = 4_102_444_800_000;
         let (dir, now) = (scratch(), Arc::new(AtomicU64::new(start)));
-        let opts = || Options { tables: true, clock: clock(&now), ..options(engine, journaled) };
+        let opts = || options(engine, journaled).tables(true).clock(clock(&now));
         let mut store = Store::open(dir.path(), opts()).unwrap();
         let mut model = Model { now: start, ..Model::default() };
         model.tables.insert(String::new(), Pairs::new());
@@ -228,7 +228,7 @@ fn tables_and_deadlines_agree_with_maps_across_reopens() {
         let salvaged = copy.path().join("salvaged");
         let report = salvage(dir.path(), &salvaged, &|_| {}).unwrap();
         assert!(!report.superblock_lost, "{context}: {report:?}");
-        let restored = Store::open(&salvaged, Options { clock: clock(&now), ..Options::default() }).unwrap();
+        let restored = Store::open(&salvaged, Options::default().clock(clock(&now))).unwrap();
         for name in model.tables.keys() {
             let table = restored.find_table(name).unwrap().unwrap();
             let found: BTreeMap<_, _> = table.scan(..).map(Result::unwrap).collect();
@@ -242,7 +242,7 @@ fn tables_and_deadlines_agree_with_maps_across_reopens() {
 fn expired_keys_are_removed_in_the_background_and_the_rest_stays() {
     for (engine, journaled) in engines(|_| true) {
         let (dir, now) = (scratch(), Arc::new(AtomicU64::new(5)));
-        let opts = Options { tables: true, clock: clock(&now), ..options(engine, journaled) };
+        let opts = options(engine, journaled).tables(true).clock(clock(&now));
         let store = Store::open(dir.path(), opts).unwrap();
         for number in 0..300_u32 {
             store.put_until(&number.to_be_bytes(), b"v", Some(10 + u64::from(number % 2) * 1000)).unwrap();
@@ -269,7 +269,7 @@ fn until(mut is_done: impl FnMut() -> bool, state: impl Fn() -> String) {
 #[test]
 fn a_clock_that_jumps_moves_deadlines_and_loses_no_other_key() {
     let (dir, now) = (scratch(), Arc::new(AtomicU64::new(1_000_000)));
-    let opts = Options { tables: true, clock: clock(&now), ..Options::default() };
+    let opts = Options::default().tables(true).clock(clock(&now));
     let store = Store::open(dir.path(), opts).unwrap();
     store.put_with(b"session", b"Ada", Duration::from_secs(60)).unwrap();
     store.put(b"lasting", b"value").unwrap();
@@ -288,11 +288,51 @@ fn a_clock_that_jumps_moves_deadlines_and_loses_no_other_key() {
     assert_eq!(store.get(b"lasting").unwrap().as_deref(), Some(&b"value"[..]));
 }
 
+/// Deadlines are listed in their order, in steps, over all tables. A key that was removed or got another deadline is listed once at most.
+#[test]
+fn expiring_keys_are_listed_by_deadline_in_steps() {
+    let (dir, now) = (scratch(), Arc::new(AtomicU64::new(1_000_000)));
+    let store = Store::open(dir.path(), Options::default().clock(clock(&now))).unwrap();
+    let other = store.table("other").unwrap();
+    assert!(store.expiring(&mut Vec::new(), 10).unwrap().is_empty());
+    for number in 0..100_u64 {
+        let (table, deadline) =
+            (if number % 3 == 0 { &other } else { &store }, 2_000_000 + number * 37 % 100);
+        table.put_until(&number.to_be_bytes(), b"v", Some(deadline)).unwrap();
+    }
+    store.delete(&1_u64.to_be_bytes()).unwrap();
+    store.persist(&2_u64.to_be_bytes()).unwrap();
+    other.put_until(&3_u64.to_be_bytes(), b"v", Some(1_999_999)).unwrap();
+    let (mut position, mut all) = (Vec::new(), Vec::new());
+    loop {
+        let some = store.expiring(&mut position, 7).unwrap();
+        assert!(some.len() <= 7);
+        all.extend(some);
+        if position.is_empty() {
+            break;
+        }
+    }
+    assert_eq!(all.len(), 98);
+    assert!(all.is_sorted_by_key(|expiring| expiring.deadline));
+    let number = |key: &[u8]| u64::from_be_bytes(key.try_into().unwrap());
+    assert_eq!((number(&all[0].key), all[0].table.as_str(), all[0].deadline), (3, "other", 1_999_999));
+    for expiring in &all[1..] {
+        let key = number(&expiring.key);
+        assert_eq!(expiring.deadline, 2_000_000 + key * 37 % 100);
+        assert_eq!(expiring.table, if key % 3 == 0 { "other" } else { "" });
+    }
+    // After the last one, the list begins again. A store without tables has none.
+    assert_eq!(store.expiring(&mut position, 1).unwrap()[0].deadline, 1_999_999);
+    let plain = scratch();
+    let plain = Store::open(plain.path(), Options::default().tables(false)).unwrap();
+    assert!(matches!(plain.expiring(&mut Vec::new(), 1), Err(Error::NoTables)));
+}
+
 /// A cleared or dropped table frees its keys and later its number.
 #[test]
 fn the_background_removes_the_keys_of_cleared_and_dropped_tables() {
     let dir = scratch();
-    let store = Store::open(dir.path(), Options { tables: true, ..Options::default() }).unwrap();
+    let store = Store::open(dir.path(), Options::default().tables(true)).unwrap();
     let other = store.table("other").unwrap();
     for number in 0..5000_u32 {
         store.put(&number.to_be_bytes(), &[7; 50]).unwrap();
@@ -312,7 +352,7 @@ fn the_background_removes_the_keys_of_cleared_and_dropped_tables() {
 fn a_rollback_restores_tables_and_deadlines() {
     for (engine, journaled) in engines(|can| can.versions) {
         let (dir, now) = (scratch(), Arc::new(AtomicU64::new(100)));
-        let opts = Options { tables: true, clock: clock(&now), ..options(engine, journaled) };
+        let opts = options(engine, journaled).tables(true).clock(clock(&now));
         let store = Store::open(dir.path(), opts).unwrap();
         let table = store.table("kept").unwrap();
         table.put_until(b"a", b"old", Some(500)).unwrap();
@@ -345,7 +385,7 @@ fn a_rollback_restores_tables_and_deadlines() {
 fn a_scan_in_a_transaction_is_protected_from_phantoms() {
     for (engine, journaled) in engines(|can| can.atomic_batch) {
         let dir = scratch();
-        let store = Store::open(dir.path(), Options { tables: true, ..options(engine, journaled) }).unwrap();
+        let store = Store::open(dir.path(), options(engine, journaled).tables(true)).unwrap();
         for key in 10..20_u8 {
             store.put(&[key], b"v").unwrap();
         }
@@ -387,7 +427,7 @@ fn a_scan_in_a_transaction_is_protected_from_phantoms() {
 fn transactions_with_scans_of_many_threads_are_serializable() {
     for (engine, journaled) in engines(|can| can.atomic_batch) {
         let dir = scratch();
-        let store = Store::open(dir.path(), Options { tables: true, ..options(engine, journaled) }).unwrap();
+        let store = Store::open(dir.path(), options(engine, journaled).tables(true)).unwrap();
         let log = store.table("log").unwrap();
         let given: Vec<u32> = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..3)
@@ -423,7 +463,7 @@ fn transactions_with_scans_of_many_threads_are_serializable() {
 fn deadlines_of_many_threads_keep_their_entries_and_counts() {
     for (engine, journaled) in engines(|_| true) {
         let (dir, now) = (scratch(), Arc::new(AtomicU64::new(0)));
-        let opts = Options { tables: true, clock: clock(&now), ..options(engine, journaled) };
+        let opts = options(engine, journaled).tables(true).clock(clock(&now));
         let store = Store::open(dir.path(), opts).unwrap();
         std::thread::scope(|scope| {
             for thread in 0..3 {
@@ -509,7 +549,7 @@ fn a_table_that_could_not_be_cleared_dropped_or_swapped_durably_keeps_its_keys()
 #[test]
 fn keys_and_values_that_tables_make_too_long_are_refused_and_the_longest_work() {
     let dir = scratch();
-    let store = Store::open(dir.path(), Options { tables: true, ..Options::default() }).unwrap();
+    let store = Store::open(dir.path(), Options::default().tables(true)).unwrap();
     let longest = vec![b'k'; bristlecone::KEY_BYTES_MAX - 15];
     store.put_until(&longest, b"v", Some(u64::MAX)).unwrap();
     assert_eq!(store.get(&longest).unwrap().as_deref(), Some(&b"v"[..]));
@@ -534,7 +574,7 @@ fn keys_and_values_that_tables_make_too_long_are_refused_and_the_longest_work() 
 #[test]
 fn a_store_without_tables_says_so_and_opens_as_before() {
     let dir = scratch();
-    let plain = Options { tables: false, ..Options::default() };
+    let plain = Options::default().tables(false);
     let store = Store::open(dir.path(), plain).unwrap();
     store.put(b"key", b"value").unwrap();
     assert_eq!(store.stats().kind, "bytes");
@@ -547,10 +587,10 @@ fn a_store_without_tables_says_so_and_opens_as_before() {
     store.close().unwrap();
     drop(store);
     // The option concerns new stores only.
-    let store = Store::open(dir.path(), Options { tables: true, ..Options::default() }).unwrap();
+    let store = Store::open(dir.path(), Options::default().tables(true)).unwrap();
     assert!(!store.has_tables());
     assert_eq!(store.get(b"key").unwrap().as_deref(), Some(&b"value"[..]));
     let numbers = scratch();
-    let numbers = StoreU64::open(numbers.path(), Options { tables: true, ..Options::default() }).unwrap();
+    let numbers = StoreU64::open(numbers.path(), Options::default().tables(true)).unwrap();
     assert!(matches!(numbers.list_tables(), Err(Error::NoTables)));
 }

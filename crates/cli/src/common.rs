@@ -27,12 +27,12 @@ impl Common {
 
     /// Like [`Common::open_or_create`], with a bound on memory.
     pub fn open_or_create_within(&self, memory: &Memory) -> Result<Store> {
-        Ok(Store::open(&self.dir, Options { memory_bytes: memory.memory, ..Options::default() })?)
+        Ok(Store::open(&self.dir, Options::default().memory_bytes(memory.memory))?)
     }
 
     /// Opens the store. An error if it does not exist.
     pub fn open(&self) -> Result<Store> {
-        Ok(Store::open(&self.dir, Options { create: false, ..Options::default() })?)
+        Ok(Store::open(&self.dir, Options::default().create(false))?)
     }
 }
 
@@ -97,16 +97,16 @@ pub struct Memory {
     pub memory: Option<u64>,
 }
 
-/// Parses a number of bytes: digits, then optionally K, M, G or T (powers of 1024).
+/// Parses a number of bytes: digits, then optionally K, M, G or T (powers of 1024). `KB`, `MB` … are the same.
 pub fn size(text: &str) -> std::result::Result<u64, String> {
     let split = text.find(|character: char| !character.is_ascii_digit()).unwrap_or(text.len());
     let (digits, unit) = text.split_at(split);
     let shift = match unit.to_ascii_uppercase().as_str() {
         "" => 0,
-        "K" => 10,
-        "M" => 20,
-        "G" => 30,
-        "T" => 40,
+        "K" | "KB" => 10,
+        "M" | "MB" => 20,
+        "G" | "GB" => 30,
+        "T" | "TB" => 40,
         _ => return Err("expected a number of bytes, optionally with a suffix K, M, G or T".to_owned()),
     };
     let number: u64 = digits.parse().map_err(|error| format!("{error}"))?;
@@ -127,7 +127,7 @@ pub struct Reading {
 impl Reading {
     /// Opens the store. An error if it does not exist.
     pub fn open(&self) -> Result<Store> {
-        let options = Options { create: false, read_only: self.read_only, ..Options::default() };
+        let options = Options::default().create(false).read_only(self.read_only);
         Ok(Store::open(&self.common.dir, options)?)
     }
 }
@@ -144,7 +144,7 @@ mod tests {
     #[test]
     fn sizes_are_read_with_and_without_units() {
         assert_eq!(size("123"), Ok(123));
-        assert_eq!(size("2k"), Ok(2048));
+        assert_eq!((size("2k"), size("2kb")), (Ok(2048), Ok(2048)));
         assert_eq!(size("3G"), Ok(3 << 30));
         for wrong in ["", "K", "-1", "1.5G", "12X", "99999999999T", "99999999999999999999"] {
             assert!(size(wrong).is_err(), "{wrong}");

@@ -7,7 +7,7 @@ mod csv;
 mod jsonl;
 
 use std::borrow::Cow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -143,6 +143,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     // Open the file before the store: a wrong file name must not make a store.
     let mut lines = Lines::open(&arguments.file, arguments.format.line_bytes_max())?;
+    let missing = missing_dirs(&arguments.common.dir);
     let store = arguments.common.open_or_create_within(&arguments.memory)?;
     let table = arguments.table.make(&store)?.with(UNSYNCED);
     // The store is closed when its last handle is dropped.
@@ -166,6 +167,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             drop(loader);
             closed?;
             StoreDir::remove(&arguments.common.dir)?;
+            // A directory with other files stays.
+            missing.iter().for_each(|dir| _ = std::fs::remove_dir(dir));
             return Err(Failure::FirstLoad { input: lines.name.clone(), line, why });
         }
         Err((line, Bad::Line(why))) => {
@@ -177,6 +180,12 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         Ok(()) => closed?,
     }
     report(arguments, &loader, start.elapsed())
+}
+
+/// The directory of a store and its parents, as far as they do not exist: opening a new store makes them.
+fn missing_dirs(dir: &Path) -> Vec<PathBuf> {
+    let parts = dir.ancestors().filter(|dir| !dir.as_os_str().is_empty());
+    parts.take_while(|dir| !dir.exists()).map(Path::to_owned).collect()
 }
 
 /// Loads all lines. An error carries its line number.

@@ -18,6 +18,7 @@ mod scan;
 mod serve;
 mod stats;
 mod text;
+mod top;
 mod versions;
 
 use std::process::ExitCode;
@@ -32,6 +33,7 @@ Examples:
   bristlecone serve --dir data                     serve Redis clients on 127.0.0.1:7379
   bristlecone load pairs.tsv --format tsv          fill the store in ./bristlecone-data
   bristlecone scan --prefix user: --limit 10       print keys and values in order
+  bristlecone top                                  show what the server on 127.0.0.1:7379 does
   bristlecone check --json                         verify everything";
 
 /// A durable ordered key-value store.
@@ -60,6 +62,8 @@ enum Command {
     Versions(versions::Arguments),
     /// Print sizes and counts of a store
     Stats(stats::Arguments),
+    /// Show what a running server does
+    Top(top::Arguments),
     /// Point to the benchmarks of bristlecone-lab
     #[command(hide = true)]
     Bench(elsewhere::Arguments),
@@ -92,6 +96,7 @@ fn main() -> ExitCode {
         Command::Scan(arguments) => scan::run(&arguments),
         Command::Versions(arguments) => versions::run(&arguments),
         Command::Stats(arguments) => stats::run(&arguments),
+        Command::Top(arguments) => top::run(&arguments),
         Command::Bench(arguments) => elsewhere::run("bench ", &arguments),
         Command::Lab(arguments) => elsewhere::run("", &arguments),
         Command::Check(arguments) => check::run(&arguments),

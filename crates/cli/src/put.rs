@@ -21,7 +21,7 @@ Examples:
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
-    /// Key, 1 to 65,535 bytes.
+    /// Key, 1 to 65,520 bytes (65,535 in a store without tables).
     key: OsString,
     /// Value, up to 256 MiB; `-` reads it from standard input.
     #[arg(allow_hyphen_values = true)]

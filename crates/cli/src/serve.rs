@@ -1,17 +1,20 @@
 //! `serve`: serves a store to network clients until a signal or SHUTDOWN.
 
 mod arguments;
+mod channel;
 pub mod layers;
 mod logging;
 mod notify;
 mod sockets;
+mod takeover;
 
-use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::process::ExitCode;
 
 use bristlecone::{Count, Durability, Options, Stats, Store};
 use serde_json::json;
-use tokio::signal::unix::{SignalKind, signal};
+use server::handover::{Connection, HandedOver, Stopping};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use terminal::Output;
 
@@ -19,7 +22,8 @@ use crate::failure::{Failure, Result, io};
 use crate::stats;
 pub use arguments::Arguments;
 use arguments::Promise;
-use sockets::Sockets;
+use sockets::{SocketFile, Sockets};
+use takeover::{Control, Predecessor};
 
 /// Runs the command.
 /// `options`: the names and values of all options, for CONFIG GET.
@@ -45,6 +49,164 @@ async fn serve(arguments: &Arguments, named: Vec<(String, String)>) -> Result<Ex
     for name in layers::unknown_variables() {
         tracing::warn!("the environment variable {name} is no option");
     }
+    let config = config(arguments, named, log)?;
+    // Install the signal handlers first: a signal that arrives during recovery stops the server right after it.
+    let mut signals = Signals::new()?;
+    let (predecessor, taken) = match arguments.take_over {
+        true => Predecessor::find(&arguments.common.dir).await?.unzip(),
+        false => (None, None),
+    };
+    // Listen before opening the store: a port in use is a common mistake and must not touch the store.
+    let mut sockets = Sockets::listen(arguments, taken.unwrap_or_default()).await?;
+    let (store, connections) = match predecessor {
+        Some(predecessor) => tokio::select! {
+            opened = take_over(predecessor, arguments, &mut sockets) => opened?,
+            // The old server goes on.
+            () = signals.next() => return Ok(ExitCode::FAILURE),
+        },
+        None => (Store::open(&arguments.common.dir, options(arguments))?, Vec::new()),
+    };
+    announce(arguments, &store, &sockets)?;
+    notify::notify(&notify::ready());
+    let Sockets { listeners, unix_path, .. } = sockets;
+    let handed = HandedOver { listeners, connections, config };
+    life(arguments, store, handed, unix_path, &mut signals).await
+}
+
+/// SIGTERM and SIGINT.
+struct Signals(Signal, Signal);
+
+impl Signals {
+    fn new() -> Result<Self> {
+        let terminate = signal(SignalKind::terminate()).map_err(io("cannot wait for SIGTERM"))?;
+        Ok(Self(terminate, signal(SignalKind::interrupt()).map_err(io("cannot wait for SIGINT"))?))
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.0.recv() => {}
+            _ = self.1.recv() => {}
+        }
+    }
+}
+
+/// Lets the old server stop, opens the store, and receives the connections.
+async fn take_over(
+    predecessor: Predecessor,
+    arguments: &Arguments,
+    sockets: &mut Sockets,
+) -> Result<(Store, Vec<Connection>)> {
+    let pid = predecessor.pid;
+    let predecessor = predecessor.stop().await?;
+    let store = match takeover::open(&arguments.common.dir, &options(arguments)).await {
+        Ok(store) => store,
+        Err(error) => {
+            let failure = Failure::from(error);
+            predecessor.fail(&failure);
+            return Err(failure);
+        }
+    };
+    let connections = predecessor.opened().await;
+    if let Some(file) = &mut sockets.unix_path {
+        file.set_own(true);
+    }
+    tracing::info!(pid, connections = connections.len(), "took over from another server");
+    Ok((store, connections))
+}
+
+/// Serves until the end, or until another server has taken over.
+async fn life(
+    arguments: &Arguments,
+    mut store: Store,
+    mut handed: HandedOver,
+    mut unix_path: Option<SocketFile>,
+    signals: &mut Signals,
+) -> Result<ExitCode> {
+    let mut control = match Control::listen(&arguments.common.dir, &handed.listeners) {
+        Ok(control) => Some(control),
+        Err(error) => {
+            tracing::warn!("no other server can take over from this one: {error}");
+            None
+        }
+    };
+    loop {
+        let mut request = None;
+        let stop = async {
+            let next = async {
+                match &mut control {
+                    Some(control) => control.next().await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = signals.next() => {
+                    notify::notify(notify::STOPPING);
+                    Stopping::Close
+                }
+                next = next => {
+                    request = Some(next);
+                    Stopping::HandOver
+                }
+            }
+        };
+        let HandedOver { listeners, connections, config } = handed;
+        let served = server::run(store.clone(), listeners, config, connections, stop).await;
+        // Close the store also if serving failed. The error of serving is reported first.
+        let closed = store.close();
+        let Count { keys, pending } = store.len();
+        let (Some(next), Ok(())) = (served?, &closed) else {
+            if let (Err(error), Some(request)) = (&closed, request.take()) {
+                request.fail(error.to_string());
+            }
+            closed?;
+            return say_closed(arguments, keys, pending);
+        };
+        // The lock of the store ends with its last handle.
+        drop(store);
+        handed = next;
+        let Some(request) = request.take() else { return say_closed(arguments, keys, pending) };
+        let successor = tokio::select! {
+            successor = request.closed() => Some(successor),
+            // The other server may have the store already, so its files stay.
+            () = signals.next() => None,
+        };
+        let successor = match successor {
+            Some(Err(error)) => {
+                tracing::warn!("the other server has not taken over, this one goes on: {error}");
+                store = takeover::open(&arguments.common.dir, &options(arguments)).await?;
+                continue;
+            }
+            Some(Ok(successor)) => Some(successor),
+            None => None,
+        };
+        if let Some(successor) = successor {
+            match successor.adopt(handed.connections).await {
+                Ok(sent) => tracing::info!(connections = sent, "another server has taken over"),
+                Err(error) => tracing::warn!("connections were not handed over: {error}"),
+            }
+        }
+        control.into_iter().for_each(Control::leave);
+        if let Some(file) = &mut unix_path {
+            file.set_own(false);
+        }
+        return say_closed(arguments, keys, pending);
+    }
+}
+
+fn say_closed(arguments: &Arguments, keys: u64, pending: bool) -> Result<ExitCode> {
+    say(|output| match arguments.common.json {
+        true => output.json(&json!({ "closed": true, "keys": keys, "keys_pending": pending })),
+        false => output.line(&format!("  {:<12}{}", "closed", closing(keys, pending))),
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The settings of the server.
+fn config(
+    arguments: &Arguments,
+    named: Vec<(String, String)>,
+    log: server::settings::LogControl,
+) -> Result<server::Config> {
     let password = password(arguments)?;
     let users = arguments.acl_file.as_deref().map(server::users::file::read).transpose();
     let users = users.map_err(|error| Failure::Text(error.to_string()))?.unwrap_or_default();
@@ -58,17 +220,8 @@ async fn serve(arguments: &Arguments, named: Vec<(String, String)>) -> Result<Ex
             arguments.max_clients
         );
     }
-    // Install the signal handlers first: a signal that arrives during recovery stops the server right after it.
-    let mut terminate = signal(SignalKind::terminate()).map_err(io("cannot wait for SIGTERM"))?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(io("cannot wait for SIGINT"))?;
-    // Listen before opening the store: a port in use is a common mistake and must not touch the store.
-    let sockets = Sockets::listen(arguments).await?;
-    let store = Store::open(&arguments.common.dir, options(arguments))?;
-    announce(arguments, &store, &sockets)?;
-    let Sockets { listeners, unix_path: _unix_path, .. } = sockets;
-    let defaults = server::Config::default();
     let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
-    let config = server::Config {
+    Ok(server::Config {
         clients_max,
         clients_limit,
         users,
@@ -80,31 +233,16 @@ async fn serve(arguments: &Arguments, named: Vec<(String, String)>) -> Result<Ex
         timeout_seconds: arguments.timeout,
         reply_bytes_max: bytes(arguments.max_client_bytes),
         held_bytes_max: bytes(arguments.max_clients_bytes),
+        // The parser allows only names of policies.
+        memory_policy: server::eviction::Policy::named(&arguments.maxmemory_policy).unwrap_or_default(),
+        memory_bytes_max: arguments.maxmemory,
+        memory_samples: arguments.maxmemory_samples.into(),
         log: Some(log),
         backup_dir: arguments.backup_dir.clone(),
         password,
         unprotected: arguments.unprotected,
-        ..defaults
-    };
-    let signals = async {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-        notify::notify(notify::STOPPING);
-    };
-    notify::notify(notify::READY);
-    let served = server::serve(store.clone(), listeners, config, signals).await;
-    // Close the store also if serving failed. The error of serving is reported first.
-    let closed = store.close();
-    served?;
-    closed?;
-    let Count { keys, pending } = store.len();
-    say(|output| match arguments.common.json {
-        true => output.json(&json!({ "closed": true, "keys": keys, "keys_pending": pending })),
-        false => output.line(&format!("  {:<12}{}", "closed", closing(keys, pending))),
-    })?;
-    Ok(ExitCode::SUCCESS)
+        ..server::Config::default()
+    })
 }
 
 /// Descriptors for the store, the listening sockets, logs and backups.
@@ -123,16 +261,20 @@ fn clients_limit() -> usize {
 
 /// The password, from the file or the environment.
 fn password(arguments: &Arguments) -> Result<Option<server::Password>> {
-    let Some(file) = &arguments.password_file else {
-        let variable = std::env::var_os(layers::PASSWORD);
-        return Ok(variable.and_then(|text| server::Password::new(text.as_bytes())));
-    };
+    match &arguments.password_file {
+        Some(file) => first_line(file).map(Some),
+        None => Ok(layers::password()),
+    }
+}
+
+/// The password in the first line of a file.
+pub fn first_line(file: &Path) -> Result<server::Password> {
     let text = std::fs::read(file).map_err(io(format!("cannot read the password in {}", file.display())))?;
     let line = text.split(|byte| *byte == b'\n').next().unwrap_or_default();
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     let none = || std::io::Error::new(std::io::ErrorKind::InvalidData, "its first line is empty");
     let password = server::Password::new(line).ok_or_else(none);
-    Ok(Some(password.map_err(io(format!("there is no password in {}", file.display())))?))
+    password.map_err(io(format!("there is no password in {}", file.display())))
 }
 
 /// The end of the last line. A close does not wait for the count of keys after a crash.
@@ -155,20 +297,23 @@ fn say(what: impl FnOnce(&mut Output) -> terminal::Result<()>) -> Result<()> {
 }
 
 fn options(arguments: &Arguments) -> Options {
-    let defaults = Options::default();
-    Options {
-        engine: arguments.engine.clone(),
-        durability: arguments.durability.map(|promise| match promise {
-            Promise::Process => Durability::Process,
-            Promise::Power => Durability::Power,
-        }),
-        node_lines: arguments.node_lines,
-        journal_bytes: arguments.journal_bytes,
-        max_bytes: arguments.max_bytes.unwrap_or(defaults.max_bytes),
-        memory_bytes: arguments.memory.memory,
-        snapshot_bytes: arguments.snapshot_memory.unwrap_or(defaults.snapshot_bytes),
-        ..defaults
+    let durability = arguments.durability.map(|promise| match promise {
+        Promise::Process => Durability::Process,
+        Promise::Power => Durability::Power,
+    });
+    let mut options = Options::default()
+        .engine(arguments.engine.as_deref())
+        .durability(durability)
+        .node_lines(arguments.node_lines)
+        .journal_bytes(arguments.journal_bytes)
+        .memory_bytes(arguments.memory.memory);
+    if let Some(bytes) = arguments.max_bytes {
+        options = options.max_bytes(bytes);
     }
+    if let Some(bytes) = arguments.snapshot_memory {
+        options = options.snapshot_bytes(bytes);
+    }
+    options
 }
 
 /// Prints the store, the addresses, and the durability.

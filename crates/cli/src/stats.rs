@@ -45,6 +45,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         output.json(&told)?;
     } else {
         let mut rows = rows(&told.stats);
+        rows.extend(
+            told.stats.journal.as_ref().and_then(|journal| journal.activity).iter().flat_map(of_activity),
+        );
         rows.extend(of_space(&told.space));
         for (name, value) in rows {
             output.line(&format!("{name:<12}{value}"))?;
@@ -56,7 +59,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 
 type Row = (&'static str, String);
 
-/// Statistics of a store as rows of text.
+/// The statistics of a store that `serve` also prints, as rows of text.
 pub fn rows(stats: &Stats) -> Vec<Row> {
     let keys = match stats.keys_pending {
         true => format!("at least {} (the count after the crash is running)", stats.keys),
@@ -67,7 +70,7 @@ pub fn rows(stats: &Stats) -> Vec<Row> {
         ("medium", stats.medium.clone()),
         ("durability", with_reason(&stats.durability, &stats.durability_reason)),
         ("keys", keys),
-        ("found", format!("{}, ready in {} us", found(stats), stats.recovery_us)),
+        ("found", format!("{}, ready in {}", found(stats), in_time(stats.recovery_us))),
         ("node", in_bytes(stats.node_bytes)),
     ];
     rows.extend(stats.file_bytes.map(|bytes| ("file", in_bytes(bytes))));
@@ -89,14 +92,6 @@ fn of_journal(journal: &JournalStats) -> Vec<Row> {
     let JournalStats { bytes, file_bytes, activity } = journal;
     let mut rows = vec![("journal", format!("{file_bytes} bytes, for {bytes} bytes of groups"))];
     let Some(activity) = activity else { return rows };
-    let JournalActivity { groups, groups_since_open, syncs_since_open, checkpoints_since_open, .. } =
-        activity;
-    rows.extend([
-        ("groups", format!("{groups} since the store was made, {groups_since_open} since it was opened")),
-        ("syncs", format!("{syncs_since_open} since it was opened")),
-        ("checkpoints", format!("{checkpoints_since_open} since it was opened")),
-        ("waiting", format!("{} bytes of groups that are not checkpointed", activity.waiting_bytes)),
-    ]);
     let bytes = activity.replayed_bytes;
     match activity.replayed_groups {
         0 => {}
@@ -104,6 +99,17 @@ fn of_journal(journal: &JournalStats) -> Vec<Row> {
         groups => rows.push(("replayed", format!("{groups} groups of {bytes} bytes"))),
     }
     rows
+}
+
+fn of_activity(activity: &JournalActivity) -> [Row; 4] {
+    let JournalActivity { groups, groups_since_open, syncs_since_open, checkpoints_since_open, .. } =
+        activity;
+    [
+        ("groups", format!("{groups} since the store was made, {groups_since_open} since it was opened")),
+        ("syncs", format!("{syncs_since_open} since it was opened")),
+        ("checkpoints", format!("{checkpoints_since_open} since it was opened")),
+        ("waiting", format!("{} bytes of groups that are not checkpointed", activity.waiting_bytes)),
+    ]
 }
 
 fn of_space(space: &Space) -> [Row; 3] {
@@ -115,10 +121,29 @@ fn of_space(space: &Space) -> [Row; 3] {
     ]
 }
 
+/// A time for a reader. JSON has the microseconds.
+fn in_time(us: u64) -> String {
+    match us {
+        0..1_000 => format!("{us} us"),
+        1_000..10_000_000 => format!("{} ms", (us + 500) / 1_000),
+        _ => format!("{} s", us / 1_000_000),
+    }
+}
+
 fn in_bytes(bytes: u64) -> String {
     format!("{bytes} bytes")
 }
 
 fn with_reason(durability: &str, reason: &str) -> String {
     if reason.is_empty() { durability.to_owned() } else { format!("{durability} ({reason})") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::in_time;
+
+    #[test]
+    fn times_have_the_unit_of_their_size() {
+        assert_eq!([72, 999, 159_929, 12_345_678].map(in_time), ["72 us", "999 us", "160 ms", "12 s"]);
+    }
 }

@@ -16,7 +16,7 @@ fn file_environment_and_options_set_a_server_up() {
     let (config, acl) = (dir.path().join("conf.toml"), dir.path().join("users.acl"));
     std::fs::write(&acl, "user default on nopass ~* +@all\nuser bob on >pw ~a* +get\n").unwrap();
     let text = format!(
-        "timeout = 300\nmax-clients = 20\nslowlog-max-len = 5\nacl-file = \"{}\"\n[rename-command]\nKEYS = \"\"\n",
+        "maxmemory = \"100mb\"\nmaxmemory-policy = \"allkeys-lru\"\ntimeout = 300\nmax-clients = 20\nslowlog-max-len = 5\nacl-file = \"{}\"\n[rename-command]\nKEYS = \"\"\n",
         acl.display()
     );
     std::fs::write(&config, text).unwrap();
@@ -27,6 +27,8 @@ fn file_environment_and_options_set_a_server_up() {
     let serve = Serve::by(command, &dir.path().join("store"), &options, Stdio::inherit());
     let values = ["timeout", "maxclients", "slowlog-max-len", "log-level"].map(|name| setting(&serve, name));
     assert_eq!(values, ["300", "30", "7", "error"]);
+    assert_eq!(setting(&serve, "maxmemory"), (100 << 20).to_string());
+    assert_eq!(setting(&serve, "maxmemory-policy"), "allkeys-lru");
     assert_eq!(setting(&serve, "acl-file"), acl.to_str().unwrap());
     let mut client = serve.client();
     let error = cmd("KEYS").arg("*").query::<Vec<String>>(&mut client).unwrap_err().to_string();

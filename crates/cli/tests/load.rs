@@ -43,7 +43,7 @@ fn write(dir: &Path, pairs: &Pairs) {
 }
 
 fn read(dir: &Path) -> Pairs {
-    let store = Store::open(dir, Options { create: false, ..Options::default() }).unwrap();
+    let store = Store::open(dir, Options::default().create(false)).unwrap();
     let pairs = store.scan(..).collect::<Result<_, _>>().unwrap();
     store.close().unwrap();
     pairs

@@ -12,6 +12,8 @@ mod network;
 mod operator;
 mod real_clients;
 mod shared_keys;
+mod takeover;
+mod top;
 mod tour;
 mod transactions;
 mod usage;

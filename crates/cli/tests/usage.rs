@@ -130,11 +130,12 @@ fn a_bad_line_is_named_and_leaves_no_new_store() {
         let path = dir.path().join("input");
         fs::write(&path, content).unwrap();
         let arguments = [&["load", path.to_str().unwrap(), "--format"], format].concat();
-        let output = run(&dir.path().join("store"), &arguments);
+        let output = run(&dir.path().join("new/store"), &arguments);
         assert_eq!(code(&output), 1, "{output:?}");
         assert!(stderr(&output).contains(message), "{message} in {output:?}");
         assert!(stderr(&output).ends_with("no store was made\n"), "{output:?}");
         assert!(stdout(&output).is_empty());
+        assert!(!dir.path().join("new").exists(), "the directories that it made are gone");
     }
 }
 

@@ -7,7 +7,7 @@ use crate::common::{code, program, run, stderr, succeed};
 
 /// Makes a store of engine cdds with these pairs.
 fn store(dir: &std::path::Path, pairs: u32) {
-    let options = bristlecone::Options { engine: Some("cdds".into()), ..bristlecone::Options::default() };
+    let options = bristlecone::Options::default().engine("cdds");
     let store = bristlecone::Store::open(dir, options).unwrap();
     let mut batch = store.batch();
     (0..pairs).for_each(|n| _ = batch.put(format!("key {n:05}").as_bytes(), b"old"));

@@ -8,6 +8,7 @@
 //!   the engine to users.
 
 use std::borrow::Cow;
+use std::fmt;
 use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
@@ -96,13 +97,19 @@ pub type Decide<'d, V> = dyn FnMut(Option<&V>) -> Change<'static, V> + 'd;
 pub type NextPair<'n, K> =
     dyn FnMut(&mut <K as Kind>::KeyBuf, &mut <K as Kind>::ValueBuf) -> Result<bool> + 'n;
 
-/// Number of keys.
+/// Number of keys. Its text is the number, with "at least" before it while `pending` is true.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Count {
     /// Keys counted so far.
     pub keys: u64,
     /// True while the count after a crash is running. Then `keys` is a lower bound.
     pub pending: bool,
+}
+
+impl fmt::Display for Count {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", if self.pending { "at least " } else { "" }, self.keys)
+    }
 }
 
 /// A position in key order, or in the engine's own order. It holds no lock. The index may change between two calls.
@@ -418,7 +425,7 @@ pub struct Commit<'c, K: Kind> {
 /// Operations of a table, and of all tables of its index.
 ///
 /// # Errors
-/// Every method: as the writes of [`Index`]. `Dropped` if the table was dropped. `TooLarge` for a key or a value that is too long with what
+/// Every method: as the writes of [`Index`]. `Dropped` if the table was dropped. `Length` for a key or a value that is too long with what
 /// tables add to it.
 pub trait TableOps<K: Kind>: Send + Sync {
     /// The table.
@@ -441,6 +448,9 @@ pub trait TableOps<K: Kind>: Send + Sync {
     fn clear_all(&self) -> Result<()>;
     /// Number of entries of deadlines of this table among the first `most` entries of all tables. O(`most`).
     fn deadlines(&self, most: usize) -> Result<u64>;
+    /// At most `most` keys with deadlines, of all tables, in the order of deadlines. `position` is an entry that the caller got from the
+    /// call before, or empty for the first entry. The call moves it to its last entry; to empty after the last of all. O(`most`).
+    fn expiring(&self, position: &mut Vec<u8>, most: usize) -> Result<Vec<Expiring<K>>>;
     /// The tables and their numbers of keys, by name.
     fn list(&self) -> Vec<(String, Count)>;
     /// The index that holds the keys of all tables, the catalog and the deadlines.
@@ -452,6 +462,17 @@ pub trait TableOps<K: Kind>: Send + Sync {
     /// After a salvage: reads the catalog and counts again. Keys of tables that the catalog does not have get tables with the names
     /// `salvaged-1`, `salvaged-2` …, by number. No other thread uses the tables.
     fn adopt(&self) -> Result<()>;
+}
+
+/// A key with a deadline.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Expiring<K: Kind> {
+    /// Name of its table. Empty for the default table.
+    pub table: String,
+    /// The key. It may have been removed, or have another deadline by now.
+    pub key: K::KeyBuf,
+    /// The deadline, in milliseconds since 1970.
+    pub deadline: u64,
 }
 
 /// The structure of an index.

@@ -45,7 +45,7 @@ pub enum BadLength {
     Value(usize),
 }
 
-/// Keys of 1 to 65,535 bytes, values of 0 to 256 MiB.
+/// Keys of 1 to 65,535 bytes, values of 0 to 256 MiB, less the bytes that [tables](crate::tables) add to them.
 #[derive(Clone, Copy, Debug)]
 pub struct Bytes;
 
@@ -58,9 +58,9 @@ pub struct U64;
 #[derive(Clone, Copy, Debug)]
 pub struct Fixed;
 
-/// Longest key in bytes.
+/// Longest key in bytes of a store without tables.
 pub const KEY_BYTES_MAX: usize = 65_535;
-/// Longest value in bytes.
+/// Longest value in bytes of a store without tables.
 pub const VALUE_BYTES_MAX: usize = 256 << 20;
 
 impl Kind for Bytes {

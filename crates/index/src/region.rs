@@ -30,10 +30,18 @@ pub fn create_region<M: Medium, S: Schema>(
 pub fn open_region<M: Medium, S: Schema>(medium: M, path: &Path, engine: &str) -> Result<(Region<M>, Found)> {
     let (region, found) = Region::open(medium, path)?;
     let identity = region.identity();
-    if identity.engine != engine || S::payload_words(&identity.kind).is_none() {
+    if identity.engine != engine {
         return Err(Error::Mismatch {
-            found: format!("engine {} over {}", identity.engine, identity.kind),
-            asked: format!("{engine} over {}", S::NAME),
+            found: format!("engine {}", identity.engine),
+            asked: format!("engine {engine}"),
+            remedy: "a store keeps its engine; omit the engine (`--engine`) to open it",
+        });
+    }
+    if S::payload_words(&identity.kind).is_none() {
+        return Err(Error::Mismatch {
+            found: format!("keys and values of the kind \"{}\"", identity.kind),
+            asked: format!("\"{}\"", S::NAME),
+            remedy: "open it with the store type of its kind",
         });
     }
     Ok((region, found))

@@ -108,12 +108,9 @@ pub fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Report, Error> 
     if options.engine.durable && free < needed {
         return Err(Error::Room { path: options.backing.clone(), free: free >> 20, needed: needed >> 20 });
     }
-    let opening = bristlecone::Options {
-        engine: Some(options.engine.name.into()),
-        // A volatile engine has no durability.
-        durability: options.engine.durable.then_some(options.durability),
-        ..bristlecone::Options::default()
-    };
+    // A volatile engine has no durability.
+    let durability = options.engine.durable.then_some(options.durability);
+    let opening = bristlecone::Options::default().engine(options.engine.name).durability(durability);
     let store = StoreU64::open(place.folder("readers")?, opening)?;
     load(&store, options, progress)?;
     let mut readers = options.readers.clone();
@@ -368,8 +365,7 @@ mod tests {
     fn a_value_of_another_key_or_a_key_that_is_gone_ends_the_run() {
         let dir = tempfile::tempdir().unwrap();
         let options = options(dir.path(), "wbtree");
-        let opening =
-            bristlecone::Options { durability: Some(Durability::Process), ..bristlecone::Options::default() };
+        let opening = bristlecone::Options::default().durability(Durability::Process);
         let store = StoreU64::open(dir.path().join("store"), opening).unwrap();
         load(&store, &options, &|_| {}).unwrap();
         let case = Case { readers: 2, beside_writer: true };

@@ -124,7 +124,8 @@ pub fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Report, Error> 
     let floor_medium = open(options, "floor", floor_bytes * 2, Durability::Power)?;
     let floor = Floor::prepare(&floor_medium, floor_bytes, options.seed)?;
     // Assumes leaves that are 70 % full, and inner nodes that are 70 % full with one separator per leaf.
-    let leaf = <Slotted>::shape(options.node_lines.first().copied().unwrap_or(16), 1, 1).capacity as u64 * 7 / 10;
+    let leaf =
+        <Slotted>::shape(options.node_lines.first().copied().unwrap_or(16), 1, 1).capacity as u64 * 7 / 10;
     let inner_bytes = (options.keys / leaf * 16 * 10 / 7).next_multiple_of(4096).max(4096);
     let inner_medium = open(options, "inner", inner_bytes * 2, Durability::Power)?;
     let inner = Floor::prepare(&inner_medium, inner_bytes, options.seed)?;
@@ -235,7 +236,8 @@ fn count_fences(options: &Options, engine: &'static About, node_lines: u64) -> R
     tree.insert_many(grouped, GROUP)?;
     let grouped = counter.take();
     let each = |count: u64| count as f64 / COUNTED_INSERTS as f64;
-    Ok([[alone.fences_total(), grouped.fences_total()], [alone.flushes, grouped.flushes]].map(|of| of.map(each)))
+    Ok([[alone.fences_total(), grouped.fences_total()], [alone.flushes, grouped.flushes]]
+        .map(|of| of.map(each)))
 }
 
 fn measure(

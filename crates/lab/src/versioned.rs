@@ -192,11 +192,7 @@ fn fill(value: &mut [u8], number: u64) {
 fn measure(options: &Options, mode: &Mode, folder: &Path) -> Result<[f64; 3], Error> {
     let store = match mode.kind {
         None => {
-            let opening = bristlecone::Options {
-                engine: Some(cdds::ENGINE.to_owned()),
-                durability: Some(mode.durability),
-                ..bristlecone::Options::default()
-            };
+            let opening = bristlecone::Options::default().engine(cdds::ENGINE).durability(mode.durability);
             ours::open_as(&folder.join("store"), opening)?
         }
         Some(kind) => {

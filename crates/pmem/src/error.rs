@@ -162,12 +162,24 @@ pub enum Error {
         takes: usize,
     },
     /// The region holds an index of another kind or shape.
-    #[error("the store was made with {found}, not with {asked}: open it with {found}")]
+    #[error("the store was made with {found}, not with {asked}: {remedy}")]
     Mismatch {
         /// The kind in the superblock.
         found: String,
         /// The kind that the caller requested.
         asked: String,
+        /// The action that helps, as a clause.
+        remedy: &'static str,
+    },
+    /// A key or a value is too long for its store.
+    #[error("{of} of {bytes} bytes: at most {limit}")]
+    Length {
+        /// A key or a value, with its article.
+        of: &'static str,
+        /// Its length.
+        bytes: u64,
+        /// The greatest length.
+        limit: u64,
     },
     /// One change needs more log or intent space than exists.
     #[error(

@@ -23,8 +23,8 @@ pub enum Access<'a> {
     Transaction {
         /// The transaction. Its own methods use database 0.
         transaction: &'a mut Transaction<Bytes>,
-        /// The databases.
-        databases: &'a Databases,
+        /// The server.
+        shared: &'a Shared,
         /// Number of the database.
         db: usize,
     },
@@ -79,8 +79,8 @@ impl<'a> Access<'a> {
                 Ok(store.get_until(key, &mut value)?.map(|deadline| (value, deadline)))
             }
             Self::Store { store, .. } => Ok(store.get(key)?.map(|value| (value, None))),
-            Self::Transaction { transaction, databases, db } => {
-                table(transaction, databases, *db)?.get_until(key)
+            Self::Transaction { transaction, shared, db } => {
+                table(transaction, &shared.databases, *db)?.get_until(key)
             }
         }
     }
@@ -112,8 +112,8 @@ impl<'a> Access<'a> {
             Self::Store { shared, db, store } => {
                 shared.watches.write(*db, key, || store.put(key, value).map(|_| ()))
             }
-            Self::Transaction { transaction, databases, db } => {
-                table(transaction, databases, *db)?.put(key, value)
+            Self::Transaction { transaction, shared, db } => {
+                table(transaction, &shared.databases, *db)?.put(key, value)
             }
         }
     }
@@ -126,8 +126,8 @@ impl<'a> Access<'a> {
                 let changed = !matches!(found, Ok(false));
                 (found, changed)
             }),
-            Self::Transaction { transaction, databases, db } => {
-                let mut table = table(transaction, databases, *db)?;
+            Self::Transaction { transaction, shared, db } => {
+                let mut table = table(transaction, &shared.databases, *db)?;
                 let was_there = table.contains(key)?;
                 if was_there {
                     table.delete(key)?;
@@ -149,6 +149,9 @@ impl<'a> Access<'a> {
                 let update = store.update(key, |old| {
                     let change = decide(old);
                     changed = !matches!(change, Change::Keep);
+                    if let Change::Put(value) = &change {
+                        shared.eviction.charge(value.len());
+                    }
                     change
                 });
                 (update, changed)
@@ -177,6 +180,9 @@ impl<'a> Access<'a> {
                     let change = store.change_until(key, |old| {
                         let next = decide(old);
                         changed = !matches!(next, Next::Keep);
+                        if let Next::Put(value, _) = &next {
+                            shared.eviction.charge(value.len());
+                        }
                         next
                     });
                     (change, changed)
@@ -186,7 +192,10 @@ impl<'a> Access<'a> {
                 let mut refused = false;
                 let update = || {
                     store.update(key, |old| match decide(old.map(|value| (value, None))) {
-                        Next::Put(value, None) => Change::Put(Cow::Owned(value)),
+                        Next::Put(value, None) => {
+                            shared.eviction.charge(value.len());
+                            Change::Put(Cow::Owned(value))
+                        }
                         Next::Put(..) => {
                             refused = true;
                             Change::Keep
@@ -198,13 +207,16 @@ impl<'a> Access<'a> {
                 shared.watches.write(*db, key, update)?;
                 if refused { Err(Error::NoTables) } else { Ok(()) }
             }
-            Self::Transaction { transaction, databases, db } => {
-                let mut table = table(transaction, databases, *db)?;
+            Self::Transaction { transaction, shared, db } => {
+                let mut table = table(transaction, &shared.databases, *db)?;
                 let old = table.get_until(key)?;
                 match decide(old.as_ref().map(|(value, deadline)| (&value[..], *deadline))) {
                     Next::Keep => Ok(()),
                     Next::Delete => table.delete(key),
-                    Next::Put(value, deadline) => table.put_until(key, &value, deadline),
+                    Next::Put(value, deadline) => {
+                        shared.eviction.charge(value.len());
+                        table.put_until(key, &value, deadline)
+                    }
                 }
             }
         }
@@ -224,8 +236,8 @@ impl<'a> Access<'a> {
     pub fn keys_added(&mut self) -> Result<i64> {
         match self {
             Self::Store { .. } => Ok(0),
-            Self::Transaction { transaction, databases, db } => {
-                table(transaction, databases, *db)?.keys_added()
+            Self::Transaction { transaction, shared, db } => {
+                table(transaction, &shared.databases, *db)?.keys_added()
             }
         }
     }
@@ -242,7 +254,9 @@ impl<'a> Access<'a> {
                     run(&mut Together { transaction, databases: &shared.databases })
                 })
             }),
-            Self::Transaction { transaction, databases, .. } => run(&mut Together { transaction, databases }),
+            Self::Transaction { transaction, shared, .. } => {
+                run(&mut Together { transaction, databases: &shared.databases })
+            }
         }
     }
 }

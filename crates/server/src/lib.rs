@@ -31,7 +31,9 @@ pub mod access;
 pub mod clients;
 pub mod command;
 pub mod cursor;
+pub mod eviction;
 pub mod glob;
+pub mod handover;
 pub mod listener;
 pub mod metrics;
 pub mod observe;
@@ -50,7 +52,7 @@ use std::time::Duration;
 
 #[doc(no_inline)]
 pub use bristlecone::Store;
-pub use listener::{Listeners, serve};
+pub use listener::{Listeners, run, serve};
 
 /// Settings of a server. `Config::default()` is suitable for production.
 #[derive(Clone, Debug)]
@@ -67,6 +69,12 @@ pub struct Config {
     pub reply_bytes_max: usize,
     /// Maximum bytes of unfinished commands and unread replies of all connections. The largest holders are disconnected beyond it.
     pub held_bytes_max: usize,
+    /// Maximum bytes of memory that the store uses ([`eviction`]). 0: no limit.
+    pub memory_bytes_max: u64,
+    /// The keys that are evicted at this limit.
+    pub memory_policy: eviction::Policy,
+    /// Number of keys that are compared for each one that is evicted, 1 to 64.
+    pub memory_samples: usize,
     /// Maximum number of cursors of SCAN.
     pub cursors_max: usize,
     /// The password of the user `default`. `None`: it needs none.
@@ -128,6 +136,9 @@ impl Default for Config {
             timeout_seconds: 0,
             reply_bytes_max: 512 << 20,
             held_bytes_max: 2 << 30,
+            memory_bytes_max: 0,
+            memory_policy: eviction::Policy::default(),
+            memory_samples: eviction::SAMPLES,
             cursors_max: 4096,
             password: None,
             users: Vec::new(),

@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! * I1: no error of one connection, or of accepting it, ends the server.
-//! * I2: when [`serve`] returns, no connection uses the store.
+//! * I2: when [`serve`] or [`run`] returns, no connection uses the store.
 //! * I3: a TLS handshake runs in the task of its connection, counts as a client, and is bounded in time. So a slow one does not delay others.
 
 use std::future::Future;
@@ -18,6 +18,7 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
 use crate::clients::ClientEntry;
+use crate::handover::{Connection, HandedOver, Stopping, left};
 use crate::refusals::Class;
 use crate::shared::Shared;
 use crate::stream::{Peer, Stream};
@@ -27,6 +28,8 @@ use crate::{Config, Error, Result, session};
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Timeout for the error message to a refused client.
 const REFUSAL: Duration = Duration::from_secs(1);
+/// Time between two looks whether a backup has ended.
+const BACKUP_EACH: Duration = Duration::from_millis(100);
 /// Time between two calls of [`each_second`].
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -41,6 +44,17 @@ pub struct Listeners {
     pub unix: Option<UnixListener>,
     /// HTTP for monitoring.
     pub metrics: Option<TcpListener>,
+}
+
+impl std::fmt::Debug for Listeners {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (tls, unix) = (self.tls.as_ref().map(|(listener, _)| listener), self.unix.is_some());
+        f.debug_struct("Listeners")
+            .field("tcp", &self.tcp)
+            .field("tls", &tls)
+            .field("unix", &unix)
+            .finish_non_exhaustive()
+    }
 }
 
 impl From<TcpListener> for Listeners {
@@ -97,43 +111,120 @@ pub async fn serve(
     config: Config,
     shutdown: impl Future<Output = ()>,
 ) -> Result<()> {
-    let mut listeners = listeners.into();
+    let stop = async {
+        shutdown.await;
+        Stopping::Close
+    };
+    run(store, listeners.into(), config, Vec::new(), stop).await.map(|_| ())
+}
+
+/// As [`serve`], but begins with connections of another server, and hands everything over if `stop` says so ([`crate::handover`]). Then the
+/// caller closes the store and gives the result to the next server, or opens the store again and calls this function with it. `None` if
+/// the server has closed its connections.
+///
+/// # Errors
+/// `Listener`: a listening socket has no address.
+pub async fn run(
+    store: Store,
+    mut listeners: Listeners,
+    config: Config,
+    connections: Vec<Connection>,
+    stop: impl Future<Output = Stopping>,
+) -> Result<Option<HandedOver>> {
     let tcp = listeners.tcp.as_ref().or(listeners.tls.as_ref().map(|(listener, _)| listener));
     let address = tcp.map(TcpListener::local_addr).transpose().map_err(Error::Listener)?;
     let grace = config.stop_grace;
     let shared = Arc::new(Shared::new(store, config, address));
-    let mut stopping = shared.stopping();
     let mut sessions = JoinSet::new();
+    let unix_path = listeners.unix_path();
+    for connection in connections {
+        adopt(&shared, &mut sessions, connection, &unix_path);
+    }
+    let monitoring = listeners.metrics.take();
+    let is_handed_over = {
+        let metrics = async {
+            if let Some(listener) = &monitoring {
+                crate::metrics::serve(Arc::clone(&shared), listener).await;
+            }
+            std::future::pending::<()>().await;
+        };
+        tokio::pin!(metrics);
+        let is_handed_over = tokio::select! {
+            is_handed_over = accept_all(&shared, &mut sessions, &listeners, &unix_path, stop) => is_handed_over,
+            () = &mut metrics => false,
+        };
+        if is_handed_over {
+            shared.hand_over();
+        } else {
+            listeners = Listeners::default();
+            shared.stop();
+        }
+        // Monitoring goes on until the last connection has ended.
+        let ended = async {
+            loop {
+                tokio::select! {
+                    ended = sessions.join_next() => if ended.is_none() { break },
+                    () = &mut metrics => {}
+                }
+            }
+        };
+        if tokio::time::timeout(grace, ended).await.is_err() {
+            // The remaining clients do not read their replies. Replies that they have read are true; the outcome of other commands is
+            // unknown to them.
+            sessions.shutdown().await;
+        }
+        is_handed_over
+    };
+    // A client may have sent SHUTDOWN meanwhile.
+    if !is_handed_over || *shared.stopping().borrow() == Stopping::Close {
+        return Ok(None);
+    }
+    listeners.metrics = monitoring;
+    let handed = HandedOver { listeners, connections: shared.parked(), config: shared.config_now() };
+    left(shared).await;
+    Ok(Some(handed))
+}
+
+/// Accepts connections until the server stops. True if it hands over.
+async fn accept_all(
+    shared: &Arc<Shared>,
+    sessions: &mut JoinSet<()>,
+    listeners: &Listeners,
+    unix_path: &str,
+    stop: impl Future<Output = Stopping>,
+) -> bool {
+    let mut stopping = shared.stopping();
     let mut tick = tokio::time::interval(SECOND);
     // After a pause of the process, one tick is enough.
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let unix_path = listeners.unix_path();
-    let monitoring = listeners.metrics.take();
-    let metrics = async {
-        match monitoring {
-            Some(listener) => crate::metrics::serve(Arc::clone(&shared), listener).await,
-            None => std::future::pending().await,
+    // A backup uses the store, so handing over waits for it. It cannot begin any more then.
+    let stop = async {
+        let stop = stop.await;
+        while stop == Stopping::HandOver && !shared.saves.end() {
+            tokio::time::sleep(BACKUP_EACH).await;
         }
+        stop
     };
-    tokio::pin!(shutdown, metrics);
+    tokio::pin!(stop);
     loop {
         tokio::select! {
-            () = &mut shutdown => break,
-            _ = stopping.wait_for(|stop| *stop) => break,
+            stop = &mut stop => return stop == Stopping::HandOver,
+            _ = stopping.wait_for(|stop| *stop == Stopping::Close) => return false,
             // Removes ended sessions, so that the set stays small.
             Some(_) = sessions.join_next() => {}
-            () = &mut metrics => {}
-            _ = tick.tick() => each_second(&shared),
+            _ = tick.tick() => each_second(shared),
             accepted = listeners.accept() => match accepted {
-                Ok(Accepted::Tcp(stream, peer)) => start(&shared, &mut sessions, stream, peer, None),
+                Ok(Accepted::Tcp(stream, peer)) => start(shared, sessions, stream, peer, None),
                 Ok(Accepted::Tls(stream, peer)) => {
                     let acceptor = listeners.tls.as_ref().map(|(_, acceptor)| acceptor.clone());
-                    start(&shared, &mut sessions, stream, peer, acceptor);
+                    start(shared, sessions, stream, peer, acceptor);
                 }
-                Ok(Accepted::Unix(stream)) => match shared.register(Peer::Unix(unix_path.clone()), unix_path.clone()) {
-                    Some(entry) => { sessions.spawn(session::run(Stream::Unix(stream), entry)); }
-                    None => { sessions.spawn(refuse(stream, TOO_MANY)); }
-                },
+                Ok(Accepted::Unix(stream)) => {
+                    match shared.register(Peer::Unix(unix_path.to_owned()), unix_path.to_owned()) {
+                        Some(entry) => { sessions.spawn(session::run(Stream::Unix(stream), entry)); }
+                        None => { sessions.spawn(refuse(stream, TOO_MANY)); }
+                    }
+                }
                 Err(error) => {
                     shared.refuse(Class::Accept, &"?", &format!("cannot accept a connection: {error}"));
                     tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -141,28 +232,27 @@ pub async fn serve(
             },
         }
     }
-    drop(listeners);
-    shared.stop();
-    // Monitoring goes on until the last connection has ended.
-    let ended = async {
-        loop {
-            tokio::select! {
-                ended = sessions.join_next() => if ended.is_none() { break },
-                () = &mut metrics => {}
-            }
-        }
-    };
-    if tokio::time::timeout(grace, ended).await.is_err() {
-        // The remaining clients do not read their replies. Replies that they have read are true; the outcome of other commands is unknown
-        // to them.
-        sessions.shutdown().await;
-    }
-    Ok(())
 }
 
-/// Closes idle connections, and returns free memory to the system.
+/// Starts the task of a connection that another server has handed over.
+fn adopt(shared: &Arc<Shared>, sessions: &mut JoinSet<()>, connection: Connection, unix_path: &str) {
+    let Some((peer, local)) = connection.addresses(unix_path) else { return };
+    if let Some(entry) = shared.register(peer, local) {
+        sessions.spawn(session::resume(connection, entry));
+    }
+}
+
+/// Closes idle connections, evicts keys after the limit of memory was lowered, and returns free memory to the system.
 fn each_second(shared: &Arc<Shared>) {
     shared.end_idle_clients();
+    if shared.eviction.is_exceeded() {
+        let shared = Arc::clone(shared);
+        tokio::task::spawn_blocking(move || {
+            if let Err(error) = shared.eviction.evict_some(&shared) {
+                tracing::warn!("cannot evict keys: {error}");
+            }
+        });
+    }
     if shared.has_memory_to_release() {
         // It may take longer than a task should.
         tokio::task::spawn_blocking(bristlecone::release_free_memory);
@@ -210,7 +300,7 @@ async fn run_tls(stream: TcpStream, acceptor: TlsAcceptor, entry: ClientEntry) {
     let mut stopping = shared.stopping();
     let handshake = tokio::select! {
         handshake = tokio::time::timeout(shared.config.handshake_timeout, acceptor.accept(stream)) => handshake,
-        _ = stopping.wait_for(|stop| *stop) => return,
+        _ = stopping.wait_for(|stop| *stop != Stopping::No) => return,
         _ = entry.client.ended() => return,
     };
     let why = match handshake {

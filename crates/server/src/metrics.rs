@@ -23,6 +23,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::command::server::resident_bytes;
+use crate::handover::Stopping;
 use crate::shared::Shared;
 
 /// Maximum number of connections. Further ones wait.
@@ -37,7 +38,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Answers requests until the future is dropped.
-pub async fn serve(shared: Arc<Shared>, listener: TcpListener) {
+pub async fn serve(shared: Arc<Shared>, listener: &TcpListener) {
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     // Dropping the set ends the connections.
     let mut connections = JoinSet::new();
@@ -90,7 +91,7 @@ fn answer(shared: &Shared, request: &Request<Incoming>) -> Response<Full<Bytes>>
 
 /// Healthy: the server accepts commands, and a lookup in the store succeeds.
 fn health(shared: &Shared) -> (StatusCode, String) {
-    if *shared.stopping().borrow() {
+    if *shared.stopping().borrow() != Stopping::No {
         return (StatusCode::SERVICE_UNAVAILABLE, "stopping\n".to_owned());
     }
     match shared.store.contains(HEALTH_KEY) {
@@ -153,6 +154,7 @@ fn metrics(shared: &Shared) -> String {
         ("command_errors_total", "Commands with an error as reply.", &counters.errors),
         ("keyspace_hits_total", "Lookups that found their key.", &counters.hits),
         ("keyspace_misses_total", "Lookups that did not find their key.", &counters.misses),
+        ("evicted_keys_total", "Keys evicted at the limit of memory.", &counters.evicted_keys),
         ("input_bytes_total", "Bytes read from clients.", &counters.input_bytes),
         ("output_bytes_total", "Bytes written to clients.", &counters.output_bytes),
     ] {
@@ -165,6 +167,8 @@ fn metrics(shared: &Shared) -> String {
     text.gauge("keys", "Keys of the store; only those counted so far while keys_pending is 1.", stats.keys);
     text.gauge("keys_pending", "1 while keys are counted after a crash.", u64::from(stats.keys_pending));
     text.gauge("store_live_bytes", "Bytes of the store in use.", live_bytes);
+    let limit_bytes = shared.eviction.limit_bytes();
+    text.gauge("max_memory_bytes", "Limit of store_live_bytes; 0: none.", limit_bytes);
     text.gauge("store_free_bytes", "Bytes of the store for later writes.", free_bytes);
     text.gauge("store_overhead_bytes", "Bytes of the store that its format takes.", overhead_bytes);
     if let Some(bytes) = stats.file_bytes {

@@ -12,10 +12,13 @@
 //!   bytes of a command counts as idle.
 //! * I5: when the server stops, the running command finishes, the session writes its reply and closes the connection. Later commands do not
 //!   run.
-//! * I6: a client that has not logged in can send only short commands. So it cannot take much memory.
+//! * I6: if the server hands over its connections, a session runs all commands that have arrived completely, writes their replies, and
+//!   gives its stream to the next server ([`crate::handover`]).
+//! * I7: a client that has not logged in can send only short commands. So it cannot take much memory.
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bristlecone::Ticket;
@@ -25,10 +28,11 @@ use tokio::sync::watch;
 
 use crate::clients::{Client, ClientEntry, Ending, Pause, SMALL_BYTES};
 use crate::command;
+use crate::handover::{Connection, ConnectionState, REST_OF_COMMAND, Stopping};
 use crate::observe::Monitor;
 use crate::refusals::Class;
 use crate::resp::{Protocol, ProtocolError, Reply, RequestParser};
-use crate::shared::{Shared, lock};
+use crate::shared::{DATABASES, Shared, lock};
 use crate::stream::Stream;
 use crate::users::User;
 
@@ -111,7 +115,9 @@ struct Session {
     stream: Stream,
     entry: ClientEntry,
     shared: Arc<Shared>,
-    stopping: watch::Receiver<bool>,
+    stopping: watch::Receiver<Stopping>,
+    /// The end of the time for the rest of a command, if the server hands over.
+    rest_until: Option<Instant>,
     parser: RequestParser,
     input: BytesMut,
     /// Bytes read since the idle time was restarted.
@@ -129,6 +135,8 @@ enum Input {
     Lines,
     /// The client has disconnected, or the server stops.
     End,
+    /// The server hands over.
+    HandOver,
     /// The server ends the connection.
     Ended(Ending),
 }
@@ -151,56 +159,147 @@ enum End {
     Wrong(ProtocolError),
 }
 
+/// The end of a session.
+enum Done {
+    /// The connection closes. `linger` is true if the client may still be sending.
+    Close { linger: bool },
+    /// The connection goes to the next server.
+    HandOver,
+}
+
 /// Serves a connection until it closes or the server stops.
 pub async fn run(stream: Stream, entry: ClientEntry) {
-    let shared = Arc::clone(entry.shared());
-    let mut session = Session {
-        stopping: shared.stopping(),
-        parser: RequestParser::new(shared.config.limits),
-        input: BytesMut::new(),
-        dripped_bytes: 0,
-        taken_bytes: 0,
-        output: Vec::new(),
-        state: SessionState {
-            client: Arc::clone(&entry.client),
-            protocol: Protocol::default(),
-            value: Vec::new(),
-            db: 0,
-            user: None,
-            users_version: 0,
-            command: "",
-            close: false,
-            ticket: Ticket::default(),
-            transaction: command::transactions::State::default(),
-            replies: command::client::Replies::default(),
-            command_start: None,
-            starts_monitor: false,
-            monitor: None,
-            commands: 0,
-            errors: 0,
-            hits: 0,
-            misses: 0,
-        },
-        stream,
-        entry,
-        shared,
-    };
-    session.state.users_version = session.shared.users.version();
+    let mut session = Session::new(stream, entry);
     session.state.log_in(session.shared.users.initial());
-    // After an error of the socket the client is gone and gets no message.
-    if let Ok(linger) = session.serve().await {
-        session.close(linger).await;
+    session.live().await;
+}
+
+/// Serves a connection that another server has handed over. Closes it if its user or its database does not exist here.
+pub async fn resume(connection: Connection, entry: ClientEntry) {
+    let Connection { stream, state } = connection;
+    let mut session = Session::new(stream, entry);
+    if session.restore(&state) {
+        session.live().await;
     }
-    command::flush_counts(&session.shared, &mut session.state);
 }
 
 impl Session {
-    /// Serves until the connection closes. True if the client may still be sending.
-    async fn serve(&mut self) -> io::Result<bool> {
+    fn new(stream: Stream, entry: ClientEntry) -> Self {
+        let shared = Arc::clone(entry.shared());
+        let mut session = Self {
+            stopping: shared.stopping(),
+            rest_until: None,
+            parser: RequestParser::new(shared.config.limits),
+            input: BytesMut::new(),
+            dripped_bytes: 0,
+            taken_bytes: 0,
+            output: Vec::new(),
+            state: SessionState {
+                client: Arc::clone(&entry.client),
+                protocol: Protocol::default(),
+                value: Vec::new(),
+                db: 0,
+                user: None,
+                users_version: 0,
+                command: "",
+                close: false,
+                ticket: Ticket::default(),
+                transaction: command::transactions::State::default(),
+                replies: command::client::Replies::default(),
+                command_start: None,
+                starts_monitor: false,
+                monitor: None,
+                commands: 0,
+                errors: 0,
+                hits: 0,
+                misses: 0,
+            },
+            stream,
+            entry,
+            shared,
+        };
+        session.state.users_version = session.shared.users.version();
+        session
+    }
+
+    /// Takes over the state of a connection. False if this server cannot go on with it.
+    fn restore(&mut self, from: &ConnectionState) -> bool {
+        let user = from.user.as_ref().map(|name| self.shared.users.find(name));
+        let has_database = from.database < DATABASES && self.shared.databases.get(from.database).is_ok();
+        let (Some(protocol), true, None | Some(Some(_))) =
+            (Protocol::numbered(from.protocol), has_database, &user)
+        else {
+            return false;
+        };
+        self.state.protocol = protocol;
+        self.state.db = from.database;
+        self.state.log_in(user.flatten());
+        self.entry.client.no_evict.store(from.no_evict, Ordering::Relaxed);
+        let mut names = lock(&self.entry.client.names);
+        names.name.clone_from(&from.name);
+        names.library.clone_from(&from.library);
+        names.library_version.clone_from(&from.library_version);
+        (names.protocol, names.database) = (from.protocol, from.database);
+        true
+    }
+
+    /// Serves until the end, and ends.
+    async fn live(mut self) {
+        // After an error of the socket the client is gone and gets no message.
+        let done = self.serve().await;
+        command::flush_counts(&self.shared, &mut self.state);
+        match done {
+            Ok(Done::HandOver) => {
+                let state = self.handed_state();
+                self.shared.park(Connection { stream: self.stream, state });
+            }
+            Ok(Done::Close { linger }) => self.close(linger).await,
+            Err(_) => {}
+        }
+    }
+
+    fn handed_state(&self) -> ConnectionState {
+        let client = &self.entry.client;
+        let names = lock(&client.names);
+        ConnectionState {
+            name: names.name.clone(),
+            library: names.library.clone(),
+            library_version: names.library_version.clone(),
+            user: self.state.user.as_ref().map(|user| user.name.clone()),
+            protocol: self.state.protocol.number(),
+            database: self.state.db,
+            no_evict: client.no_evict.load(Ordering::Relaxed),
+        }
+    }
+
+    /// True if the state of the connection can be moved to another server.
+    fn can_be_handed_over(&self) -> bool {
+        let is_plain = matches!(self.stream, Stream::Tcp(_) | Stream::Unix(_));
+        let state = &self.state;
+        is_plain
+            && state.transaction.is_none()
+            && state.monitor.is_none()
+            && state.replies == command::client::Replies::On
+            && !self.is_closing()
+    }
+
+    /// True if a part of a command has arrived.
+    fn has_part(&self) -> bool {
+        !self.input.is_empty() || !self.parser.is_between_commands()
+    }
+
+    /// Serves until the connection closes or is handed over.
+    async fn serve(&mut self) -> io::Result<Done> {
         loop {
             match self.read().await? {
                 Input::Bytes => {}
-                Input::End => return Ok(false),
+                Input::End => return Ok(Done::Close { linger: false }),
+                Input::HandOver if !self.can_be_handed_over() => return Ok(Done::Close { linger: true }),
+                Input::HandOver if self.has_part() => {
+                    self.rest_until = Some(Instant::now() + REST_OF_COMMAND);
+                    continue;
+                }
+                Input::HandOver => return Ok(Done::HandOver),
                 Input::Lines => {
                     self.flush().await?;
                     continue;
@@ -208,11 +307,11 @@ impl Session {
                 Input::Ended(why) => {
                     self.explain(why);
                     self.flush().await?;
-                    return Ok(true);
+                    return Ok(Done::Close { linger: true });
                 }
             }
             if let Turn::Close { linger } = self.answer().await? {
-                return Ok(linger);
+                return Ok(Done::Close { linger });
             }
         }
     }
@@ -224,9 +323,15 @@ impl Session {
         if self.input.capacity() - self.input.len() < READ_BYTES / 4 {
             self.input.reserve(space);
         }
+        // With the rest of a command the session hands over, too.
+        let rest_until = self.rest_until.filter(|_| self.has_part());
+        let known = rest_until.map_or(Stopping::No, |_| Stopping::HandOver);
         let event = tokio::select! {
             biased;
-            _ = self.stopping.wait_for(|stop| *stop) => return Ok(Input::End),
+            stop = stopped(&mut self.stopping, known) => {
+                return Ok(if stop == Stopping::HandOver { Input::HandOver } else { Input::End });
+            }
+            () = until(rest_until) => return Ok(Input::End),
             why = self.entry.client.ended() => return Ok(Input::Ended(why)),
             count = self.stream.read_buf(&mut self.input) => Ok(count?),
             line = next_line(&mut self.state.monitor) => Err(line),
@@ -235,7 +340,7 @@ impl Session {
             Ok(count) => count,
             Err(line) => return Ok(self.show(line)),
         };
-        self.shared.counters.input_bytes.fetch_add(count as u64, std::sync::atomic::Ordering::Relaxed);
+        self.shared.counters.input_bytes.fetch_add(count as u64, Ordering::Relaxed);
         self.dripped_bytes += count;
         if self.dripped_bytes >= READ_BYTES {
             self.set_active();
@@ -350,7 +455,7 @@ impl Session {
                 command::run(&shared, &mut self.state, &arguments, &mut self.output);
                 // Each command frees its bytes after it has run.
                 self.taken_bytes -= arguments.iter().map(Bytes::len).sum::<usize>();
-                if self.state.close || *self.stopping.borrow() {
+                if self.state.close || *self.stopping.borrow() == Stopping::Close {
                     return true;
                 }
                 if self.output.len() >= FLUSH_BYTES {
@@ -387,7 +492,7 @@ impl Session {
         let is_over = tokio::select! {
             () = self.shared.pause_end(pause) => true,
             _ = self.entry.client.ended() => false,
-            _ = self.stopping.wait_for(|stop| *stop) => false,
+            _ = stopped(&mut self.stopping, Stopping::No) => false,
         };
         self.entry.client.set_active();
         self.entry.client.set_running(false);
@@ -409,7 +514,7 @@ impl Session {
         self.hold();
     }
 
-    /// Maximum number of commands of the next turn. Before AUTH the limits of commands are narrow (I6). So commands after AUTH must be
+    /// Maximum number of commands of the next turn. Before AUTH the limits of commands are narrow (I7). So commands after AUTH must be
     /// parsed after it has run.
     fn turn_commands_max(&self) -> usize {
         if self.state.user.is_some() { COMMANDS_PER_TURN } else { 1 }
@@ -482,7 +587,7 @@ impl Session {
             flushed = self.stream.flush() => flushed?,
             _ = self.entry.client.ended() => return Err(io::ErrorKind::ConnectionAborted.into()),
         }
-        self.shared.counters.output_bytes.fetch_add(written as u64, std::sync::atomic::Ordering::Relaxed);
+        self.shared.counters.output_bytes.fetch_add(written as u64, Ordering::Relaxed);
         self.output.clear();
         Ok(())
     }
@@ -519,6 +624,23 @@ impl Session {
         };
         // The connection closes even after a timeout.
         let _ = tokio::time::timeout(LINGER, drain).await;
+    }
+}
+
+/// Waits until the server stops in another way than `known`.
+async fn stopped(stopping: &mut watch::Receiver<Stopping>, known: Stopping) -> Stopping {
+    match stopping.wait_for(|stop| *stop != Stopping::No && *stop != known).await {
+        Ok(stop) => *stop,
+        // The server is gone.
+        Err(_) => Stopping::Close,
+    }
+}
+
+/// Waits until this time; without one forever.
+async fn until(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time.into()).await,
+        None => std::future::pending().await,
     }
 }
 

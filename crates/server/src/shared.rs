@@ -1,7 +1,7 @@
 //! State that all connections share: the store, the registry of clients, counters, cursors of SCAN, the stop signal.
 //!
-//! Invariant: locks are leaf locks. They are held for a few instructions, never across a store call or an await. The exception is
-//! [`crate::watch`], whose lock is held across a store call.
+//! Invariant: locks are leaf locks. They are held for a few instructions, never across a store call or an await. The exceptions are
+//! [`crate::watch`] and [`crate::eviction`], whose locks are held across store calls.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,6 +15,8 @@ use crate::Config;
 use crate::clients::Clients;
 use crate::command::save::Saves;
 use crate::cursor::CursorTable;
+use crate::eviction::Eviction;
+use crate::handover::{Connection, Stopping};
 use crate::observe::Observers;
 use crate::refusals::Refusals;
 use crate::settings::Settings;
@@ -41,6 +43,8 @@ pub struct Counters {
     pub hits: AtomicU64,
     /// Lookups that did not find their key.
     pub misses: AtomicU64,
+    /// Keys that were evicted.
+    pub evicted_keys: AtomicU64,
     /// Bytes read from clients.
     pub input_bytes: AtomicU64,
     /// Bytes written to clients.
@@ -51,7 +55,7 @@ impl Counters {
     /// Sets all counters to zero.
     pub fn reset(&self) {
         let all = [&self.connections, &self.rejected, &self.commands, &self.errors];
-        let more = [&self.hits, &self.misses, &self.input_bytes, &self.output_bytes];
+        let more = [&self.hits, &self.misses, &self.evicted_keys, &self.input_bytes, &self.output_bytes];
         for counter in all.into_iter().chain(more) {
             counter.store(0, Ordering::Relaxed);
         }
@@ -97,7 +101,13 @@ impl Databases {
     /// The number of the database that is this table.
     #[must_use]
     pub fn number_of(table: &Store) -> Option<usize> {
-        match table.table_name() {
+        Self::number_named(table.table_name())
+    }
+
+    /// The number of the database whose table has this name.
+    #[must_use]
+    pub fn number_named(table: &str) -> Option<usize> {
+        match table {
             "" => Some(0),
             name => name.parse().ok().filter(|db| (1..DATABASES).contains(db)),
         }
@@ -129,6 +139,8 @@ pub struct Shared {
     pub prefetches_writes: bool,
     /// Settings that can change.
     pub settings: Settings,
+    /// The limit of memory.
+    pub eviction: Eviction,
     /// Users and their permissions.
     pub users: Users,
     /// Log lines about refused clients.
@@ -137,7 +149,9 @@ pub struct Shared {
     pub observers: Observers,
     /// The registry of connections.
     pub(crate) clients: Clients,
-    stop: watch::Sender<bool>,
+    /// The connections that are handed over.
+    pub(crate) parked: Mutex<Vec<Connection>>,
+    stop: watch::Sender<Stopping>,
 }
 
 impl Shared {
@@ -158,23 +172,36 @@ impl Shared {
             saves: Arc::default(),
             cursors: Mutex::new(CursorTable::new(config.cursors_max)),
             settings: Settings::new(&config),
+            eviction: Eviction::new(&config),
             users,
             observers: Observers::default(),
             refusals: Refusals::default(),
             clients: Clients::default(),
-            stop: watch::Sender::new(false),
+            parked: Mutex::default(),
+            stop: watch::Sender::new(Stopping::No),
             config,
         }
     }
 
     /// Tells all connections to finish their running command and to close.
     pub fn stop(&self) {
-        self.stop.send_replace(true);
+        self.stop.send_replace(Stopping::Close);
     }
 
-    /// A receiver that becomes true when the server stops.
+    /// Tells all connections to finish the commands that have arrived, and to park. A server that closes does not change its mind.
+    pub fn hand_over(&self) {
+        self.stop.send_if_modified(|stopping| {
+            let is_running = *stopping == Stopping::No;
+            if is_running {
+                *stopping = Stopping::HandOver;
+            }
+            is_running
+        });
+    }
+
+    /// A receiver that changes when the server stops.
     #[must_use]
-    pub fn stopping(&self) -> watch::Receiver<bool> {
+    pub fn stopping(&self) -> watch::Receiver<Stopping> {
         self.stop.subscribe()
     }
 }

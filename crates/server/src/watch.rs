@@ -3,7 +3,8 @@
 //! Only writes of the server count. A program that embeds the server and writes to the store through another handle breaks no watch.
 //!
 //! The table has a version for each watched key. A write increases the versions of its keys. WATCH remembers versions, and EXEC compares
-//! them.
+//! them. WATCH also remembers the deadlines of the keys: a key that was present at WATCH and has expired at EXEC has changed, although no
+//! command wrote it.
 //!
 //! Invariants:
 //! * W1: every write of a command goes through [`Watches`].
@@ -11,11 +12,14 @@
 //!   before its versions are, neither to WATCH nor to EXEC.
 //! * W3: a write that found no watched keys holds the gate until it is done. WATCH closes the gate while it adds its keys. So such a write is
 //!   complete before the keys count as watched.
+//! * W4: WATCH reads a deadline after it has remembered the version. So a later deadline than that of the version belongs to a write that
+//!   the version shows, too.
 
 use std::collections::{HashMap, hash_map};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
+use bristlecone::Deadline;
 use bytes::Bytes;
 
 use crate::shared::{DATABASES, lock};
@@ -95,11 +99,12 @@ impl Watches {
         result
     }
 
-    /// Runs the commit of a transaction that writes these keys. `None` if a key of `watching` was written after WATCH: then `commit` did not
-    /// run.
+    /// Runs the commit of a transaction that writes these keys. `None` if a key of `watching` was written after WATCH or has expired at the
+    /// time of `now`: then `commit` did not run.
     pub fn commit<R>(
         &self,
         watching: Option<&Watching>,
+        now: impl FnOnce() -> u64,
         keys: &[(usize, Vec<u8>)],
         commit: impl FnOnce() -> R,
     ) -> Option<R> {
@@ -108,7 +113,7 @@ impl Watches {
             return Some(self.touching(|table| touch(table, keys), || (commit(), true)));
         };
         let mut table = lock(&self.table);
-        if watching.is_broken_in(&table) {
+        if watching.is_broken_in(&table, now()) {
             return None;
         }
         let result = commit();
@@ -117,12 +122,19 @@ impl Watches {
     }
 }
 
-/// The watched keys of a connection, with their versions at WATCH. Dropping it ends the watch.
+/// A key as WATCH found it.
+#[derive(Debug)]
+struct Watched {
+    version: u64,
+    /// The deadline. `None` also for a key that is absent or had expired: such a key cannot expire any more.
+    deadline: Deadline,
+}
+
+/// The watched keys of a connection, with their versions and deadlines at WATCH. Dropping it ends the watch.
 #[derive(Debug)]
 pub struct Watching {
     watches: Arc<Watches>,
-    /// The version of each key of a database.
-    keys: HashMap<(usize, Bytes), u64>,
+    keys: HashMap<(usize, Bytes), Watched>,
 }
 
 impl Watching {
@@ -138,29 +150,54 @@ impl Watching {
         self.keys.keys().map(|(_, key)| key.len() + ENTRY_BYTES).sum()
     }
 
-    /// Watches more keys of a database.
-    pub fn add(&mut self, db: usize, keys: &[Bytes]) {
+    /// Watches more keys of a database. `deadline` reads the deadline of a key. A key that is watched already keeps what the first WATCH
+    /// found.
+    ///
+    /// # Errors
+    /// Those of `deadline`. All keys are watched then, but some without their deadlines.
+    pub fn add<E>(
+        &mut self,
+        db: usize,
+        keys: &[Bytes],
+        mut deadline: impl FnMut(&[u8]) -> Result<Deadline, E>,
+    ) -> Result<(), E> {
+        let added = self.add_versions(db, keys);
+        for key in added {
+            let deadline = deadline(&key)?;
+            if let Some(watched) = self.keys.get_mut(&(db, key)) {
+                watched.deadline = deadline;
+            }
+        }
+        Ok(())
+    }
+
+    /// Remembers the versions of keys (W3). Returns those that were not watched before.
+    fn add_versions(&mut self, db: usize, keys: &[Bytes]) -> Vec<Bytes> {
+        let mut added = Vec::new();
         let _gate = self.watches.gate.write().unwrap_or_else(PoisonError::into_inner);
         let mut table = lock(&self.watches.table);
         for key in keys {
             if let hash_map::Entry::Vacant(vacant) = self.keys.entry((db, key.clone())) {
                 let entry = table[db].entry(key.clone()).or_default();
                 entry.watchers += 1;
-                vacant.insert(entry.version);
+                vacant.insert(Watched { version: entry.version, deadline: None });
+                added.push(key.clone());
             }
         }
         self.watches.watched.store(len(&table), Ordering::Release);
+        added
     }
 
-    /// True if one of the keys was written after WATCH.
+    /// True if one of the keys was written after WATCH, or has expired at this time, in milliseconds since 1970.
     #[must_use]
-    pub fn is_broken(&self) -> bool {
-        self.is_broken_in(&lock(&self.watches.table))
+    pub fn is_broken(&self, now: u64) -> bool {
+        self.is_broken_in(&lock(&self.watches.table), now)
     }
 
-    fn is_broken_in(&self, table: &Table) -> bool {
-        let is_same = |((db, key), version): (&(usize, Bytes), &u64)| {
-            table[*db].get(key).is_some_and(|entry| entry.version == *version)
+    fn is_broken_in(&self, table: &Table, now: u64) -> bool {
+        let is_same = |((db, key), watched): (&(usize, Bytes), &Watched)| {
+            watched.deadline.is_none_or(|deadline| deadline > now)
+                && table[*db].get(key).is_some_and(|entry| entry.version == watched.version)
         };
         !self.keys.iter().all(is_same)
     }
@@ -190,29 +227,49 @@ mod tests {
         let watches = Arc::new(Watches::default());
         let keys = [Bytes::from_static(b"a"), Bytes::from_static(b"b")];
         let write = |key: &'static [u8]| watches.write(0, key, || {});
+        let no_deadline = |_: &[u8]| Ok::<_, std::convert::Infallible>(None);
         write(b"a");
         let mut first = Watching::new(&watches);
-        first.add(0, &keys);
-        first.add(0, &keys);
+        first.add(0, &keys, no_deadline).unwrap();
+        first.add(0, &keys, no_deadline).unwrap();
         assert_eq!(first.bytes(), 2 * (1 + ENTRY_BYTES));
         write(b"c");
         watches.write(1, b"a", || {});
         watches.write_if(0, b"a", || ((), false));
         watches.clear(&[1, 2], || {});
-        assert!(!first.is_broken());
+        assert!(!first.is_broken(0));
         let mut second = Watching::new(&watches);
-        second.add(0, &keys[1..]);
+        second.add(0, &keys[1..], no_deadline).unwrap();
         write(b"a");
-        assert!(first.is_broken() && !second.is_broken());
-        assert_eq!(watches.commit(Some(&first), &[], || unreachable!("a was written")), None::<()>);
-        assert_eq!(watches.commit(Some(&second), &[(0, b"b".to_vec())], || 7), Some(7));
-        assert!(second.is_broken(), "its own transaction wrote b");
+        assert!(first.is_broken(0) && !second.is_broken(0));
+        assert_eq!(watches.commit(Some(&first), || 0, &[], || unreachable!("a was written")), None::<()>);
+        assert_eq!(watches.commit(Some(&second), || 0, &[(0, b"b".to_vec())], || 7), Some(7));
+        assert!(second.is_broken(0), "its own transaction wrote b");
         drop(first);
         drop(second);
         assert_eq!(watches.watched.load(Ordering::Relaxed), 0);
         let mut third = Watching::new(&watches);
-        third.add(0, &keys);
+        third.add(0, &keys, no_deadline).unwrap();
         watches.clear(&[0], || {});
-        assert!(third.is_broken());
+        assert!(third.is_broken(0));
+    }
+
+    #[test]
+    fn a_watch_breaks_at_the_first_deadline_of_its_keys() {
+        let watches = Arc::new(Watches::default());
+        let keys = [Bytes::from_static(b"a"), Bytes::from_static(b"b"), Bytes::from_static(b"c")];
+        let deadline = |key: &[u8]| Ok::<_, ()>(if key == b"c" { None } else { Some(u64::from(key[0])) });
+        let mut watching = Watching::new(&watches);
+        watching.add(0, &keys, deadline).unwrap();
+        // The first WATCH of a key counts.
+        watching.add(0, &keys, |_| Ok::<_, ()>(Some(1))).unwrap();
+        let first = u64::from(b'a');
+        assert!(!watching.is_broken(first - 1) && watching.is_broken(first));
+        assert_eq!(watches.commit(Some(&watching), || first - 1, &[], || 7), Some(7));
+        assert_eq!(watches.commit(Some(&watching), || first, &[], || unreachable!("a expired")), None::<()>);
+        let mut refused = Watching::new(&watches);
+        assert_eq!(refused.add(0, &keys, |_| Err("unreadable")), Err("unreadable"));
+        drop((watching, refused));
+        assert_eq!(watches.watched.load(Ordering::Relaxed), 0);
     }
 }

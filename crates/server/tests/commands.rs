@@ -207,7 +207,7 @@ fn scan_returns_each_of_ten_thousand_keys_once_and_in_order() {
 /// one.
 #[test]
 fn without_an_order_of_keys_scans_find_each_key_once_and_ranges_are_refused() {
-    let options = bristlecone::Options { engine: Some("cdds-hash".into()), ..Default::default() };
+    let options = bristlecone::Options::default().engine("cdds-hash");
     let server = TestServer::over(options, server::Config::default());
     both(&server, |client| {
         let mut fill = pipe();
@@ -236,7 +236,7 @@ fn without_an_order_of_keys_scans_find_each_key_once_and_ranges_are_refused() {
 
 #[test]
 fn without_batches_several_keys_are_refused_together_and_taken_one_by_one() {
-    let options = bristlecone::Options { engine: Some("bwtree".into()), ..Default::default() };
+    let options = bristlecone::Options::default().engine("bwtree");
     let server = TestServer::over(options, server::Config::default());
     both(&server, |client| {
         let refused = error(cmd("MSET").arg("a").arg("1").arg("b").arg("2").exec(client));

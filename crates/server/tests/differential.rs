@@ -375,3 +375,103 @@ fn replies_are_those_of_redis() {
         println!("protocol {version}: {done} commands");
     }
 }
+
+#[test]
+fn a_watched_key_that_expires_aborts_exec_as_in_redis() {
+    let dir = tempfile::tempdir().unwrap();
+    let (redis, ours) = (Redis::start(dir.path()), TestServer::start());
+    let script = |lines: &[&str]| -> Vec<Vec<Vec<u8>>> {
+        lines.iter().map(|line| line.split(' ').map(|word| word.as_bytes().to_vec()).collect()).collect()
+    };
+    let transaction = ["MULTI", "SET done 1", "EXEC", "EXISTS done", "EXISTS brief", "TTL long"];
+    let [there, here] = [redis.address, ours.address].map(|address| {
+        let mut socket = TcpStream::connect(address).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        let mut replies = Vec::new();
+        // The pause is before or after WATCH, or there is none.
+        for (case, (before, after)) in [(false, true), (true, false), (false, false)].into_iter().enumerate()
+        {
+            let pause = |is_wanted: bool| {
+                if is_wanted {
+                    std::thread::sleep(Duration::from_millis(600));
+                }
+            };
+            let brief = if before || after { "SET brief v PX 500" } else { "SET brief v PX 600000" };
+            let (set, watch) = (["FLUSHALL", "SET long v EX 1000", brief], "WATCH long brief");
+            if before {
+                exchange(&mut socket, &script(&set), "set");
+                pause(before);
+                exchange(&mut socket, &script(&[watch]), "watch");
+            } else {
+                // Sent together, so that the key is present at WATCH.
+                exchange(&mut socket, &script(&[set[0], set[1], set[2], watch]), "watch");
+            }
+            pause(after);
+            replies.extend(lines(&exchange(&mut socket, &script(&transaction), &format!("end{case}"))));
+        }
+        replies
+    });
+    assert_eq!(there, here);
+    // The first transaction was aborted, the two others were not.
+    assert_eq!(here.iter().filter(|line| *line == "*-1\\r").count(), 1, "{here:?}");
+}
+
+#[test]
+fn answers_at_the_limit_of_memory_are_those_of_redis() {
+    let dir = tempfile::tempdir().unwrap();
+    let (redis, ours) = (Redis::start(dir.path()), TestServer::start());
+    let script: Vec<Vec<Vec<u8>>> = [
+        "SET k v",
+        "SET n 5",
+        "CONFIG GET maxmemory-policy",
+        "CONFIG SET maxmemory 1x",
+        "CONFIG SET maxmemory-policy lru",
+        "OBJECT FREQ k",
+        "OBJECT FREQ absent",
+        "OBJECT IDLETIME absent",
+        "CONFIG SET maxmemory 1",
+        "CONFIG GET maxmemory",
+        "SET k w",
+        "SETNX new v",
+        "APPEND k w",
+        "INCR n",
+        "SETRANGE k 1 x",
+        "SETBIT k 1 1",
+        "COPY k new",
+        "MSET a 1 b 2",
+        "GETSET k w",
+        "GET k",
+        "EXPIRE k 1000",
+        "RENAME n m",
+        "GETEX k",
+        "PERSIST k",
+        "MULTI",
+        "SET k w",
+        "EXEC",
+        "CONFIG SET maxmemory 0",
+        "MULTI",
+        "APPEND k queued",
+        "CONFIG SET maxmemory 1",
+        "EXEC",
+        "GET k",
+        "DEL k m",
+        "DBSIZE",
+        "CONFIG SET maxmemory 0",
+        "CONFIG SET maxmemory-policy allkeys-lfu",
+        "SET k v",
+        "OBJECT IDLETIME k",
+        "CONFIG SET maxmemory-policy noeviction",
+    ]
+    .iter()
+    .map(|line| line.split(' ').map(|word| word.as_bytes().to_vec()).collect())
+    .collect();
+    let [there, here] = [redis.address, ours.address].map(|address| {
+        let mut socket = TcpStream::connect(address).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        String::from_utf8(exchange(&mut socket, &script, "end")).unwrap()
+    });
+    // Whole lines, also of errors.
+    let pairs = there.lines().zip(here.lines());
+    let different: Vec<_> = pairs.filter(|(there, here)| there != here).collect();
+    assert!(different.is_empty() && there.lines().count() == here.lines().count(), "{different:#?}");
+}

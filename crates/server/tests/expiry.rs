@@ -14,7 +14,7 @@ fn server() -> (TestServer, Arc<AtomicU64>) {
     let now = Arc::new(AtomicU64::new(1_000_000));
     let shown = Arc::clone(&now);
     let clock = Clock::new(move || shown.load(Ordering::SeqCst));
-    (TestServer::over(Options { tables: true, clock, ..Options::default() }, server::Config::default()), now)
+    (TestServer::over(Options::default().tables(true).clock(clock), server::Config::default()), now)
 }
 
 fn number(client: &mut Connection, words: &[&str]) -> i64 {
@@ -131,8 +131,35 @@ fn a_watched_key_of_one_database_is_not_that_of_another() {
 }
 
 #[test]
+fn a_watched_key_that_expires_lets_exec_fail() {
+    let (server, now) = server();
+    let client = &mut server.client();
+    let mut exec = |prepare: &[&str], watched: &str, ms: u64| {
+        let _: () = cmd("FLUSHALL").query(client).unwrap();
+        let _: () =
+            prepare[1..].iter().fold(&mut cmd(prepare[0]), |cmd, word| cmd.arg(*word)).query(client).unwrap();
+        if watched == "expired" {
+            now.fetch_add(ms, Ordering::SeqCst);
+        }
+        let _: () = cmd("WATCH").arg("other").arg(watched).arg(watched).query(client).unwrap();
+        now.fetch_add(ms, Ordering::SeqCst);
+        let _: () = cmd("MULTI").query(client).unwrap();
+        let _: Value = cmd("SET").arg("done").arg(1).query(client).unwrap();
+        let replies: Value = cmd("EXEC").query(client).unwrap();
+        let is_done: bool = client.exists("done").unwrap();
+        assert_eq!(replies == Value::Nil, !is_done, "{replies:?}");
+        is_done
+    };
+    assert!(exec(&["SET", "k", "v", "PX", "100"], "k", 99));
+    assert!(!exec(&["SET", "k", "v", "PX", "100"], "k", 100));
+    assert!(exec(&["SET", "k", "v"], "k", 100));
+    assert!(exec(&["SET", "expired", "v", "PX", "100"], "expired", 100), "it had expired at WATCH");
+    assert!(exec(&["SET", "k", "v", "PX", "100"], "absent", 100));
+}
+
+#[test]
 fn a_store_without_tables_has_one_database_and_no_deadlines() {
-    let server = TestServer::over(Options { tables: false, ..Options::default() }, server::Config::default());
+    let server = TestServer::over(Options::default().tables(false), server::Config::default());
     let client = &mut server.client();
     let _: () = client.set("k", "v").unwrap();
     assert!(error(cmd("SELECT").arg(1).query(client)).contains("no tables and no deadlines"));

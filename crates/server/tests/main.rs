@@ -6,6 +6,7 @@ mod commands;
 mod common;
 mod connections;
 mod differential;
+mod eviction;
 mod expiry;
 mod limits;
 mod metrics;

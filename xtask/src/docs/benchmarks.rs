@@ -43,7 +43,7 @@ fn per_second(row: &Value, column: usize) -> Result<f64, String> {
     figure(row, column, "per_second")
 }
 
-/// The README's table: operations per second with one thread, the fastest store of a row in bold. Without Berkeley DB, for its width.
+/// The README's tables: operations per second with one thread, the fastest store of a row in bold. Without Berkeley DB, for its width.
 pub fn first_table(text: &str) -> Result<Option<Vec<String>>, String> {
     let figures = figures(text)?;
     let mut stores = stores(&figures);
@@ -52,9 +52,12 @@ pub fn first_table(text: &str) -> Result<Option<Vec<String>>, String> {
         return Ok(None);
     }
     let columns = figures["columns"].as_array().map_or(&[][..], Vec::as_slice);
-    let backing = figures["backing"].as_str().unwrap_or_default();
+    // A relative path is a directory of the machine's disk.
+    let backing = figures["backing"].as_str().filter(|path| path.starts_with('/'));
+    let backing = backing.map_or("a disk".to_owned(), |path| format!("`{path}`"));
+    let durability = figures["durability"].as_str().unwrap_or_default();
     let keys = grouped(figures["keys"].as_u64().unwrap_or(0));
-    let mut lines = head(&format!("{keys} keys, `{backing}`, one thread"), &stores);
+    let mut lines = head(&format!("{keys} keys, {backing}, `{durability}`, one thread"), &stores);
     for (verb, name) in FIRST {
         let column = columns.iter().position(|column| column["verb"] == verb && column["threads"] == 1);
         let column = column.ok_or_else(|| format!("no column of {verb} with one thread"))?;
@@ -213,6 +216,7 @@ mod tests {
         json!({ "figures": {
             "keys": 1000,
             "backing": "/dev/shm",
+            "durability": "process",
             "columns": [column("put", 1), column("put", 8), column("batch", 1), column("get", 1), column("scan", 1), column("range", 1)],
             "rows": [
                 { "name": "redb", "cells": cells(1234.6, 0.5), "syncs": null },
@@ -225,8 +229,10 @@ mod tests {
     fn tables_of_stores_have_the_figures_of_the_record() {
         let record = stores_record().to_string();
         let first = first_table(&record).unwrap().unwrap();
-        assert_eq!(first[0], "| 1,000 keys, `/dev/shm`, one thread | Bristlecone | redb |");
+        assert_eq!(first[0], "| 1,000 keys, `/dev/shm`, `process`, one thread | Bristlecone | redb |");
         assert_eq!((first.len(), first[2].as_str()), (7, "| put | **2,469** | 1,235 |"));
+        let on_a_disk = first_table(&record.replace("/dev/shm", "target")).unwrap().unwrap();
+        assert!(on_a_disk[0].starts_with("| 1,000 keys, a disk, "), "{}", on_a_disk[0]);
         let all = stores_table(&record).unwrap().unwrap();
         assert_eq!((all.len(), all[3].as_str()), (9, "| put, 8 | 2,469 | 1,235 (0.50) |"));
         assert_eq!(all[8], "| syncs per commit: put, 1 | 1.000 | not counted |");

@@ -24,18 +24,16 @@ pub fn number_from(name: &str, default: u64) -> u64 {
 
 /// Options for a new store of an engine, over a small journal or mapped.
 pub fn options(engine: &str, journaled: bool) -> Options {
-    Options {
-        engine: Some(engine.into()),
-        journal_bytes: journaled.then_some(4 << 20),
-        durability: (!journaled).then_some(Durability::Process),
-        max_bytes: 1 << 32,
-        ..Options::default()
-    }
+    Options::default()
+        .engine(engine)
+        .journal_bytes(journaled.then_some(4 << 20))
+        .durability((!journaled).then_some(Durability::Process))
+        .max_bytes(1 << 32)
 }
 
 /// Options for an existing store.
 pub fn existing() -> Options {
-    Options { create: false, ..Options::default() }
+    Options::default().create(false)
 }
 
 /// All pairs of a store in key order. Also checks that an engine without order refuses ordered scans.

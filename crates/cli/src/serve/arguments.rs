@@ -17,6 +17,7 @@ complete running commands and close the store. Log lines go to standard error.
 Examples:
   bristlecone serve --dir data
   bristlecone serve --dir /dev/shm/data --listen 127.0.0.1:0 --json
+  bristlecone serve --dir data --take-over         replace the running server, for example by a new version
 
 With --json it prints one object when it listens, and one after it closed the store: `closed`, `keys`, `keys_pending`.";
 
@@ -62,7 +63,7 @@ pub struct Arguments {
     /// group. A store on an ordinary file system has a journal unless it is made for process durability.
     #[arg(long, value_name = "BYTES", value_parser = size)]
     pub journal_bytes: Option<u64>,
-    /// Maximum size of the store; K, M, G and T are powers of 1024.
+    /// Maximum size of the store, at most 4T [default: 1T]; K, M, G and T are powers of 1024.
     #[arg(long, value_name = "BYTES", value_parser = size)]
     pub max_bytes: Option<u64>,
     #[command(flatten)]
@@ -90,6 +91,10 @@ pub struct Arguments {
     /// Answer clients on other machines although there is no password.
     #[arg(long)]
     pub unprotected: bool,
+    /// Take over from the running server of this store: its listening sockets and its connections, without a failed request. Without a
+    /// running server, start as usual.
+    #[arg(long)]
+    pub take_over: bool,
     /// Maximum number of connections. The server raises its limit of open files as far as the system allows, and lowers this number if
     /// that is not enough.
     #[arg(long, value_name = "N", default_value = "10000", alias = "max-connections")]
@@ -97,6 +102,16 @@ pub struct Arguments {
     /// Close connections that were idle for this time. 0: never.
     #[arg(long, value_name = "SECONDS", default_value = "0")]
     pub timeout: u64,
+    /// Maximum bytes that the store uses for nodes, keys and values [default: 0, no limit]. A write that needs more first evicts other keys
+    /// by --maxmemory-policy.
+    #[arg(long, value_name = "BYTES", value_parser = size, default_value = "0", hide_default_value = true)]
+    pub maxmemory: u64,
+    /// Keys that are evicted at --maxmemory.
+    #[arg(long, value_name = "POLICY", value_parser = policies(), default_value = "noeviction")]
+    pub maxmemory_policy: String,
+    /// Number of keys that are compared for each one that is evicted.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=64), default_value = "5")]
+    pub maxmemory_samples: u8,
     /// Maximum bytes of one reply, at least 64K. A longer reply is an error of its command.
     #[arg(long, value_name = "BYTES", value_parser = client_bytes, default_value = "512M")]
     pub max_client_bytes: u64,
@@ -132,6 +147,10 @@ pub enum Promise {
 fn engines() -> clap::builder::PossibleValuesParser {
     let values = bristlecone::registry::engines();
     values.map(|tree| clap::builder::PossibleValue::new(tree.name).help(tree.about)).into()
+}
+
+fn policies() -> clap::builder::PossibleValuesParser {
+    server::eviction::Policy::ALL.map(server::eviction::Policy::name).into()
 }
 
 /// Parses an octal file mode.

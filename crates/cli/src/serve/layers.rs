@@ -6,6 +6,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
 
 use clap::error::ErrorKind;
 use clap::{ArgAction, CommandFactory};
@@ -18,6 +19,11 @@ use crate::failure::{Failure, Result, io};
 pub const PREFIX: &str = "BRISTLECONE_SERVE_";
 /// The variable with the password itself.
 pub const PASSWORD: &str = "BRISTLECONE_PASSWORD";
+/// The password of the environment.
+pub fn password() -> Option<server::Password> {
+    server::Password::new(std::env::var_os(PASSWORD)?.as_bytes())
+}
+
 /// The table of the file with other names of commands.
 const RENAMES: &str = "rename-command";
 

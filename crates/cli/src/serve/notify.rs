@@ -8,8 +8,11 @@ use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-/// The server listens, and the store is open.
-pub const READY: &str = "READY=1";
+/// The server listens, and the store is open. After a takeover the service has another process, so the state names it.
+pub fn ready() -> String {
+    format!("READY=1\nMAINPID={}", std::process::id())
+}
+
 /// The server has begun to stop.
 pub const STOPPING: &str = "STOPPING=1";
 

@@ -2,6 +2,8 @@
 
 use std::fs;
 use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
@@ -9,6 +11,7 @@ use server::Listeners;
 use tokio::net::{TcpListener, TcpSocket, UnixListener, UnixSocket, lookup_host};
 
 use super::arguments::{Arguments, NONE};
+use super::channel::Kind;
 use crate::failure::{Failure, Result, io};
 
 /// Connections that wait until the server accepts them.
@@ -22,38 +25,54 @@ pub struct Sockets {
     pub unix_path: Option<SocketFile>,
 }
 
-/// The file of a Unix socket. Dropping it removes the file.
-pub struct SocketFile(PathBuf);
+/// The file of a Unix socket. Dropping it removes the file, if it belongs to this server.
+pub struct SocketFile {
+    path: PathBuf,
+    is_own: bool,
+}
+
+impl SocketFile {
+    /// Tells whether the file belongs to this server. The file of a socket that another server has made belongs to that one, until it has
+    /// ended.
+    pub fn set_own(&mut self, is_own: bool) {
+        self.is_own = is_own;
+    }
+}
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // A file that stays is replaced at the next start.
-        let _ = fs::remove_file(&self.0);
+        if self.is_own {
+            // A file that stays is replaced at the next start.
+            let _ = fs::remove_file(&self.path);
+        }
     }
 }
 
 impl Sockets {
-    /// Listens on all addresses of the options.
-    pub async fn listen(arguments: &Arguments) -> Result<Self> {
+    /// Listens on all addresses of the options. Uses the sockets of another server that have these addresses.
+    pub async fn listen(arguments: &Arguments, taken: Vec<(Kind, OwnedFd)>) -> Result<Self> {
+        let mut taken = Taken(taken);
         let mut listeners = Listeners::default();
         if arguments.listen != NONE {
-            listeners.tcp = Some(tcp(&arguments.listen).await?);
+            listeners.tcp = Some(taken.tcp(Kind::Tcp, &arguments.listen).await?);
         }
         if let Some(address) = arguments.tls_listen.as_ref().filter(|address| *address != NONE)
             && let (Some(certificate), Some(key)) = (&arguments.tls_cert, &arguments.tls_key)
         {
             let acceptor = server::tls::acceptor(certificate, key, arguments.tls_client_ca.as_deref());
             let acceptor = acceptor.map_err(|error| Failure::Text(error.to_string()))?;
-            listeners.tls = Some((tcp(address).await?, acceptor));
+            listeners.tls = Some((taken.tcp(Kind::Tls, address).await?, acceptor));
         }
         if let Some(address) = arguments.metrics_listen.as_ref().filter(|address| *address != NONE) {
-            listeners.metrics = Some(tcp(address).await?);
+            listeners.metrics = Some(taken.tcp(Kind::Metrics, address).await?);
         }
         let mut unix_path = None;
         if let Some(path) = &arguments.unix_socket {
-            let listener = unix(path, arguments.unix_socket_mode);
+            let other = taken.unix(path);
+            let is_own = other.is_none();
+            let listener = other.map_or_else(|| unix(path, arguments.unix_socket_mode), Ok);
             listeners.unix = Some(listener.map_err(io(format!("cannot listen on {}", path.display())))?);
-            unix_path = Some(SocketFile(path.clone()));
+            unix_path = Some(SocketFile { path: path.clone(), is_own });
         }
         if listeners.tcp.is_none() && listeners.tls.is_none() && listeners.unix.is_none() {
             let text = "there is nothing to listen on: give --listen, --tls-listen or --unix-socket";
@@ -77,10 +96,45 @@ impl Sockets {
         if let Some(listener) = &self.listeners.metrics {
             addresses.push(("metrics_listen", address(listener)?));
         }
-        if let Some(SocketFile(path)) = &self.unix_path {
+        if let Some(SocketFile { path, .. }) = &self.unix_path {
             addresses.push(("unix_socket", path.display().to_string()));
         }
         Ok(addresses)
+    }
+}
+
+/// The listening sockets of another server.
+struct Taken(Vec<(Kind, OwnedFd)>);
+
+impl Taken {
+    /// Takes the socket of a kind.
+    fn take(&mut self, kind: Kind) -> Option<OwnedFd> {
+        let index = self.0.iter().position(|(known, _)| *known == kind)?;
+        Some(self.0.swap_remove(index).1)
+    }
+
+    /// The other server's socket if it has this address. Port 0 stands for any port. Otherwise a new socket.
+    async fn tcp(&mut self, kind: Kind, address: &str) -> Result<TcpListener> {
+        let other = self.take(kind).and_then(|socket| {
+            let listener = std::net::TcpListener::from(socket);
+            Some((listener.local_addr().ok()?, listener))
+        });
+        let Some((bound, listener)) = other else { return tcp(address).await };
+        let wanted = lookup_host(address).await.map_err(io(format!("cannot listen on {address}")))?;
+        let is_same = |wanted: SocketAddr| {
+            wanted.ip() == bound.ip() && (wanted.port() == bound.port() || wanted.port() == 0)
+        };
+        if { wanted }.any(is_same) {
+            return TcpListener::from_std(listener).map_err(io(format!("cannot listen on {address}")));
+        }
+        tcp(address).await
+    }
+
+    /// The other server's Unix socket if it has this path.
+    fn unix(&mut self, path: &Path) -> Option<UnixListener> {
+        let listener = std::os::unix::net::UnixListener::from(self.take(Kind::Unix)?);
+        let is_same = listener.local_addr().ok()?.as_pathname() == Some(path);
+        is_same.then(|| UnixListener::from_std(listener).ok()).flatten()
     }
 }
 

@@ -1,6 +1,6 @@
 //! Delete [wB+ §4.4].
 //!
-//! A delete that leaves a leaf too empty is followed by a merge in a commit of its own. A delete that would empty a leaf removes the leaf
+//! If a delete leaves a leaf too empty, a merge may follow in a commit of its own. A delete that would empty a leaf removes the leaf
 //! in the same commit.
 
 use pmem::{Medium, Result};

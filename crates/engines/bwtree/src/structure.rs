@@ -9,8 +9,8 @@
 //! changes.
 //!
 //! Invariants:
-//! * S1: an index term is posted only if the split still existed after the parent's head was read. Every change that undoes a split changes
-//!   the parent in between, so the exchange fails.
+//! * S1: to post an index term, a thread reads the parent's head, then checks that the split exists, then exchanges the parent's word. A
+//!   merge that undoes the split after the check also changes the parent's word, so the exchange fails.
 //! * S2: a page is consolidated, split or removed only when the merges in its chain are complete. Then contents of another page are
 //!   reachable through one page only, and no announced merge is lost.
 //!

@@ -1,7 +1,7 @@
 //! Lookups at any pinned version, beside the writer [thesis algorithm 1].
 //!
-//! A node that a pinned version shows does not change for that version (T1). So each node is validated by itself. Only the root may be
-//! freed while a reader uses it, when its child replaces it. The same may then happen to this child.
+//! The entries of a pinned version stay sound (T1). So each node is validated by itself. Only a root may be freed while a reader uses it:
+//! when the tree loses a level, its child becomes the root. When the tree loses another level, that child is freed, too.
 
 use index::Schema;
 use index::Target;

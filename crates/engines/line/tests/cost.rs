@@ -72,7 +72,7 @@ fn a_split_is_one_leaf_one_link_and_three_fences() {
         }
         splits += 1;
         let of_nodes = seen.part(Category::Node);
-        // The new leaf has 3 header words and a word for each of 30 slots, and a second word for each used slot. Of 30 entries, 15 move; each
+        // The new leaf has 3 header words and a word for each of 30 slots, and a second word for each used slot. 15 of 30 entries move; each
         // leaves an empty word. The key's entry is in the new leaf, or is inserted afterwards with two words. A key above all others, after
         // another such key, begins a leaf of its own.
         let [right, left, append] = [33 + 16 + 1 + 15, 33 + 15 + 1 + 15 + 2, 33 + 1 + 1];

@@ -8,7 +8,7 @@ use crate::form;
 use index::engine::Count;
 use index::leaf_list::LeafList;
 use index::leaf_list::prelude::*;
-use index::{Create, Index, Keyed, Kind, Schema, SchemaOf, Words, kind};
+use index::{Create, Keyed, Kind, Schema, SchemaOf, Words, kind};
 use line::Line;
 use pmem::{Counter, Memory, Observed};
 
@@ -38,7 +38,7 @@ where
             index.close().unwrap();
         }
         let index: Of<S> = opened(&medium);
-        let counted = |index: &Of<S>| -> Count { Index::<K>::len(index) };
+        let counted = |index: &Of<S>| -> Count { index::Index::<K>::len(index) };
         assert!(index.is_loading(), "round {round}: everything was loaded by the open");
         assert_eq!(counted(&index).pending, index.is_loading());
         let mut steps = 0;
@@ -72,7 +72,7 @@ where
             index.load_some().unwrap();
             steps += 1;
         }
-        assert!(steps > 3, "{steps} steps");
+        assert!(steps > 1, "{steps} steps");
         assert_eq!(counted(&index).keys, model.len() as u64, "round {round}");
         let report = index.check();
         assert!(report.problems.is_empty(), "round {round}: {:?}", report.problems);
@@ -85,8 +85,8 @@ where
     let index: Of<S> = opened(&medium);
     index.close().unwrap();
     let index: Of<S> = opened(&medium);
-    Index::<K>::count_all(&index).unwrap();
-    assert_eq!(Index::<K>::len(&index), Count { keys: model.len() as u64, pending: false });
+    index::Index::<K>::count_all(&index).unwrap();
+    assert_eq!(index::Index::<K>::len(&index), Count { keys: model.len() as u64, pending: false });
 }
 
 #[test]

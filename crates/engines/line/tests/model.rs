@@ -23,7 +23,7 @@ fn equals_a_map<S>(
     let mut rng = fastrand::Rng::with_seed(u64::from(steps) + lines);
     let mut most_leaves = 0;
     for step in 0..steps {
-        let grows = step / (steps / 4) % 2 == 0;
+        let grows = (step / (steps / 4)).is_multiple_of(2);
         let (one, new) = (key(rng.u32(..keys)), value(step));
         if rng.u32(..10) < if grows { 9 } else { 1 } {
             let was = model.insert(one.clone(), new.clone()).is_some();
@@ -57,7 +57,7 @@ fn equals_a_map<S>(
     }
     let report = index.check();
     assert!(report.problems.is_empty() && index.is_empty(), "{:?}", report.problems);
-    // Inner nodes merge, too: what is left is one path and some neighbours.
+    // Inner nodes merge, too. One path and some neighbours remain.
     assert!(report.leaves * 20 < most_leaves, "{} of {most_leaves} leaves are left", report.leaves);
 }
 
@@ -65,7 +65,7 @@ fn equals_a_map<S>(
 fn words_are_as_in_a_map() {
     // Mixed, dense, and at both ends of the range.
     equals_a_map::<Words>(2, 40_000, 30_000, |n| u64::from(n).wrapping_mul(0x9E37_79B9_7F4A_7C15), u64::from);
-    equals_a_map::<Words>(2, 40_000, 30_000, |n| u64::from(n), u64::from);
+    equals_a_map::<Words>(2, 40_000, 30_000, u64::from, u64::from);
     equals_a_map::<Words>(3, 40_000, 30_000, |n| u64::MAX - u64::from(n), u64::from);
     equals_a_map::<Words>(
         8,

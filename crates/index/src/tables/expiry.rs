@@ -12,7 +12,7 @@ use super::keys::{
     DEADLINES, DEADLINES_END, StoredKey, check_lengths, entry, split_entry, split_key, split_value, tagged,
 };
 use super::{Tables, UNSYNCED};
-use crate::engine::{DecideUntil, Next, Slot};
+use crate::engine::{DecideUntil, Expiring, Next, Slot};
 use crate::kind::Bytes;
 use crate::write::Decision;
 
@@ -119,6 +119,33 @@ impl Tables {
             found += u64::from(of.is_some_and(|(of, _)| of == id));
         }
         Ok(found)
+    }
+
+    /// Keys with deadlines, in the order of deadlines ([`crate::engine::TableOps::expiring`]).
+    pub(super) fn expiring(&self, position: &mut Vec<u8>, most: usize) -> Result<Vec<Expiring<Bytes>>> {
+        let (mut key, mut value, mut entries) = (Vec::new(), Vec::new(), Vec::new());
+        let mut cursor = self.index.cursor();
+        match position.is_empty() {
+            true => cursor.seek(Bound::Included(DEADLINES), false)?,
+            false => cursor.seek(Bound::Excluded(position), false)?,
+        }
+        for _ in 0..most {
+            if !cursor.next(&mut key, &mut value)? || key.as_slice() >= DEADLINES_END {
+                position.clear();
+                break;
+            }
+            position.clone_from(&key);
+            entries.push(key.clone());
+        }
+        drop(cursor);
+        // A cursor may wait for a commit, so the gate is taken after it.
+        let gate = self.shared();
+        let named = |entry: &Vec<u8>| {
+            let (deadline, stored) = split_entry(entry)?;
+            let (id, key) = split_key(stored)?;
+            Some(Expiring { table: gate.slot_of(id)?.name.clone(), key: key.to_vec(), deadline })
+        };
+        Ok(entries.iter().filter_map(named).collect())
     }
 
     /// Removes the key of an entry whose deadline has passed, if this is still its deadline. Then removes the entry (T2).

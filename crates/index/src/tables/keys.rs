@@ -21,6 +21,10 @@ use crate::kind::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 const KEY_EXTRA: usize = 2 + 8 + 5;
 /// Maximum bytes that a table adds to a value.
 const VALUE_EXTRA: usize = 9;
+/// Longest key in bytes of a store with tables.
+pub const TABLE_KEY_BYTES_MAX: usize = KEY_BYTES_MAX - KEY_EXTRA;
+/// Longest value in bytes of a store with tables.
+pub const TABLE_VALUE_BYTES_MAX: usize = VALUE_BYTES_MAX - VALUE_EXTRA;
 
 /// Key of the catalog.
 pub(super) const CATALOG: &[u8] = &[0, 1];
@@ -152,12 +156,12 @@ pub(super) fn untag(stored: &mut Vec<u8>) -> Result<Option<u64>> {
 /// Returns an error if the stored form of a key or value would be too long.
 pub(super) fn check_lengths(key: &[u8], value: Option<&[u8]>) -> Result<()> {
     let longest = [
-        ("bytes of a key of a table", key.len(), KEY_BYTES_MAX - KEY_EXTRA),
-        ("bytes of a value of a table", value.map_or(0, <[u8]>::len), VALUE_BYTES_MAX - VALUE_EXTRA),
+        ("a key", key.len(), TABLE_KEY_BYTES_MAX),
+        ("a value", value.map_or(0, <[u8]>::len), TABLE_VALUE_BYTES_MAX),
     ];
-    for (of, asked, limit) in longest {
-        if asked > limit {
-            return Err(Error::TooLarge { of, asked: asked as u64, limit: limit as u64 });
+    for (of, bytes, limit) in longest {
+        if bytes > limit {
+            return Err(Error::Length { of, bytes: bytes as u64, limit: limit as u64 });
         }
     }
     Ok(())

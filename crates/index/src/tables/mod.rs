@@ -49,6 +49,7 @@ use crate::write::WriteOptions;
 use catalog::Catalog;
 use keys::DEADLINES;
 
+pub use keys::{TABLE_KEY_BYTES_MAX, TABLE_VALUE_BYTES_MAX};
 pub use salvage::{is_pair, salvage};
 pub use table::Table;
 

@@ -1,4 +1,4 @@
-//! Pairs of a damaged store with tables, for a new store.
+//! Salvage of stores with tables: recognises their pairs, and stores them in a new store.
 
 use std::borrow::Cow;
 use std::ops::Bound;

@@ -14,8 +14,8 @@ use super::keys::{self, StoredKey, check_lengths, split_value, tagged, untag};
 use super::{Counted, Tables, UNSYNCED};
 use crate::check::Report;
 use crate::engine::{
-    Commit, Count, Cursor, Deadline, Decide, DecideUntil, History, Index, KeyValue, Lifecycle, Next,
-    NextPair, Slot, TableOps, TableRead, TableWrite, View, take_pairs,
+    Commit, Count, Cursor, Deadline, Decide, DecideUntil, Expiring, History, Index, KeyValue, Lifecycle,
+    Next, NextPair, Slot, TableOps, TableRead, TableWrite, View, take_pairs,
 };
 use crate::kind::Bytes;
 use crate::write::{Decision, Write, WriteOptions};
@@ -424,6 +424,10 @@ impl TableOps<Bytes> for Table {
 
     fn deadlines(&self, most: usize) -> Result<u64> {
         self.tables.deadlines_of(self.slot.id()?, most)
+    }
+
+    fn expiring(&self, position: &mut Vec<u8>, most: usize) -> Result<Vec<Expiring<Bytes>>> {
+        self.tables.expiring(position, most)
     }
 
     fn list(&self) -> Vec<(String, Count)> {

@@ -3,7 +3,7 @@
 //! | call | waits for |
 //! |---|---|
 //! | load | the translation; the cache level that has the line; from memory, the line itself |
-//! | store | the translation; a free fill, if the line comes from memory: it does not wait for the line |
+//! | store | the translation; if the line comes from memory, a free fill (a place for a line in transfer), but not the line |
 //! | prefetch | as a store; dropped if no fill is free |
 //! | flush | the line, if it is in transfer from memory; space in the queue, if it is dirty |
 //! | fence | the transfer of lines that stores fetch; the write of flushed lines |

@@ -1,4 +1,4 @@
-//! Rows and claims of an experiment as text: times and multiples, then counts, then verdicts.
+//! Rows and claims of an experiment as text: first times and their ratios to `btree`, then counts, then the claims with their verdicts.
 
 use std::fmt::{Display, Formatter, Result};
 

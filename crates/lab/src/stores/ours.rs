@@ -28,7 +28,7 @@ fn open(path: &Path, options: &Options) -> Result<Box<dyn Competitor>> {
         Promise::Process => Durability::Process,
         Promise::Power => Durability::Power,
     };
-    open_as(path, bristlecone::Options { durability: Some(durability), ..bristlecone::Options::default() })
+    open_as(path, bristlecone::Options::default().durability(durability))
 }
 
 /// Opens a store with the given options.

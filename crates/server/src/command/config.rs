@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::server::command;
 use super::{Call, Command, CommandError, Flags, integer};
+use crate::eviction::{Policy, SAMPLES_MAX};
 use crate::glob;
 use crate::shared::{DATABASES, Shared, lock};
 use crate::users::{DEFAULT, User, hash};
@@ -36,7 +37,59 @@ fn number(value: &[u8], minimum: i64) -> Result<i64, String> {
     if number < minimum { Err(format!("argument must be at least {minimum}")) } else { Ok(number) }
 }
 
-const SETTINGS: [Setting; 6] = [
+/// Parses a number of bytes as Redis does: `1k` is 1,000 bytes, `1kb` is 1,024.
+fn bytes(value: &[u8]) -> Option<u64> {
+    let text = std::str::from_utf8(value).ok()?.to_ascii_lowercase();
+    let split = text.find(|character: char| !character.is_ascii_digit()).unwrap_or(text.len());
+    let (digits, unit) = text.split_at(split);
+    let factor: u64 = match unit {
+        "" | "b" => 1,
+        "k" => 1000,
+        "kb" => 1 << 10,
+        "m" => 1_000_000,
+        "mb" => 1 << 20,
+        "g" => 1_000_000_000,
+        "gb" => 1 << 30,
+        _ => return None,
+    };
+    digits.parse::<u64>().ok()?.checked_mul(factor)
+}
+
+const SETTINGS: [Setting; 9] = [
+    Setting {
+        redis: "maxmemory",
+        option: "maxmemory",
+        get: |shared| shared.eviction.limit_bytes().to_string(),
+        set: |_, value| {
+            let bytes = bytes(value).ok_or("argument must be a memory value")?;
+            Ok(Box::new(move |shared| shared.eviction.set_limit_bytes(bytes)))
+        },
+    },
+    Setting {
+        redis: "maxmemory-policy",
+        option: "maxmemory-policy",
+        get: |shared| shared.eviction.policy().to_string(),
+        set: |_, value| {
+            let policy = std::str::from_utf8(value).ok().and_then(Policy::named);
+            let policy = policy.ok_or_else(|| {
+                let names = Policy::ALL.map(Policy::name).join(", ");
+                format!("argument(s) must be one of the following: {names}")
+            })?;
+            Ok(Box::new(move |shared| shared.eviction.set_policy(policy)))
+        },
+    },
+    Setting {
+        redis: "maxmemory-samples",
+        option: "maxmemory-samples",
+        get: |shared| shared.eviction.samples().to_string(),
+        set: |_, value| {
+            let samples = usize::try_from(integer(value).map_err(|_| NOT_INTEGER)?).ok();
+            let samples = samples.filter(|samples| (1..=SAMPLES_MAX).contains(samples));
+            let samples =
+                samples.ok_or_else(|| format!("argument must be between 1 and {SAMPLES_MAX} inclusive"))?;
+            Ok(Box::new(move |shared| shared.eviction.set_samples(samples)))
+        },
+    },
     Setting {
         redis: "timeout",
         option: "timeout",
@@ -110,7 +163,11 @@ const SETTINGS: [Setting; 6] = [
                 b"warn" | b"warning" => tracing::Level::WARN,
                 b"info" | b"notice" => tracing::Level::INFO,
                 b"debug" | b"verbose" => tracing::Level::DEBUG,
-                _ => return Err("argument must be one of the following: error, warn, info, debug".to_owned()),
+                _ => {
+                    return Err(
+                        "argument(s) must be one of the following: error, warn, info, debug".to_owned()
+                    );
+                }
             };
             if shared.config.log.is_none() {
                 return Err("the program does not let the server change it".to_owned());
@@ -191,8 +248,6 @@ fn all(shared: &Shared) -> Vec<(String, String)> {
         ("appendonly", "no".to_owned()),
         ("bind", shared.address.map_or_else(String::new, |address| address.ip().to_string())),
         ("databases", DATABASES.to_string()),
-        ("maxmemory", "0".to_owned()),
-        ("maxmemory-policy", "noeviction".to_owned()),
         ("port", shared.address.map_or(0, |address| address.port()).to_string()),
         ("proto-max-bulk-len", shared.config.limits.bulk_bytes_max.to_string()),
         ("save", String::new()),

@@ -122,7 +122,7 @@ fn hello(call: &mut Call<'_>) -> Result<(), CommandError> {
         reply.text(value);
     }
     reply.text("proto");
-    reply.integer(if protocol == Protocol::Resp3 { 3 } else { 2 });
+    reply.integer(protocol.number().into());
     reply.text("id");
     reply.count(call.session.client.id);
     for (field, value) in [("mode", "standalone"), ("role", "master")] {
@@ -137,7 +137,7 @@ fn hello(call: &mut Call<'_>) -> Result<(), CommandError> {
 fn set_protocol(call: &mut Call<'_>, protocol: Protocol) {
     call.session.protocol = protocol;
     call.reply.set_protocol(protocol);
-    lock(&call.session.client.names).protocol = if protocol == Protocol::Resp3 { 3 } else { 2 };
+    lock(&call.session.client.names).protocol = protocol.number();
 }
 
 fn quit(call: &mut Call<'_>) -> Result<(), CommandError> {

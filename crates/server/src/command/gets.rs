@@ -66,6 +66,7 @@ pub fn run(
     });
     session.commands += done as u64;
     if done > 0 {
+        shared.eviction.note(session.db, keys[..done].iter().copied());
         let duration = started.elapsed() / u32::try_from(done).unwrap_or(u32::MAX);
         shared.note_duration(&session.client, &commands[0], duration);
         // The next command starts now.

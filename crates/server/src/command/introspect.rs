@@ -97,8 +97,13 @@ fn entry(call: &mut Call<'_>, command: &Command) {
     reply.array(10);
     reply.text(command.name);
     reply.integer(command.arity);
-    let names =
-        [(Flags::READ, "readonly"), (Flags::WRITE, "write"), (Flags::FAST, "fast"), (Flags::ADMIN, "admin")];
+    let names = [
+        (Flags::READ, "readonly"),
+        (Flags::WRITE, "write"),
+        (Flags::GROWS, "denyoom"),
+        (Flags::FAST, "fast"),
+        (Flags::ADMIN, "admin"),
+    ];
     let flags: Vec<_> = names.iter().filter(|(flag, _)| command.flags.has(*flag)).collect();
     reply.array(flags.len());
     flags.iter().for_each(|(_, name)| reply.simple(name));

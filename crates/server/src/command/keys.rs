@@ -45,7 +45,14 @@ pub const COMMANDS: &[Command] = &[
         "Gives a key another name if that one is free.",
         renamenx,
     ),
-    command("copy", -3, Flags::WRITE, (1, 2, 1), "Copies a key. Options: DB, REPLACE.", copy),
+    command(
+        "copy",
+        -3,
+        Flags::WRITE.and(Flags::GROWS),
+        (1, 2, 1),
+        "Copies a key. Options: DB, REPLACE.",
+        copy,
+    ),
     command("randomkey", 1, WALK, NO_KEYS, "Returns any key; not all are equally likely.", randomkey),
     command("object", -2, READ, (2, 2, 1), "Tells the encoding that Redis would use for a value.", object),
     command("keys", 2, WALK, NO_KEYS, "Returns the keys that match a pattern, in order.", keys),
@@ -148,6 +155,7 @@ fn copy(call: &mut Call<'_>) -> Result<(), CommandError> {
         let text = "ERR source and destination objects are the same";
         return Err(CommandError::Text(text.to_owned()));
     }
+    let shared = call.shared;
     let copied = call.keys.together(&[(target, to)], |all| {
         let Some((value, deadline)) = all.db(db)?.get_until(from)? else { return Ok(false) };
         let mut transaction = all.db(target)?;
@@ -155,6 +163,7 @@ fn copy(call: &mut Call<'_>) -> Result<(), CommandError> {
             return Ok(false);
         }
         transaction.put_until(to, &value, deadline)?;
+        shared.eviction.charge(value.len());
         Ok(true)
     })?;
     call.reply.flag(copied);
@@ -208,14 +217,17 @@ fn object(call: &mut Call<'_>) -> Result<(), CommandError> {
                 call.reply.text("raw");
             }
         }
-        ("refcount" | "idletime", [key]) => match call.keys.contains(key)? {
-            true => call.reply.integer(i64::from(subcommand == "refcount")),
-            false => call.reply.null(),
-        },
-        ("freq", [_]) => {
-            let text = "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when switching \
-                        between policies at runtime LRU and LFU data will take some time to adjust.";
-            return Err(CommandError::Text(text.to_owned()));
+        ("refcount" | "idletime" | "freq", [key]) => {
+            if !call.keys.contains(key)? {
+                call.reply.null();
+                return Ok(());
+            }
+            let number = match subcommand.as_str() {
+                "idletime" => idle_seconds(call, key)?,
+                "freq" => frequency(call, key)?,
+                _ => 1,
+            };
+            call.reply.count(number);
         }
         ("encoding" | "refcount" | "idletime" | "freq", _) => {
             return Err(CommandError::Arity(format!("object|{subcommand}")));
@@ -226,6 +238,33 @@ fn object(call: &mut Call<'_>) -> Result<(), CommandError> {
         }
     }
     Ok(())
+}
+
+const SWITCHING: &str = "Please note that when switching between policies at runtime LRU and LFU data will take some time to adjust.";
+
+/// Seconds since the latest access to a key that is present. 0 if accesses are not noted. For a key that the table does not know, since
+/// the table was made.
+fn idle_seconds(call: &Call<'_>, key: &[u8]) -> Result<u64, CommandError> {
+    let eviction = &call.shared.eviction;
+    if eviction.policy().is_lfu() {
+        let text = format!("ERR An LFU maxmemory policy is selected, idle time not tracked. {SWITCHING}");
+        return Err(CommandError::Text(text));
+    }
+    let Some(accesses) = eviction.accesses() else { return Ok(0) };
+    let found = accesses.find(call.keys.db(), key);
+    Ok(found.map_or_else(|| accesses.age(), |access| access.idle).as_secs())
+}
+
+/// The counter of accesses to a key.
+fn frequency(call: &Call<'_>, key: &[u8]) -> Result<u64, CommandError> {
+    let eviction = &call.shared.eviction;
+    if !eviction.policy().is_lfu() {
+        let text =
+            format!("ERR An LFU maxmemory policy is not selected, access frequency not tracked. {SWITCHING}");
+        return Err(CommandError::Text(text));
+    }
+    let found = eviction.accesses().and_then(|accesses| accesses.find(call.keys.db(), key));
+    Ok(found.map_or(0, |access| access.count.into()))
 }
 
 fn exists(call: &mut Call<'_>) -> Result<(), CommandError> {

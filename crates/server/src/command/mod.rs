@@ -44,6 +44,7 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use client::Replies;
 
 use crate::access::Access;
+use crate::eviction::{Admission, cost};
 use crate::refusals::Class;
 use crate::resp::{Reply, reply::ReplyTooLong};
 use crate::session::SessionState;
@@ -54,7 +55,7 @@ const INLINE_BYTES_MAX: usize = 256 << 10;
 
 /// The properties of a command, as a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Flags(u8);
+pub struct Flags(u16);
 
 impl Flags {
     /// No properties.
@@ -73,9 +74,10 @@ impl Flags {
     pub const ALONE: Self = Self(32);
     /// Runs at once also between MULTI and EXEC.
     pub const AT_ONCE: Self = Self(64);
-
     /// Runs before the client has given the password.
     pub const OPEN: Self = Self(128);
+    /// May need memory. Refused at the limit of memory ([`crate::eviction`]).
+    pub const GROWS: Self = Self(256);
 
     /// The union of both sets.
     #[must_use]
@@ -325,20 +327,22 @@ pub fn run_in(call: &mut Call<'_>) {
             call.session.transaction.abort();
             Err(CommandError::Text("ERR Command not allowed inside a transaction".to_owned()))
         }
-        Some(command) if is_open && !command.flags.has(Flags::AT_ONCE) => {
-            transactions::queue(call);
-            Ok(())
-        }
+        Some(command) if is_open && !command.flags.has(Flags::AT_ONCE) => match admit(command, call) {
+            Ok(_) => {
+                transactions::queue(call);
+                Ok(())
+            }
+            Err(refused) => {
+                call.session.transaction.abort();
+                Err(refused)
+            }
+        },
         Some(command) => {
             if call.session.command != command.name {
                 call.session.command = command.name;
                 lock(&call.session.client.names).command = command.name;
             }
-            if is_long(command, call) {
-                off_the_worker(|| (command.handler)(call))
-            } else {
-                (command.handler)(call)
-            }
+            run_admitted(command, call)
         }
     };
     call.session.commands += 1;
@@ -347,6 +351,44 @@ pub fn run_in(call: &mut Call<'_>) {
         call.reply.restart();
         call.reply.error(&error.to_string());
     }
+}
+
+/// Runs a command that may run now, if there is memory for it.
+fn run_admitted(command: &Command, call: &mut Call<'_>) -> Result<(), CommandError> {
+    let db = call.keys.db();
+    let run = |call: &mut Call<'_>| {
+        let _admission = admit(command, call)?;
+        (command.handler)(call)
+    };
+    let result = if is_long(command, call) { off_the_worker(|| run(call)) } else { run(call) };
+    call.shared.eviction.note_command(command, db, call.arguments);
+    if command.flags.has(Flags::WRITE) && !command.flags.has(Flags::GROWS) {
+        call.shared.eviction.note_change();
+    }
+    result
+}
+
+/// Makes space for a command that may need memory. The commands of a transaction get it together, before EXEC.
+fn admit<'a>(command: &Command, call: &mut Call<'a>) -> Result<Option<Admission<'a>>, CommandError> {
+    let (eviction, shared) = (&call.shared.eviction, call.shared);
+    if eviction.limit_bytes() == 0 || matches!(call.keys, Access::Transaction { .. }) {
+        return Ok(None);
+    }
+    let is_exec = command.name == "exec";
+    let cost = if is_exec { call.session.transaction.cost() } else { cost(command, call.arguments) };
+    let Some(cost) = cost else { return Ok(None) };
+    let refused = match eviction.admit(shared, cost) {
+        Ok(admission) => return Ok(Some(admission)),
+        Err(refused) => refused.to_string(),
+    };
+    // As in Redis, the transaction ends.
+    Err(CommandError::Text(match is_exec {
+        true => {
+            call.session.transaction = transactions::State::default();
+            format!("EXECABORT Transaction discarded because of: {refused}")
+        }
+        false => refused,
+    }))
 }
 
 /// The reason why the user of the connection may not run the command.
@@ -374,7 +416,7 @@ fn is_long(command: &Command, call: &Call<'_>) -> bool {
 }
 
 /// Runs `work` while other tasks of the runtime go on, if the runtime has several workers.
-fn off_the_worker<T>(work: impl FnOnce() -> T) -> T {
+pub(crate) fn off_the_worker<T>(work: impl FnOnce() -> T) -> T {
     match Handle::try_current().map(|handle| handle.runtime_flavor()) {
         Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
         _ => work(),

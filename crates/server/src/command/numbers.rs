@@ -9,7 +9,7 @@ use bristlecone::Change;
 use super::{Call, Command, CommandError, Flags, ONE_KEY, integer};
 
 const GROUP: &str = "string";
-const FLAGS: Flags = Flags::WRITE.and(Flags::FAST);
+const FLAGS: Flags = Flags::WRITE.and(Flags::GROWS).and(Flags::FAST);
 
 /// The commands of this module.
 pub const COMMANDS: &[Command] = &[

@@ -23,7 +23,7 @@ const fn command(
 
 const READ: Flags = Flags::READ;
 const FAST: Flags = Flags::READ.and(Flags::FAST);
-const WRITE: Flags = Flags::WRITE;
+const WRITE: Flags = Flags::WRITE.and(Flags::GROWS);
 
 /// The commands of this module.
 pub const COMMANDS: &[Command] = &[

@@ -55,6 +55,11 @@ impl Saves {
         self.newest.load(Ordering::SeqCst)
     }
 
+    /// Lets no other backup begin. False if one is running.
+    pub fn end(&self) -> bool {
+        !self.running.swap(true, Ordering::SeqCst)
+    }
+
     fn begin(self: &Arc<Self>) -> Result<Turn, CommandError> {
         if self.running.swap(true, Ordering::SeqCst) {
             return Err(CommandError::Text("ERR Background save already in progress".to_owned()));

@@ -126,11 +126,11 @@ fn memory_fields(shared: &Shared) -> Vec<(&'static str, String)> {
         ("store_live_bytes", live_bytes.to_string()),
         ("store_free_bytes", free_bytes.to_string()),
         ("store_overhead_bytes", overhead_bytes.to_string()),
-        ("used_memory", resident.clone()),
+        ("used_memory", live_bytes.to_string()),
         ("used_memory_rss", resident),
         ("held_by_clients", shared.held_bytes().to_string()),
-        ("maxmemory", "0".to_owned()),
-        ("maxmemory_policy", "noeviction".to_owned()),
+        ("maxmemory", shared.eviction.limit_bytes().to_string()),
+        ("maxmemory_policy", shared.eviction.policy().to_string()),
     ]
 }
 
@@ -176,6 +176,7 @@ fn stats_fields(shared: &Shared) -> Vec<(&'static str, String)> {
         ("total_error_replies", &counters.errors),
         ("keyspace_hits", &counters.hits),
         ("keyspace_misses", &counters.misses),
+        ("evicted_keys", &counters.evicted_keys),
     ];
     let mut fields =
         fields.map(|(name, counter)| (name, counter.load(Ordering::Relaxed).to_string())).to_vec();

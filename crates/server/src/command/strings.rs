@@ -23,7 +23,7 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "set",
         arity: -3,
-        flags: Flags::WRITE,
+        flags: Flags::WRITE.and(Flags::GROWS),
         keys: ONE_KEY,
         group: GROUP,
         summary: "Sets the value of a key. Options: NX, XX, GET, EX, PX, EXAT, PXAT, KEEPTTL.",
@@ -32,7 +32,7 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "setnx",
         arity: 3,
-        flags: Flags::WRITE.and(Flags::FAST),
+        flags: Flags::WRITE.and(Flags::GROWS).and(Flags::FAST),
         keys: ONE_KEY,
         group: GROUP,
         summary: "Sets the value of a key only if it is absent.",
@@ -41,7 +41,7 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "setex",
         arity: 4,
-        flags: Flags::WRITE,
+        flags: Flags::WRITE.and(Flags::GROWS),
         keys: ONE_KEY,
         group: GROUP,
         summary: "Sets the value of a key, and lets it expire after seconds.",
@@ -50,7 +50,7 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "psetex",
         arity: 4,
-        flags: Flags::WRITE,
+        flags: Flags::WRITE.and(Flags::GROWS),
         keys: ONE_KEY,
         group: GROUP,
         summary: "Sets the value of a key, and lets it expire after milliseconds.",
@@ -68,7 +68,7 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "mset",
         arity: -3,
-        flags: Flags::WRITE,
+        flags: Flags::WRITE.and(Flags::GROWS),
         keys: (1, -1, 2),
         group: GROUP,
         summary: "Sets several keys in one step.",
@@ -77,7 +77,7 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "msetnx",
         arity: -3,
-        flags: Flags::WRITE,
+        flags: Flags::WRITE.and(Flags::GROWS),
         keys: (1, -1, 2),
         group: GROUP,
         summary: "Sets several keys in one step if all of them are absent.",
@@ -86,7 +86,7 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "getset",
         arity: 3,
-        flags: Flags::WRITE,
+        flags: Flags::WRITE.and(Flags::GROWS),
         keys: ONE_KEY,
         group: GROUP,
         summary: "Sets the value of a key and returns the one before.",
@@ -122,7 +122,7 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "append",
         arity: 3,
-        flags: Flags::WRITE,
+        flags: Flags::WRITE.and(Flags::GROWS),
         keys: ONE_KEY,
         group: GROUP,
         summary: "Appends to a value, or sets it; returns the new length.",

@@ -3,7 +3,7 @@
 //! After MULTI the session queues commands ([`queue`]). EXEC runs them in a [`Transaction`]: they see their own writes, and after a crash
 //! all of their writes are present or none is. If another client changes a key that they read, they run again, which no client can see.
 //!
-//! After WATCH, EXEC changes nothing and returns null if one of the keys was written meanwhile ([`crate::watch`]).
+//! After WATCH, EXEC changes nothing and returns null if one of the keys was written or has expired meanwhile ([`crate::watch`]).
 //!
 //! Invariants:
 //! * I1: if a command could not be queued (unknown, a wrong number of arguments, not allowed here), EXEC runs none of the others.
@@ -14,6 +14,7 @@ use bristlecone::{Bytes, Transaction};
 
 use super::{Call, Command, CommandError, Flags, Handler, INLINE_BYTES_MAX, NO_KEYS, run_in};
 use crate::access::Access;
+use crate::eviction::cost;
 use crate::resp::Reply;
 use crate::shared::Databases;
 use crate::watch::Watching;
@@ -58,6 +59,8 @@ pub struct State {
     queued: Option<Vec<Vec<bytes::Bytes>>>,
     /// Bytes of the queued commands, with their lists. Many short commands take more memory than their text.
     bytes: usize,
+    /// Expected cost of the queued commands that need memory ([`crate::eviction`]).
+    cost: Option<u64>,
     /// True if a command could not be queued.
     is_aborted: bool,
     watching: Option<Watching>,
@@ -70,6 +73,12 @@ impl State {
         self.queued.is_some()
     }
 
+    /// Expected cost of the queued commands that need memory. `None` if there are none.
+    #[must_use]
+    pub fn cost(&self) -> Option<u64> {
+        self.cost
+    }
+
     /// Lets EXEC fail, because a command could not be queued (I1).
     pub fn abort(&mut self) {
         self.is_aborted |= self.is_open();
@@ -79,6 +88,12 @@ impl State {
     #[must_use]
     pub fn is_long(&self) -> bool {
         self.bytes > INLINE_BYTES_MAX || self.queued.as_ref().is_some_and(|queued| queued.len() > 64)
+    }
+
+    /// True outside of MULTI and without watched keys.
+    #[must_use]
+    pub fn is_none(&self) -> bool {
+        self.queued.is_none() && self.watching.is_none()
     }
 
     /// Bytes of memory that the transaction holds.
@@ -99,7 +114,11 @@ fn multi(call: &mut Call<'_>) -> Result<(), CommandError> {
 
 /// Queues a command of a transaction.
 pub fn queue(call: &mut Call<'_>) {
+    let cost = call.shared.find(call.argument(0)).and_then(|command| cost(command, call.arguments));
     let state = &mut call.session.transaction;
+    if let Some(cost) = cost {
+        state.cost = Some(state.cost.unwrap_or(0).saturating_add(cost));
+    }
     let overhead = size_of::<Vec<bytes::Bytes>>() + size_of_val(call.arguments);
     state.bytes += overhead + call.arguments.iter().map(bytes::Bytes::len).sum::<usize>();
     state.queued.get_or_insert_default().push(call.arguments.to_vec());
@@ -120,8 +139,12 @@ fn watch(call: &mut Call<'_>) -> Result<(), CommandError> {
         return Err(CommandError::Text("ERR WATCH inside MULTI is not allowed".to_owned()));
     }
     let keys = call.rest(1);
+    let (shared, access) = (call.shared, &mut call.keys);
     let watching = &mut call.session.transaction.watching;
-    watching.get_or_insert_with(|| Watching::new(&call.shared.watches)).add(call.session.db, keys);
+    let watching = watching.get_or_insert_with(|| Watching::new(&shared.watches));
+    watching.add(call.session.db, keys, |key| {
+        Ok::<_, CommandError>(access.get_until(key)?.and_then(|(_, deadline)| deadline))
+    })?;
     call.reply.ok();
     Ok(())
 }
@@ -136,12 +159,14 @@ fn exec(call: &mut Call<'_>) -> Result<(), CommandError> {
         return Err(CommandError::Text(text.to_owned()));
     }
     let (queued, watching) = (queued.unwrap_or_default(), watching.as_ref());
-    let db = call.session.db;
+    let (shared, db) = (call.shared, call.session.db);
+    // A store without tables has no deadlines and no clock for them.
+    let now = || shared.store.now().unwrap_or(0);
     for _ in 0..ATTEMPTS {
         // An attempt that met a conflict leaves nothing.
         call.reply.restart();
         call.session.db = db;
-        if watching.is_some_and(Watching::is_broken) {
+        if watching.is_some_and(|watching| watching.is_broken(now())) {
             call.reply.null_array();
             return Ok(());
         }
@@ -153,7 +178,7 @@ fn exec(call: &mut Call<'_>) -> Result<(), CommandError> {
         let written = transaction.written();
         let keys = written.filter_map(|(table, key)| Some((Databases::number_of(table)?, key.clone())));
         let keys: Vec<_> = keys.collect();
-        if let Some(committed) = call.shared.watches.commit(watching, &keys, || transaction.commit())
+        if let Some(committed) = shared.watches.commit(watching, now, &keys, || transaction.commit())
             && committed?
         {
             return Ok(());
@@ -171,8 +196,7 @@ fn run_queued(
     let room = call.reply.free_bytes();
     let protocol = call.session.protocol;
     let reply = Reply::new(call.reply.output(), protocol, room);
-    let (databases, db) = (&call.shared.databases, call.session.db);
-    let keys = Access::Transaction { transaction, databases, db };
+    let keys = Access::Transaction { transaction, shared: call.shared, db: call.session.db };
     let mut inner = Call { arguments, reply, keys, session: &mut *call.session, shared: call.shared };
     run_in(&mut inner);
     let protocol = call.session.protocol;

@@ -16,6 +16,23 @@ pub enum Protocol {
     Resp3,
 }
 
+impl Protocol {
+    /// The number of the version.
+    #[must_use]
+    pub fn number(self) -> u8 {
+        match self {
+            Self::Resp2 => 2,
+            Self::Resp3 => 3,
+        }
+    }
+
+    /// The version of this number.
+    #[must_use]
+    pub fn numbered(number: u8) -> Option<Self> {
+        [Self::Resp2, Self::Resp3].into_iter().find(|version| version.number() == number)
+    }
+}
+
 /// The reply would exceed the limit of one command.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("a reply of more than {0} bytes: ask for less at a time (LIMIT, COUNT, fewer keys)")]

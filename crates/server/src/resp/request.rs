@@ -137,6 +137,12 @@ impl RequestParser {
         self.arrived_bytes + self.arguments.capacity() * size_of::<Bytes>()
     }
 
+    /// True before the first byte of a command.
+    #[must_use]
+    pub fn is_between_commands(&self) -> bool {
+        matches!(self.state, State::Start)
+    }
+
     /// Bytes that complete the current argument: a hint for the size of the next read.
     #[must_use]
     pub fn wanted_bytes(&self, buffered: usize) -> usize {

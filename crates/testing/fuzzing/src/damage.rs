@@ -55,13 +55,11 @@ fn stores() -> &'static [Files] {
 
 fn made(engine: &str, journaled: bool) -> Files {
     let dir = scratch();
-    let options = Options {
-        engine: Some(engine.into()),
-        durability: (!journaled).then_some(Durability::Process),
-        journal_bytes: journaled.then_some(4 << 20),
-        max_bytes: BYTES_MAX,
-        ..Options::default()
-    };
+    let options = Options::default()
+        .engine(engine)
+        .durability((!journaled).then_some(Durability::Process))
+        .journal_bytes(journaled.then_some(4 << 20))
+        .max_bytes(BYTES_MAX);
     let store = Store::open(dir.path(), options).expect("a new store");
     for n in (0..KEYS).map(|n| n * 7919 % KEYS) {
         store.put(&key(n), &value(n)).expect("a put");
@@ -132,7 +130,7 @@ fn damaged(input: &[u8], wanted: impl Fn(&Files) -> bool, journal_only: bool) ->
 
 /// Runs all kinds of operations on a store. The result for a stored key must be correct, absent or an error.
 fn used(dir: &Path) {
-    let options = Options { create: false, max_bytes: BYTES_MAX, ..Options::default() };
+    let options = Options::default().create(false).max_bytes(BYTES_MAX);
     let Ok(store) = Store::open(dir, options) else { return };
     for n in 0..KEYS {
         if let Ok(Some(found)) = store.get(&key(n)) {
@@ -176,7 +174,7 @@ pub fn salvage(input: &[u8]) {
     if bristlecone::salvage(dir.path(), &new, &|_| {}).is_err() {
         return;
     }
-    let store = Store::open(&new, Options { create: false, ..Options::default() });
+    let store = Store::open(&new, Options::default().create(false));
     // Damage may have changed the recorded kind of the store. Then the new store has that kind, too.
     let Ok(store) = store else { return };
     let report = store.check().expect("a check of a new store");

@@ -21,8 +21,8 @@
 //! Invariants:
 //! * L1: until a commit is truncated, its data words change only through the log. Before any other store, the caller asks `touches` and
 //!   truncates the log if it returns true.
-//! * L2: the generation in a tag has 12 bits, so it repeats. Before it is used again, all records are wiped. So an old record never has the
-//!   current generation. If a crash interrupts a wipe, recovery wipes again.
+//! * L2: the generation in a tag has 12 bits, so its values repeat. All records are wiped before a value is used again. So an old record
+//!   never has the current generation. If a crash interrupts a wipe, recovery wipes again.
 //! * L3: a generation that contained a record at a crash gets no further records.
 //!
 //! A redo-only commit has `n` records. The last record has the commit mark and the number `n` ([`Log::commit`]):

@@ -62,9 +62,9 @@
 //!
 //! Memory. A page costs 4 KiB of private memory from the first store to it until every generation with a line of it is checkpointed. A
 //! generation ends when its half is full. It ends earlier at one of two limits on the number of its pages. The first limit is the number of
-//! whole lines that fit into the half (so the pages take at most some 57 bytes of memory for each byte of the half). The second limit is a
-//! quarter of the memory bound ([`Journal::bound_memory`]). A running group is full at a quarter of that bound, too. Two generations, the
-//! running group, and the buffers of the group that is being written take at most a quarter each. So their sum stays within the bound.
+//! whole lines that fit into the half. The second limit is a quarter of the memory bound ([`Journal::bound_memory`]). A running group is
+//! full at a quarter of that bound, too. Two generations, the running group, and the buffers of the group that is being written take at
+//! most a quarter each. So their sum stays within the bound.
 
 mod checkpoint;
 mod copy;

@@ -1,13 +1,13 @@
-//! NV-Tree's leaves: a header of one line (link, number of positions in use, bound, its seal, four words of signs), signed entries in
-//! insertion order.
+//! NV-Tree's leaves: a header of one line (link, number of entries, lower bound, seal of the bound, four words of signs), then signed
+//! entries in the order of their insertion. The columns are those of [`Change`].
 //!
 //! | change | fresh | over |
 //! |---|---|---|
-//! | insert | the entry, after the last | the number |
-//! | delete | a key after the last | its sign, the number |
-//! | delete in a full leaf | | a sign |
+//! | insert | the entry, behind the last one | the number of entries |
+//! | delete | an entry with the key only, behind the last one | the word with the entry's sign; the number of entries |
+//! | delete in a full leaf | | the word with the sign of the removed entry |
 //! | new leaf of c entries | c entries, the header | |
-//! | split | staying entries, in a new leaf | |
+//! | split | a new leaf with the entries that stay | |
 
 use bptree::shape::Shape;
 

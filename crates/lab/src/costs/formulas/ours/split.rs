@@ -1,6 +1,6 @@
-//! The changes of an insert with splits, either in one commit with the entry, or in one commit per node.
+//! The changes of an insert with splits. Some trees commit all splits and the new entry at once, others each split by itself.
 //!
-//! A full node of n entries is split in the middle: with the new entry in the first case, without it in the second. The last entry of the
+//! A full node is split in the middle of its entries. A tree that commits at once counts the new entry among them. The last entry of the
 //! left half of an inner node moves up to the parent. If the new key is above all others, the left node keeps as many entries as it can.
 
 use super::{Change, Cut, LINK, Nodes, Parts, Run};
