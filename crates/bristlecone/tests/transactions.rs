@@ -78,8 +78,10 @@ fn transactions_of_many_threads_are_serializable() {
         let (attempts, done) = (AtomicU64::new(0), AtomicBool::new(false));
         std::thread::scope(|scope| {
             let reader = scope.spawn(|| {
-                let mut sums = 0_u64;
-                while !done.load(Ordering::Acquire) {
+                let (mut sums, mut is_last) = (0_u64, false);
+                // The reader may get no processor before the writers end. So it reads once more after them.
+                while !is_last {
+                    is_last = done.load(Ordering::Acquire);
                     let keys: Vec<u64> = (0..ACCOUNTS).collect();
                     let values = store.get_many(&keys.iter().collect::<Vec<_>>()).unwrap();
                     assert_eq!(

@@ -109,7 +109,7 @@ impl<M: Medium, S: Schema> Line<M, S> {
             index.format()?;
             index.begin_loading(&mut index.writer_side(), Found::New)?;
         }
-        index.load_little()?;
+        index.load_little();
         // No other thread has the index yet.
         if found == Found::InUse {
             index.finish_batch()?;
