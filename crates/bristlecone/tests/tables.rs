@@ -530,16 +530,20 @@ fn a_table_that_could_not_be_cleared_dropped_or_swapped_durably_keeps_its_keys()
             if machine.fatal() == 0 {
                 continue; // the store can do without this call, or did not make it
             }
-            failed += 1;
             let place = format!("{name}, call {call}");
-            let kind = outcome.expect_err(&place).kind();
-            assert!(matches!(kind, ErrorKind::Io | ErrorKind::Failed), "{place}: {kind:?}");
-            assert!(is(&values(&store), before), "{place}: {:?}", values(&store));
+            // The background may make the failing call, after the change has returned.
+            let was_durable = outcome.is_ok();
+            if let Err(error) = outcome {
+                failed += 1;
+                let kind = error.kind();
+                assert!(matches!(kind, ErrorKind::Io | ErrorKind::Failed), "{place}: {kind:?}");
+                assert!(is(&values(&store), before), "{place}: {:?}", values(&store));
+            }
             drop((store, other));
-            // The files may have all of the change or nothing.
+            // The files may have all of a failed change or nothing.
             let store = Life::<Bytes>::open(&machine.after_restart()).unwrap();
             let found = values(&store);
-            assert!(is(&found, before) || is(&found, after), "{place}: {found:?}");
+            assert!((!was_durable && is(&found, before)) || is(&found, after), "{place}: {found:?}");
             assert_eq!(store.check().unwrap().problems, Vec::<String>::new(), "{place}");
         }
         assert!(failed > 0, "{name}: no call failed it");

@@ -7,7 +7,7 @@
 //! * [`leaf`]: a leaf's words. `meta`: the head of the list.
 //! * [`node`], [`directory`]: the inner nodes.
 //! * [`index`](mod@index): the index. `load`: its directory after an open. [`change`]: inserts, updates and deletes. [`split`]: splits, merges, and what a crash leaves of them.
-//! * [`search`], [`check`]: the other operations. `family`: the engine for the registry.
+//! * `search`, `check`: the other operations. `family`: the engine for the registry.
 //! * Batches, groups, lookups and scans are those of [`::index::leaf_list`].
 #![forbid(unsafe_code)]
 
