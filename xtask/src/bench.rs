@@ -58,7 +58,7 @@ const BENCHES: &[Bench] = &[
     },
     Bench {
         name: "reopen",
-        arguments: &["bench reopen --keys 1000000,10000000 --json"],
+        arguments: &["bench reopen --keys 1000000,10000000,50000000 --json"],
         competes: false,
         baseline: "the number of keys in the same run",
         omitted: &[],

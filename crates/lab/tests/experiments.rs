@@ -252,7 +252,7 @@ fn vlab_is_asked_for_every_set_of_keys_that_there_is() {
 fn trees_left_by_a_kill_are_opened_in_every_way_that_they_have() {
     let backing = tempfile::tempdir().unwrap();
     let report = small("bench reopen", backing.path());
-    let expected = ["wbtree", "cdds, lazy", "cdds, scan"];
+    let expected = ["line", "wbtree", "cdds, lazy", "cdds, scan"];
     assert_eq!(names(&report["rows"], "tree"), expected.map(str::to_owned).into());
 }
 
