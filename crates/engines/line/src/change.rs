@@ -8,14 +8,23 @@
 //! | update, byte strings | | the slot's word, with the new record's address |
 //! | delete | | the empty word |
 //!
+//! Crash table for 64-bit keys:
+//!
 //! | fence passed | durable | after a crash |
 //! |---|---|---|
-//! | none | perhaps the value in a free slot; perhaps the new record and the allocator's intents | the record's block has no owner and is freed |
-//! | payload (byte strings only) | record and intents | the same |
-//! | commit | the word | nothing to do |
+//! | none | of an insert: nothing, the value, or value and key; otherwise the old word or the new one | nothing to do |
+//! | commit | the change | nothing to do |
 //!
-//! A value that survives without its key is in a free slot, which nothing reads. If a line is written back between the two stores of an
-//! insert, the slot is still free. If the key survives, so does the value, which was stored to the same line before it.
+//! Crash table for byte strings:
+//!
+//! | fence passed | durable | after a crash |
+//! |---|---|---|
+//! | none | some of the new record; some intents | the new record's block has no owner and is freed |
+//! | payload | the new record, all intents; some allocation bits; the word or not | the block without an owner is freed |
+//! | commit | the word, all allocation bits | nothing to do |
+//!
+//! With 64-bit keys, a value that survives without its key is in a free slot, which nothing reads. A durable key has a durable value,
+//! because the insert stored the value to the same line first.
 
 use index::leaf_list::prelude::*;
 use index::leaf_list::write_group::{Step, Stored};

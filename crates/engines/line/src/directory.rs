@@ -1,11 +1,12 @@
 //! The directory: a B+-tree of volatile inner nodes over the leaves.
 //!
-//! One writer changes it. Readers take no lock: [`index::leaf_list::Core::changes`] is odd during a change, and a reader whose descent met a
-//! change tries again. A descent through nodes that are being changed ends at some address or at 0, never in a fault: node numbers are
+//! One writer changes it. Readers take no lock: [`index::leaf_list::Core::changes`] is odd during a change, and a reader whose descent met
+//! a change tries again. A descent through nodes that are being changed ends at some address or at 0, never in a fault: node numbers are
 //! checked, and the number of levels is bounded.
 //!
 //! Invariants:
-//! * D1: every leaf of the list is a child of exactly one node of the lowest level, in key order. Its separator is its lower bound.
+//! * D1: the children of the lowest level are leaves of the list, in key order, each once. The separator of a leaf is its lower bound.
+//!   While the index is loading, the directory may lack leaves (`load`); otherwise it has all of them.
 //! * D2: the first child of a node stays its first child until the node joins its left neighbour. So the separator of a node is always the
 //!   lower bound of its first leaf.
 
@@ -20,7 +21,7 @@ use crate::node::{Child, FANOUT, Node};
 
 /// Nodes of the first chunk; each further chunk has twice as many as the one before.
 const FIRST_CHUNK: u64 = 64;
-/// Number of chunks: space for 2^37 nodes.
+/// Number of chunks: space for almost 2^38 nodes.
 const CHUNKS: usize = 32;
 /// Most levels: with at least two children in a node, more leaves than fit into a region.
 const LEVELS_MAX: u64 = 48;

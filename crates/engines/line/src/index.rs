@@ -1,13 +1,14 @@
 //! The index: its parts, and how it is created and opened.
 //!
-//! Opening builds a directory of some leaves; the others are added while the index is in use (`load`). After a crash, opening
-//! also frees the slots that a split or a merge left with keys of another leaf ([`split`](crate::split)).
+//! An open builds a directory of some leaves. The other leaves are added while the index is in use (`load`). After a crash, an open also
+//! frees the slots of entries that belong to another leaf ([`split`](crate::split)).
 //!
 //! Invariants:
-//! * E1: from the head on, each leaf's link leads to the next leaf. The lower bounds ascend. Only the first leaf has none.
+//! * E1: from the head on, each leaf's link leads to the next leaf. The lower bounds ascend. Only the first leaf has no lower bound.
 //! * E2: the directory and the links lead every key to the leaf that holds it, except during a change of the directory (C1 of
 //!   [`::index::leaf_list`]).
-//! * E3: between operations, a block is allocated if and only if the list, a used slot or the root references it.
+//! * E3: between operations, a block is allocated if and only if something references it: the list, a used slot, the root, an unfinished
+//!   batch, or a cleared list that is being freed.
 
 use std::ops::Deref;
 use std::path::Path;

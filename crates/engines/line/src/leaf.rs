@@ -5,19 +5,20 @@
 //! line 1..   slots
 //! ```
 //!
-//! With 64-bit keys a slot has two words, key and value. It never crosses a line, so a value that is stored before its key is durable when
-//! the key is. A slot is free if its key word is the leaf's *empty word*: a key that cannot belong to this leaf.
+//! With 64-bit keys a slot has two words, key and value. It never crosses a line. An insert stores the value before the key, so a durable
+//! key has a durable value. A slot is free if its key word is the leaf's *empty word*: a key that cannot belong to this leaf.
 //!
 //! With byte strings a slot is one word: the address of the record in the lower 48 bits, and 16 bits of the key's hash above them. A slot
-//! is free if the word is 0.
+//! is free if the word is 0, which is the empty word of every such leaf.
 //!
-//! `low` is the lower bound of the keys, a key word as in [`index::leaf_list::bound`]. 0 means no bound; only the first leaf has none. The
-//! upper bound is the `low` of the next leaf. Both words and the seal never change while the leaf is in the list.
+//! `low` is the lower bound of the keys, a key word as in [`index::leaf_list::bound`]. 0 means no bound; only the first leaf has none.
+//! `low` and its seal never change while the leaf is in the list. The upper bound is the `low` of the next leaf.
 //!
 //! Invariants:
-//! * L1: a used slot is durable as a whole, or free: each change of a slot is a publish of one word.
-//! * L2: between operations every key of a leaf is at or above its `low` and below the next leaf's. A crash inside of a split or a merge can
-//!   leave other keys ([`split`](crate::split)).
+//! * L1: on the medium a slot is free or holds a complete entry, because each change of a slot publishes one word. Exception: a merge
+//!   copies entries with unordered stores. Until the merge publishes its link, no search looks for the keys of these slots.
+//! * L2: between operations every key of a leaf is at or above its `low` and below the `low` of the next leaf. A crash inside of a split or
+//!   a merge can leave other keys ([`split`](crate::split)).
 //! * L3: with 64-bit keys a leaf that is both the first and the last one has no keys, because every key could belong to it.
 
 use std::cmp::Ordering;

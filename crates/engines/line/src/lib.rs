@@ -1,12 +1,13 @@
-//! The line engine: leaves in durable memory, of which every change is one word in one cache line, under volatile inner nodes.
+//! The line engine: durable leaves, linked in key order, under volatile inner nodes. A change of one key publishes one word of a leaf.
 //!
-//! A write to a leaf publishes one word. With 64-bit keys the value is stored before it in the same line, so an insert costs one flush and
-//! one fence. No entry of a leaf ever moves. Which slots are used follows from the slots themselves: a free slot has a key that cannot
-//! belong to its leaf. A split writes the new right leaf, publishes one link, and then frees the slots of the moved entries.
+//! An entry never moves inside its leaf. With 64-bit keys an insert stores the value first, in the same cache line as the key, and then
+//! publishes the key. So it costs one flush and one fence. A leaf has no bitmap: a slot that holds the leaf's *empty word* is free. A split
+//! writes the new right leaf, publishes one link, and then frees the slots of the moved entries.
 //!
 //! * [`leaf`]: a leaf's words. `meta`: the head of the list.
 //! * [`node`], [`directory`]: the inner nodes.
-//! * [`index`](mod@index): the index. `load`: its directory after an open. [`change`]: inserts, updates and deletes. [`split`]: splits, merges, and what a crash leaves of them.
+//! * [`index`](mod@index): the index. `load`: its directory after an open.
+//! * [`change`]: inserts, updates and deletes. [`split`]: splits and merges, and their recovery.
 //! * `search`, `check`: the other operations. `family`: the engine for the registry.
 //! * Batches, groups, lookups and scans are those of [`::index::leaf_list`].
 #![forbid(unsafe_code)]

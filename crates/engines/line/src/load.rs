@@ -1,16 +1,18 @@
-//! Loading: the directory of an index that was just opened, which does not contain all leaves yet.
+//! Loading: after an open, the directory lacks leaves. They are added while the index is in use.
 //!
-//! A list of ten million keys has half a million leaves. Reading them all would delay the first lookup. So an open looks at some chunks of
-//! the region, spread evenly. It takes one leaf from each chunk of leaves. Their lower bounds and addresses are the first directory. A search
-//! descends to the nearest leaf below its key and follows the links to the right from there.
+//! A list of ten million keys has half a million leaves. If an open read all of them, it would delay the first lookup. So an open reads the
+//! heads of some chunks, spread evenly over the region. From each of these chunks that has leaves, it takes one leaf. The first directory
+//! contains these leaves and the head of the list. A search descends to the nearest leaf below its key. From there it follows the links to
+//! the right.
 //!
-//! Then the list is read in steps, from its head, while the index is in use. A step adds leaves to the directory. After a crash it also
-//! counts their keys. Meanwhile a write changes the number of keys only for keys that the loading has passed.
+//! Then the list is read in steps, from its head. A step adds leaves to the directory. If the number of keys is not known, as after a
+//! crash, a step also counts the keys of its leaves. Until the loading reaches a key, a write of this key does not change the number.
 //!
 //! Invariants:
-//! * O1: every leaf of the directory is in the list. So an allocated leaf that the newest operation may have left outside of the list is not
-//!   taken, and none while a cleared list is being freed, whose leaves are allocated, too.
-//! * O2: no leaf is removed from the list while the index is loading.
+//! * O1: every leaf of the directory is in the list. An open takes only allocated leaves, and these are in the list, with two exceptions: a
+//!   leaf in the newest operation's intents, and the leaves of a cleared list that is being freed. So an open never takes the former, and
+//!   takes only the head of the list while there is a cleared list.
+//! * O2: while the index is loading, only a clear removes leaves from the list. It begins the loading again, with the new list.
 
 use std::cmp::Ordering as Order;
 

@@ -1,7 +1,7 @@
-//! The meta block: the head of the list. It is switched in the same way as a leaf's link.
+//! The meta block: the head of the list, and the rest of a cleared list. Word 0 never changes: a clear writes a new meta block.
 //!
 //! ```text
-//! word 0 head of the list (self-checking)   7 a cleared structure that is being freed ([`index::leaf_list::garbage`])
+//! word 0 head of the list (self-checking)   1..7 unused   7 a cleared list that is being freed ([`index::leaf_list::garbage`])
 //! ```
 
 use index::leaf_list::garbage::GARBAGE;

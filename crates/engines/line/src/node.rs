@@ -1,17 +1,21 @@
 //! An inner node: separators and children, in volatile memory.
 //!
 //! ```text
-//! line 0      word 0 number of children, and the shift in the upper half   1 bytes of the prefix   2..8 the prefix, padded with zeros
-//! lines 1..5  halves: 32 bits for each separator, ascending; child 0's is 0, unused ones are all ones
+//! line 0      word 0 number of children, and the shift in the upper half
+//!             byte strings: 1 bytes of the prefix   2..8 the prefix, padded with zeros
+//!             64-bit keys:  2 base of the halves
+//! lines 1..5  halves: 32 bits for each separator, ascending; half 0 is 0, unused halves are all ones
 //! then        the children, then the separators: key words as in [`index::leaf_list::bound`]
 //! ```
 //!
-//! Separator `i` is the lower bound of child `i`. Its half is a short number that compares as the separator does, or is equal. With byte
-//! strings it is the four bytes after the node's prefix. All separators of the node, except for child 0's, begin with the prefix. With
-//! 64-bit keys it is the distance from the first separator (word 2), shifted to the right. If halves are equal, the separators themselves
-//! are compared.
+//! Separator `i` is the lower bound of child `i`. Its *half* is a number of 32 bits. If two halves differ, they compare as their separators
+//! do. If they are equal, a search compares the separators.
 //!
-//! A search reads line 0 and all halves, which do not depend on each other, and then one child.
+//! With byte strings, all separators except for separator 0 begin with the node's prefix. A half is the four bytes after the prefix. With
+//! 64-bit keys, a half is the separator minus the base, shifted to the right. The base is at most separator 1.
+//!
+//! A search reads line 0 and all halves, and then one child. The addresses of line 0 and the halves do not depend on each other, so their
+//! cache misses overlap.
 //!
 //! Invariants:
 //! * N1: the halves ascend, and separators with equal halves ascend.

@@ -3,29 +3,39 @@
 //! A split writes a new right leaf with the upper entries, and the entry that needs the space if it belongs there. It publishes the link to
 //! the new leaf. Then it frees the slots of the moved entries in the left leaf.
 //!
+//! A *stray* is an entry in the left leaf whose key belongs to the right leaf. No search looks for a stray. A split has strays from its
+//! link to its last free. A merge has strays from its first copy to its link.
+//!
+//! Crash table of a split:
+//!
 //! | fence passed | durable | after a crash |
 //! |---|---|---|
 //! | none | some of the new leaf; some intents | the new leaf is not in the list: its block is freed |
-//! | payload | the new leaf, all intents; the link or not | as above, or as below |
-//! | commit | the link; some of the moved entries' slots are free | the left leaf has *strays*: keys of the new leaf. They are freed |
-//! | guard | all of them are free | nothing to do |
+//! | payload | the new leaf, all intents; some allocation bits; the link or not | without the link: as above. With the link: as below |
+//! | commit | the link, all allocation bits; some of the moved entries' slots are free | recovery frees the slots of the strays |
+//! | guard | the slots of all moved entries are free | nothing to do |
 //!
-//! A merge copies the entries of the right leaf into free slots of the left leaf. It publishes the left leaf's link to the leaf after the
-//! right one. Until then the copies are strays, which no search looks for.
+//! A merge copies the entries of the right leaf into free slots of the left leaf. Then it publishes the left leaf's link to the leaf after
+//! the right one. Its crash table:
 //!
 //! | fence passed | durable | after a crash |
 //! |---|---|---|
 //! | none | some intents | nothing to do |
-//! | guard | all intents; some of the copies | the left leaf has strays. They are freed |
-//! | payload | all copies, all intents; the link or not | as above, or as below |
-//! | commit | the link | the right leaf is not in the list: its block and its separator are freed, if they are not yet |
+//! | guard | all intents; some of the copies | recovery frees the slots of the strays |
+//! | payload | all intents, the copies outside of line 0; some allocation bits; the link or not | see below |
+//! | commit | the link, all copies, all allocation bits | nothing to do |
 //!
-//! Strays after a crash: in both cases the right leaf is the only leaf in the intents of the newest operation, and the leaf with strays is
-//! the one before it in the list. If the right leaf is not in the list, there are none. With byte strings the records that strays reference
-//! are those of the right leaf, so their keys can be read.
+//! If a crash follows the payload fence, and the link is not durable, recovery frees the slots of the strays. If the link is durable, so
+//! are the copies in line 0, which were stored to the link's line before it. Then the right leaf is not in the list: recovery frees its
+//! block and its separator.
 //!
-//! Invariant S1: as long as a stray can be durable, the newest intents name the right leaf. A split writes the link, and a merge the copies,
-//! after a fence for the intents. Both end, or free their strays, before a fence that precedes the next operation's intents.
+//! How recovery finds strays: the right leaf is the only leaf in the intents of the newest operation. If it is in the list, the leaf before
+//! it may have strays. If it is not in the list, there are no strays. With byte strings a stray and an entry of the right leaf reference
+//! the same record, so recovery can read the stray's key.
+//!
+//! Invariant S1: as long as a stray can be durable, the newest durable intents are those of its split or merge. A split publishes its link
+//! after the fence that makes its intents durable. A merge copies its first entry after such a fence. The next operation writes its intents
+//! after the last fence of the split or merge, when no stray is durable. Recovery passes a fence after it has freed strays, too.
 
 use std::mem;
 
@@ -235,7 +245,7 @@ impl<M: Medium, S: Schema> Line<M, S> {
         Ok(())
     }
 
-    /// After a crash: frees the strays that a split or a merge left. The directory is complete, and nothing else was written yet.
+    /// After a crash: frees the strays that a split or a merge left. Nothing else was written yet. The directory may lack leaves.
     ///
     /// # Errors
     /// `Corrupt` if a bound or a key cannot be read.

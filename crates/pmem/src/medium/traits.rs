@@ -51,7 +51,7 @@ impl Line {
 /// The purpose of a fence. The cost model counts by it, and the mutation run names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Fence {
-    /// A cleared valid bit must be durable before the words it guards change.
+    /// Earlier stores must be durable before later stores change what they guard, such as a cleared valid bit and its words.
     Guard,
     /// Unused space was written and must be durable before it is published.
     Payload,
