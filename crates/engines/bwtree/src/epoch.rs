@@ -11,9 +11,9 @@
 //! Invariants:
 //! * E1: the bag and the pool of a thread slot belong to the thread that holds the slot.
 //! * E2: an object that was retired in epoch `t` is freed only when every other taken thread slot has an epoch above `t`. A thread with an
-//!   epoch above `t` took its slot after `t` had passed, so after the object was taken out of the tree, and cannot find it. One fence is
-//!   between taking an object out and reading `t`; another is between taking a slot and reading the tree. So the later of the two threads
-//!   sees the store of the earlier one.
+//!   epoch above `t` took its slot after the end of epoch `t`. At that time the object was not in the tree any more, so the thread cannot
+//!   find it. One fence is between taking an object out and reading `t`; another is between taking a slot and reading the tree. So the
+//!   later of the two threads sees the store of the earlier one.
 //! * E3: a thread slot that is never released keeps all memory that was retired since it was taken, and delays nothing else.
 //!
 //! Linearization points: the exchange that takes a slot, and the store that releases it.

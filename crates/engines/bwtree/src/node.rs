@@ -16,27 +16,28 @@
 //! the base page with a new one that includes its change.
 //!
 //! Invariants:
-//! * N1: a node does not change after its address went into the mapping table. The only exception is a change of a leaf that is not visible
-//!   yet.
+//! * N1: a node does not change after its address went into the mapping table. Exception: a writer may write a leaf's place whose change is
+//!   not visible yet.
 //! * N2: a node that another node links to is retired together with that node or later, never earlier.
 //! * N3: a node has one owner: the page that has the node in its chain. The merge delta owns the contents of a removed page as soon as it
 //!   is in the table. It does not own the remove delta in front of them.
-//! * N4: only the writer that claimed a place writes it, once. Only a thread that found a word or a link that makes it visible reads it.
-//!   Places are claimed in order: a writer claims a place only if it sees all earlier ones. A claimed place that never becomes visible ends
-//!   the row.
+//! * N4: only the writer that claimed a place writes it, once. A thread reads a place only if it found a word or a link that makes the
+//!   place visible. Places are claimed in order: a writer claims a place only if all earlier places are visible to it. If a claimed place
+//!   never becomes visible, no place after it is claimed.
 //!
 //! So a thread that found a node in the table while it holds a thread slot may follow the node's links until it releases the slot.
 //!
 //! Records outside of pages (those of byte strings) outlive nodes. Changes and leaves have pointers to them.
 //! * N5: a record has one owner: the page whose chain has it. A thread that enters now finds the record through no other page's chain, and
-//!   only in one node of the chain, in one visible place. Nodes that are not published yet may point to it too. So does, for a short time,
-//!   the chain of an only child whose contents became the root's; only threads that entered earlier find that chain.
+//!   only in one node of the chain, in one visible place. Nodes that are not published yet may point to it too. If the contents of
+//!   an only child became the root's, the child's chain also points to the record for a short time. Only threads that entered earlier find
+//!   that chain.
 //! * N6: an exchange that moves the pointers moves the ownership. The thread that replaces the nodes of a page owns the records of the
 //!   replaced nodes. The records that are also in the new nodes belong to these from then on and stay untouched. All others are dead, and
-//!   the thread retires them with the replaced nodes. If the exchange fails, the thread frees the nodes that it made, and of their records
-//!   only the one that it brought.
-//! * N7: so a record is retired no earlier than the exchange that takes the last node that points to it out of the table. A thread that may
-//!   read a node may read the node's records. A retired node is freed without access to its records: by then they may belong to another
+//!   the thread retires them with the replaced nodes. If the exchange fails, the thread frees the nodes that it made. It frees
+//!   only one of their records: the record that it made itself.
+//! * N7: so a record is retired only after an exchange took the last node with a pointer to it out of the table. A thread that may read a
+//!   node may read the node's records. A retired node is freed without access to its records: by then they may belong to another
 //!   page, or be freed. A node that is still in the table when the tree is dropped is freed with all its records, because they are its own
 //!   (N5).
 //!

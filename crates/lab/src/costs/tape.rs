@@ -1,4 +1,4 @@
-//! Records the effects of an operation on durable memory: counts, and the node lines that each commit flushed directly.
+//! Records the effects of an operation on durable memory: counts, and for each commit the node lines that it changed without the log.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};

@@ -1,4 +1,5 @@
-//! Functions of the layouts that keep entries without an order. Each function reads every entry.
+//! Functions of the layouts that keep entries without an order. A search or a sort reads the entries one by one, unless a vector comparison
+//! applies.
 
 use std::cmp::Ordering;
 
