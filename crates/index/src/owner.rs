@@ -7,7 +7,7 @@ use pmem::{Medium, Region, Result, record};
 /// of records: a piece has the owner of its record.
 ///
 /// # Errors
-/// `Corrupt` if an intent contains an address that is not a block; the errors of `owns`.
+/// The errors of `owns`. An intent whose address is not a block is left out.
 pub fn recover_blocks<M: Medium>(
     region: &Region<M>,
     mut owns: impl FnMut(Class, u64) -> Result<bool>,

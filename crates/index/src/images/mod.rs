@@ -5,9 +5,9 @@
 //!
 //! Images are kept in *segments*. A segment contains the images of a span of time. Each scan and each snapshot has a *view* ([`View`]). The
 //! view is anchored at the segment that was the newest one when the view was made. To read a key, the view searches the segments for the
-//! first image of the key, from its anchor to the newest one. If there is no image, the value is in the index. If no view is anchored at an
-//! older segment, the segment is merged into the segment before it, or dropped if there is none. So memory grows with the number of changed
-//! keys, not with the number of changes.
+//! first image of the key, from its anchor to the newest one. If there is no image, the value is in the index. A segment that is not
+//! the newest one, and at which no view is anchored, is merged into the segment before it. If there is no segment before it, it is dropped.
+//! So memory grows with the number of changed keys, not with the number of changes.
 //!
 //! Scans and snapshots look up images one by one, in key order. A reader copies only the image that it returns.
 //!
@@ -25,7 +25,8 @@
 //! * B2: one writer inserts at a time: it holds the index's writer lock. A snapshot is opened under this lock.
 //! * B3: within a segment, a key's image from a single write is older than its image from a batch.
 //! * B4: new views are anchored at the newest segment. The newest segment is never merged or removed. The end of a batch begins a new
-//!   segment. A new snapshot begins one, too, if the newest segment contains images and no batch is running.
+//!   segment. A new snapshot begins one, too, if the newest segment contains images or lost images to the bound, and no batch is
+//!   running.
 
 mod table;
 mod view;

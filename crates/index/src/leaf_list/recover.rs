@@ -12,7 +12,7 @@ use crate::schema::Schema;
 /// Recovers the allocation bits of the intents' blocks: each bit is set if the list or its garbage owns the block.
 ///
 /// # Errors
-/// `Corrupt` if an intent contains an address that is not a block.
+/// None of its own: an intent whose address is not a block is left out.
 pub fn recover_blocks<T: LeafList>(index: &T) -> Result<()> {
     owner::recover_blocks(&index.region, |class, at| {
         Ok(index.root_block() != 0 && (owns(index, class, at) || garbage::owns(index, at)))

@@ -1,10 +1,11 @@
-//! Garbage collection, bucket by bucket. It also clears the traces of dead versions (versions that a crash or a rollback made invisible:
-//! their entries and end versions), and the entries that a split left in their old bucket.
+//! Garbage collection, bucket by bucket. It also clears the entries that a split left in their old bucket, and the traces of dead versions.
+//! A *dead version* is one that a crash or a rollback made invisible. Its traces are the entries that begin with it, and the ends of
+//! entries that end with it.
 //!
 //! An entry is removed, and its record freed, if no reader is or will be between its start and its end. A node without entries is freed,
-//! too. A pass visits the buckets by number. A bucket that is added during the pass is the last one. A bucket that is removed is cleaned
-//! when its entries move into its partner. So at the end of a pass no bucket has a trace of the versions that were dead at its beginning,
-//! and those versions are removed from the list of dead intervals.
+//! too. A pass visits the buckets by number. A bucket that is added during the pass gets the highest number, so the pass visits it, too. A
+//! bucket that is removed is cleaned when its entries move into its partner. So at the end of a pass no bucket has a trace of the versions
+//! that were dead at its beginning, and those versions are removed from the list of dead intervals.
 //!
 //! | fence passed | durable | after a crash |
 //! |---|---|---|
