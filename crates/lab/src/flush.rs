@@ -1,7 +1,8 @@
 //! `bristlecone-lab flush`: lines written back per second, by the size of the flushed object [CDDS thesis §5.2, figure 5.1].
 //!
-//! A region of 64 MiB is divided into objects of one size. Every line of an object is stored to and then flushed, between two fences; the
-//! next object follows. The measurement repeats over the region until enough lines were flushed.
+//! A region of 64 MiB is divided into objects of one size. The measurement stores to every line of an object. Then it flushes the object,
+//! with a fence before and a fence after the flushes. The next object follows. The measurement repeats over the region until enough lines
+//! were flushed.
 
 use std::path::PathBuf;
 use std::time::Instant;

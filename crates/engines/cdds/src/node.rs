@@ -12,12 +12,13 @@
 //! reserved. (The thesis has upper bounds, and a greatest key that must be inserted first.)
 //!
 //! Invariants:
-//! * N1: while the other words of a slot change, its start is 0, durably or in the order of its line. So a slot is complete or free.
+//! * N1: key and payload of a slot change only while its start is 0. The store of this 0 is durable, or it precedes the other stores in the
+//!   order of their line. So after a crash a slot is complete or free. The end of an entry changes by one publish.
 //! * N2: no slot straddles two lines.
-//! * N3: a slot is overwritten only if another slot holds its entry, durably or earlier in the order of the same line, or if no reader may
-//!   see the entry. Entries move from line to line only if all earlier moves in the node are durable. So a crash may leave an entry twice,
-//!   in adjacent slots, but never loses it. (Entries move only in sorted nodes.)
-//! * N4: in sorted nodes, the keys of slots that are not void ascend, and of equal keys the starts ascend.
+//! * N3: a slot is overwritten only if no reader may see its entry, or if another slot holds the entry. The store to the other slot is
+//!   durable, or it precedes the overwriting stores in the order of their line. Entries move from line to line only if all earlier moves in
+//!   the node are durable. So a crash may leave an entry twice, in adjacent slots, but never loses it. (Entries move only in sorted nodes.)
+//! * N4: in sorted nodes, the entries of slots that are not void ascend by key, and entries with equal keys by start.
 
 use std::cmp::Ordering;
 

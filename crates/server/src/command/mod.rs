@@ -1,6 +1,7 @@
 //! The commands: a table of name, arity, flags and handler. Each family has a file.
 //!
-//! * [`strings`]: GET, SET and related commands. [`gets`]: several GETs at once. [`numbers`]: counters. [`ranges`]: parts and bits of values. [`lcs`]: LCS.
+//! * [`strings`]: GET, SET and related commands. [`gets`]: several GETs at once. [`numbers`]: counters. [`ranges`]: parts and bits of
+//!   values. [`lcs`]: LCS.
 //! * [`keys`]: DEL, EXISTS, SCAN, KEYS, RANGE …
 //! * [`expiry`]: EXPIRE, TTL … [`databases`]: SELECT, MOVE, FLUSHDB …
 //! * [`acl`]: users and permissions.
