@@ -1,27 +1,27 @@
 //! Backup: copies the state of a store at one moment into a new store in another directory.
 //!
 //! There are two methods:
-//! * For a store that this process has open, the pairs of a snapshot are written into a new region.
-//! * A store that is closed, that another process has open, or that has named versions is copied byte by byte, as a crash at that moment
-//!   would leave it ([`pmem::copy`], [`pmem::journal::copy_files`]). The copy is opened, which recovers it, and closed, which counts its
-//!   keys. Then it gets its name.
+//! * For a store that this process has open for writing, the pairs of a snapshot are written into a new region.
+//! * A store that has named versions, or that this process does not have open for writing, is copied byte by byte, as a crash at that
+//!   moment would leave it ([`pmem::copy`], [`pmem::journal::copy_files`]). The copy is opened, which recovers it, and closed, which counts
+//!   its keys. Then it gets its name.
 //!
 //! Readers always go on. Over a journal, the moment of a byte copy is the end of a group; writers go on until the journal is full.
 //! Elsewhere, a byte copy holds the writer's lock.
 //!
-//! Invariant: a backup with a store's name opens as after a clean close. It has been opened once.
+//! Invariant: if the backup's file has the name of a store's file, it opens as after a clean close. The backup opened and closed it once.
 //!
 //! The commit point is the last rename of [`StoreDir::finish`].
 //!
-//! | step | state after a crash before it |
+//! | step | state after a crash in this step |
 //! |---|---|
-//! | the region is copied into a file under a temporary name | no backup; files under temporary names, which the next backup overwrites |
+//! | the region is copied or written into a file under a temporary name | no backup; files under temporary names, which the next backup overwrites |
 //! | the copy gets its own journal, if it needs one | the same |
 //! | the copy is opened and closed | the same |
 //! | the files get their names ([`StoreDir::finish`]) | the same, or a complete backup |
 //!
-//! A backup has a journal if the store has one. On another kind of file system, it has a journal if a new store there would have one. So a
-//! store in memory can be backed up to a disk, and from there to memory again.
+//! On a file system of the same kind as the store's, a backup has a journal if the store has one. On a file system of another kind, it has
+//! a journal if a new store there would have one. So a store in memory can be backed up to a disk, and from there to memory again.
 
 use std::path::{Path, PathBuf};
 
