@@ -1,8 +1,8 @@
 //! Descents, and lookups by readers beside the writer.
 //!
-//! A reader reads a child's version before it validates the parent's. So it is always on a node that was in its place when the reader
-//! arrived. A get returns the value that it read between the version read and the validation of the leaf. If validations fail repeatedly,
-//! the writer waits for the reader (see [`pmem::stripe`]).
+//! A reader reads the version of a child before it validates the version of the parent. If the validation succeeds, the parent referenced
+//! the child at the time when the reader read the child's version. A get reads the leaf's version, then the value, and then validates the
+//! version. If validations fail repeatedly, the writer waits for the reader (see [`pmem::stripe`]).
 
 use pmem::pending::Pending;
 use pmem::simd::{BELOW, UP_TO};
