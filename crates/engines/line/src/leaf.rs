@@ -199,11 +199,10 @@ impl Leaf {
                 .then(|| found.trailing_zeros() as usize);
         }
         let top = fingerprint::<S>(key);
-        let mut candidates = match (vectors, M::SHOWS_LINES) {
-            (Some(vectors), true) => medium
-                .lines(self.0, shape.lines as usize)
-                .map_or(0, |lines| vectors.tops(lines, top) >> (HEAD / WORD) & shape.all()),
-            _ => self.slots_with::<M, S>(medium, shape, |word| word >> 48 == u64::from(top)),
+        let lines = vectors.filter(|_| M::SHOWS_LINES).zip(medium.lines(self.0, shape.lines as usize));
+        let mut candidates = match lines {
+            Some((vectors, lines)) => vectors.tops(lines, top) >> (HEAD / WORD) & shape.all(),
+            None => self.slots_with::<M, S>(medium, shape, |word| word >> 48 == u64::from(top)),
         };
         while candidates != 0 {
             let slot = candidates.trailing_zeros() as usize;

@@ -58,6 +58,7 @@ const FLOORS: &[(&str, u64)] = &[
     ("buffer-pool", 8_210_000),
     ("vlab", 2_700_000),
     ("nvtree", 2_190_000),
+    ("line", 500_000),
 ];
 
 /// The minimum of an engine without a recorded one.
