@@ -1,8 +1,8 @@
 //! Tables of a store, and deadlines of keys.
 //!
 //! A store that is made with [`Options::tables`](crate::Options::tables), which is the default, has several ordered key spaces, the tables,
-//! in one region. A handle of a table is a store of its own: the same methods, other keys. A [`Transaction`](crate::Transaction) may read and
-//! write several tables. The default table always exists; a handle from [`StoreOf::open`] is its handle.
+//! in one region. A handle of a table is a store of its own: the same methods, other keys. A [`Transaction`](crate::Transaction) may read
+//! and write several tables. The default table always exists; a handle from [`StoreOf::open`] is its handle.
 //!
 //! In such a store a key may have a deadline: a wall-clock time in milliseconds since 1970, from which on no read returns the key. The
 //! deadline is durable with its value. A background thread removes expired keys; until then they still count in [`StoreOf::len`].

@@ -1,7 +1,7 @@
 //! Recovery: replays the log, then asks the tree whether it references the blocks that the newest operation allocated or freed.
 //!
-//! For each of these blocks the tree descends at most twice. So the work is bounded by the sizes of the log and of the intent ring and by the
-//! height of the tree. It does not depend on the number of keys.
+//! For each of these blocks the tree descends at most twice. So the work is bounded by the sizes of the log and of the intent ring and by
+//! the height of the tree. It does not depend on the number of keys.
 
 use index::{Schema, owner};
 use pmem::alloc::{Class, Kind};
