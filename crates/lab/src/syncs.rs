@@ -1,13 +1,13 @@
 //! Counts the syncs of a store: the system calls that wait for the disk, counted at their entry into the kernel.
 //!
-//! The count relies neither on a store's documentation nor on the calls of one library. A kernel filter (seccomp) on one thread and all
-//! threads that it starts stops every system call that may wait for the disk. It notifies a thread outside the filter, which counts the
-//! call and lets it continue. This needs no privilege and no other program. It sees all calls, whatever language or library makes them,
-//! except those through an `io_uring` ring. For a store that opens such a ring, counting fails.
+//! The count relies neither on a store's documentation nor on the calls of one library. A kernel filter (seccomp) applies to one thread and
+//! to all threads that this thread starts. The filter stops the calls that are listed below, and all plain writes. It notifies a thread
+//! outside the filter, which counts the call and lets it continue. This needs no privilege and no other program. It sees these calls
+//! whatever language or library makes them, except through an `io_uring` ring. For a store that opens such a ring, counting fails.
 //!
 //! Counted calls: `fsync`, `fdatasync`, `sync_file_range`, `syncfs`, `sync`; `msync` with `MS_SYNC` (without it, the call does not wait);
-//! writes to a descriptor that was opened with `O_SYNC` or `O_DSYNC`, and writes with the corresponding flag, each of which is a write and
-//! a sync.
+//! synchronous writes. A write is synchronous if its descriptor has `O_SYNC` or `O_DSYNC`, or if the call is `pwritev2` with `RWF_SYNC` or
+//! `RWF_DSYNC`.
 //!
 //! * I1: the filter is installed on a separate thread, which ends with the work. It does not affect the rest of the process.
 //! * I2: a call is counted before it continues. So the count includes the syncs of every write that has returned.

@@ -1,8 +1,9 @@
 //! Options of `serve` from the environment and from a configuration file. The command line wins over the environment, the environment over
 //! the file.
 //!
-//! Each value becomes an argument `--name=value` of the command line, unless the command line has this option already. So one parser checks
-//! all values, and every option can be given in all three ways.
+//! Each value becomes an argument `--name=value` of the command line, and a flag that is on becomes `--name`. An option that the command
+//! line has already is left out. So one parser checks all values, and every option can be given in all three ways. The only exception is
+//! `config`: it cannot be in the file.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;

@@ -1,4 +1,5 @@
-//! The terminal of `top`: another screen, without a cursor, and keys without their echo. Dropping it restores the terminal.
+//! The terminal of `top`. It shows the alternate screen, hides the cursor and does not echo keys. Dropping [`Screen`] restores
+//! the terminal.
 
 use std::io::{self, Read as _, Write as _};
 use std::time::Duration;

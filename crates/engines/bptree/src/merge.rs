@@ -1,4 +1,4 @@
-//! Merges: they free the nodes of a tree that becomes empty [wB+ §4.4].
+//! Merges: they free nodes after deletes have made the tree sparse [wB+ §4.4].
 //!
 //! * A delete may leave a node at most a quarter full. This node is joined with a neighbour below the same parent, if both together fill at
 //!   most three quarters of a node, or if one of them is empty.

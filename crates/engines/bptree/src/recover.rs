@@ -1,6 +1,7 @@
-//! Recovery: replays the log, then asks the tree for the owners of the blocks that the newest operation referenced.
+//! Recovery: replays the log, then asks the tree whether it references the blocks that the newest operation allocated or freed.
 //!
-//! It reads nothing else. So the work is bounded by the sizes of the log and of the intent ring, whatever the size of the tree.
+//! For each of these blocks the tree descends at most twice. So the work is bounded by the sizes of the log and of the intent ring and by
+//! the height of the tree. It does not depend on the number of keys.
 
 use index::{Schema, owner};
 use pmem::alloc::{Class, Kind};

@@ -1,7 +1,7 @@
 //! Shadow copies of leaves [wB+ §3.2, figure 7].
 //!
-//! The changed entries are written into a new leaf. The pointers of the parent and of the left sibling are switched to it, and the old leaf
-//! is freed. All of this is one commit.
+//! A new leaf gets all entries of the old leaf, with the change. The pointers of the parent and of the left sibling are switched to it, and
+//! the old leaf is freed. All of this is one commit.
 
 use pmem::{Error, Medium, Result};
 

@@ -1,8 +1,8 @@
 //! Pairs of byte strings.
 //!
 //! A record is a block of its own (`record`). A leaf is an array of slots in key order. A slot has eight bytes of the key, as a number with
-//! the same order, and the pointer to the record. So a search reads only the array until it has found the one candidate record, and a
-//! consolidation copies slots but no bytes of keys or values.
+//! the same order, and the pointer to the record. So a search reads records only for slots with the same eight bytes as its key,
+//! usually one. A consolidation copies slots but no bytes of keys or values.
 //!
 //! The eight bytes are those after the common prefix of the page's low and high key. Every key between the two has this prefix, so a search
 //! does not compare it.

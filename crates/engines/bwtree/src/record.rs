@@ -10,7 +10,7 @@
 //! * [`Fresh`]: no other thread has seen it.
 //! * [`Shared`]: a pointer in a change or a leaf. A drop of the pointer has no effect.
 //! * [`ByteRecord`]: a borrowed record, valid as long as the owner of the pointer exists.
-//! * [`Dead`]: retired. The caller of [`Dead::free`] gets the block, if no thread can access the record any more.
+//! * [`Dead`]: retired. [`Dead::free`] returns the block. It is called only when no other thread can access the record any more.
 
 use std::marker::PhantomData;
 use std::ptr::NonNull;

@@ -9,8 +9,9 @@
 //! | commit | the word | nothing to do |
 //!
 //! Invariants:
-//! * K1: a mark keeps a version of the list from before the word is published, and after an open from before any collection.
-//! * K2: a rolled-back version is removed from the list before its dead interval is.
+//! * K1: a mark protects each version in the list from garbage collection. The mark exists before the word is published. After an open, it
+//!   exists before the first collection.
+//! * K2: a rolled-back version is removed from the list before its dead interval is removed.
 
 use std::sync::PoisonError;
 

@@ -1,10 +1,10 @@
-//! Versions: the visibility of an entry, by its two versions, to a reader at one version.
+//! Versions: determines from the start version and the end version of an entry whether a reader at a version sees it.
 //!
 //! Invariants:
 //! * V1: versions are never reused. A version that may have left traces and was not committed stays dead as long as a trace may exist.
-//! * V2: no reader uses a version inside a dead interval. A rollback waits until no reader does, and a new reader checks first. The
-//!   interval stays in the list as long as a mark keeps such a version. So an end version inside a dead interval may be overwritten. No
-//!   view sees an entry that began inside one, whatever older versions are kept.
+//! * V2: no reader uses a version inside a dead interval. A rollback waits for the readers that use one, and a new reader checks the list
+//!   before it reads. The interval stays in the list as long as a mark keeps one of its versions. So an end version inside a dead interval
+//!   may be overwritten. No view sees an entry that began inside a dead interval, whatever older versions are kept.
 //! * V3: an entry that a crashed version began is void: it references no block, and its slot is equal to a free one. A rolled-back entry
 //!   references its blocks until it is removed.
 

@@ -6,14 +6,15 @@
 //! | payload | the entry | the same; a record's block has no owner and is freed |
 //! | commit | its bit | nothing to do |
 //!
-//! A delete is the last step only. An update of a value of one word publishes that word. An update of a wider value is an insert under the
-//! bitmap word of the old entry; its publish clears one bit and sets the other. `split` and `merge` have tables of their own.
+//! A delete is the last step only. An update of a value of one word publishes that word. An update of a wider value writes the new
+//! entry to a free slot of the same bitmap word. One publish of this word then clears the old entry's bit and sets the new one's. `split`
+//! and `merge` have tables of their own.
 //!
 //! Invariants:
 //! * V1: from the head on, each bucket's `nxt` leads to the bucket whose `min` is this one's `max`. The first bucket has no `min` and is
 //!   never freed.
-//! * V2: the view leads every key to the bucket that holds it, except while that bucket's version is locked. A reader that found a bucket
-//!   before a split or merge finds `changes` changed after it.
+//! * V2: the view leads every key to the bucket that holds it, except while that bucket's version is locked. A split or merge changes
+//!   the counter `changes`. So a reader that found a bucket before it notices this in its validation.
 //! * V3: between operations, a block is allocated if and only if the list, an entry or the meta block references it.
 
 use std::ops::Deref;

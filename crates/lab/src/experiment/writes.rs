@@ -1,7 +1,8 @@
 //! Sequential and random writes, with and without flushes and fences, on simulated memory [wB+ §2.4, figure 4].
 //!
-//! A word is written in each of ten times as many lines as the last cache level holds. Sequential writes take line after line. Random
-//! writes follow a list through all lines, so each line must be read to find the next.
+//! The experiment writes one word to each line of an area. By default the area is ten times as large as the last cache level. Sequential
+//! writes take the lines in the order of their addresses. Random writes follow a list through all lines, so each line must be read to find
+//! the next.
 
 use std::fmt::{Display, Formatter};
 use std::sync::Arc;

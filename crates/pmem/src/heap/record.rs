@@ -15,7 +15,8 @@
 //!
 //! Invariants:
 //! * C1: a record is written once, before anything points to it, and never changed.
-//! * C2: a read of any bytes ends without a fault: lengths are bounded before they are used. The checksum decides whether they are a record.
+//! * C2: a read of any bytes ends without a fault: lengths are bounded before they are used. The checksum decides whether the
+//!   bytes are a record.
 //! * C3: an allocated piece is durably listed by the record whose address it has.
 
 use std::cmp::Ordering;

@@ -1,9 +1,10 @@
-//! Atomics, locks and waiting for the protocols between threads. This crate and the crates above it import them only from here, so
-//! one module selects the implementation:
+//! Atomics, locks and functions to wait, for the protocols between threads. The protocols of this crate and of the crates above it
+//! that a model or a schedule checks import them from here, so one module selects the implementation:
 //!
-//! * the processor's, in every build that is shipped;
-//! * loom's in the models: test modules of this crate under `cfg(loom)`, every order of a small protocol's loads and stores;
-//! * shuttle's in the schedules: whole operations of a tree under `cfg(shuttle)`, many random orders of their steps.
+//! * In every build that is shipped: the standard library's.
+//! * In the models, which are test modules of this crate under `cfg(loom)`: loom's. Loom runs every order of the loads and stores of
+//!   a small protocol.
+//! * In the schedules, under `cfg(shuttle)`: shuttle's. Shuttle runs whole operations of a tree in many random orders of their steps.
 //!
 //! `cargo xtask test` runs both.
 

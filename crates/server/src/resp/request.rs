@@ -1,14 +1,14 @@
 //! The request parser: takes bytes as they arrive, and returns commands.
 //!
 //! Invariants:
-//! * I1: a declared length alone allocates no memory. `held_bytes` counts the bytes of an argument only when the argument is complete.
-//!   The limit `command_bytes_max` applies to the declared lengths. The list of arguments begins with space for at most
-//!   `ARGUMENTS_RESERVED` arguments, and grows as further arguments arrive.
+//! * I1: the declared length of an argument alone allocates no memory. `held_bytes` counts the bytes of an argument only when the argument
+//!   is complete. The limit `command_bytes_max` applies to the declared lengths. The declared number of arguments allocates space for at
+//!   most `ARGUMENTS_RESERVED` list entries. The list grows as further arguments arrive.
 //! * I2: every byte is read a bounded number of times, however the input is split. Parsed bytes are consumed. An unfinished header line has
 //!   at most `HEADER_BYTES_MAX` bytes. The search in an unfinished inline line resumes at its last position.
 //! * I3: the same bytes give the same commands, however they are split.
-//! * I4: before the client has logged in, a command has at most `STRANGER_ARGUMENTS_MAX` arguments of `STRANGER_BULK_BYTES_MAX` bytes, as in
-//!   Redis.
+//! * I4: before the client has logged in, a command in array form has at most `STRANGER_ARGUMENTS_MAX` arguments, each of at most
+//!   `STRANGER_BULK_BYTES_MAX` bytes, as in Redis. An inline command has only the limit `inline_bytes_max`.
 //! * I5: the parser is not used after an error, because the connection closes.
 
 use bytes::{Buf, Bytes, BytesMut};

@@ -8,7 +8,7 @@
 //! then     payloads, in the same order
 //! ```
 //!
-//! A search reads the column of keys and one payload: half of the node.
+//! A search reads only keys and one payload: at most about half of the node. Without vector instructions it is a binary search.
 //!
 //! An insert or a delete moves half of the entries on average. This is expensive where every word must be durable.
 

@@ -1,9 +1,9 @@
 //! Copies the region of a pair of files to a file of its own while writers continue, and reads files without changing them.
 //!
 //! Only checkpoints change the data file. The lines that a checkpoint writes stay in the journal until the header says otherwise.
-//! A copy takes the bytes of the data file between two reads of an unchanged header. Then it applies the complete groups that are in
-//! the journal *after* that. The result is the state of the newest of these groups, because every line that a checkpoint may have
-//! been writing is in one of them.
+//! While the header is unchanged, a copy takes the bytes of the data file first, and reads the complete groups of the journal *after*
+//! that. Then it applies these groups to the bytes. The result is the state of the newest of these groups, because every line that a
+//! checkpoint may have been writing is in one of them.
 //!
 //! The process that has the pair open keeps the header unchanged by holding off checkpoints. Its writers go on until both halves of
 //! the journal are full. Another process cannot do this: it reads the header before and after, and begins again if the header
@@ -16,7 +16,8 @@
 //!   group that was durable when the copy began.
 //! * V3: a copy has an id of its own ([`pair`]), so its files cannot be confused with the original's.
 //! * V4: the header is written between a punch and the first group that may have stores to that hole (`space`). So a copy that read
-//!   the range before the punch begins again. The process that has the pair open suspends changes of the header, and punches nothing.
+//!   the range before the punch begins again. While the process that has the pair open copies it, it suspends changes of the header,
+//!   and punches nothing.
 
 use std::fs::{File, Metadata};
 use std::os::unix::fs::{FileExt, MetadataExt};

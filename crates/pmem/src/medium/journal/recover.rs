@@ -24,9 +24,9 @@
 //!   failed sync the kernel may treat a page as clean that the disk never received. A sync alone would skip the page.
 //! * R2: among the headers, only the newest one can be in the page cache alone (H1). Among the groups, only the newest complete one
 //!   can be (J1): the others were synced before it was begun.
-//! * R3: in the data file, only the page and the length can be in the page cache alone. Its lines are written again while their
-//!   generations are live, and generations end only after its sync. Nothing is acknowledged that depends on a page or a length that recovery
-//!   has not made durable.
+//! * R3: of the data file, recovery must make the first page and the length durable. A line of the data file that may not be durable
+//!   is in a live generation, so recovery writes it again: a generation ends only after the sync of the data file. Nothing is
+//!   acknowledged that depends on a page or a length that recovery has not made durable.
 
 use std::fs::File;
 use std::path::Path;
