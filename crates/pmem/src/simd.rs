@@ -167,6 +167,15 @@ unsafe fn halves_up_to(lines: &[Line], limit: u32) -> usize {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Vectors(());
 
+/// Work that is compiled with the features of [`Vectors`] ([`Vectors::run_body`]). The compiler does not inline every closure, and without
+/// inlining each vector instruction is a call. So an implementation marks its function `inline(always)`.
+pub trait Body {
+    /// The result.
+    type Out;
+    /// Does the work, with vectors if there are any.
+    fn run(self, vectors: Option<Vectors>) -> Self::Out;
+}
+
 /// The result of one comparison of a node with versions: bit `2 * line + half` stands for a half line, a slot of four words.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Slots {
@@ -223,6 +232,22 @@ impl Vectors {
         }
         #[cfg(not(target_arch = "x86_64"))]
         body()
+    }
+
+    /// As [`Vectors::run`], always with inlining.
+    #[inline(always)]
+    pub fn run_body<B: Body>(self, body: B) -> B::Out {
+        #[cfg(target_arch = "x86_64")]
+        {
+            #[target_feature(enable = "avx512f,avx512dq,popcnt,bmi1,bmi2")]
+            fn run<B: Body>(vectors: Vectors, body: B) -> B::Out {
+                body.run(Some(vectors))
+            }
+            // SAFETY: there is a `Vectors` only where the processor has what the function asks for.
+            unsafe { run(self, body) }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        body.run(Some(self))
     }
 
     /// [`pair_mask`], for callers that run inside of [`Vectors::run`].

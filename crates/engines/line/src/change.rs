@@ -33,6 +33,7 @@ use pmem::{Error, Medium, Result, WORD};
 
 use crate::index::{Line, Writer};
 use crate::leaf::{Leaf, entry_of, record_word};
+use crate::vectored::{Find, FindOrFree};
 
 /// The store that commits a write.
 #[derive(Clone, Copy, Debug)]
@@ -75,20 +76,6 @@ impl<M: Medium, S: Schema> Line<M, S> {
         })
     }
 
-    /// The slot of a key, if it is present, and a free slot, if there is one.
-    #[inline(always)]
-    fn look_in_leaf(&self, leaf: Leaf, key: &S::Key) -> (Option<usize>, Option<usize>) {
-        let (medium, shape) = (self.region.medium(), &self.shape);
-        self.with_vectors(|vectors| {
-            let found = leaf.find::<M, S>(medium, shape, vectors, key);
-            if found.is_some() {
-                return (found, None);
-            }
-            let free = leaf.free::<M, S>(medium, shape, vectors);
-            (None, (free != 0).then(|| free.trailing_zeros() as usize))
-        })
-    }
-
     /// Stores a value, except for the word that commits it. Returns [`Step::Apart`] if there is no space.
     #[inline]
     pub(crate) fn store_value(
@@ -99,7 +86,8 @@ impl<M: Medium, S: Schema> Line<M, S> {
         value: &S::Value,
     ) -> Result<Step<Change>> {
         let medium = self.region.medium();
-        let (found, free) = self.look_in_leaf(leaf, key);
+        let (found, free) = self.with_vectors(FindOrFree(self, leaf, key));
+        let free = (free != 0).then(|| free.trailing_zeros() as usize);
         let Some(slot) = found.or(free) else { return Ok(Step::Apart) };
         // The only leaf has no bounds, so each word of a free slot could be a key.
         if S::PLAIN && leaf.low(medium) == 0 && leaf.next(medium) == Some(0) {
@@ -139,7 +127,7 @@ impl<M: Medium, S: Schema> Line<M, S> {
         if leaf.next(medium).is_none() {
             return Err(Error::Corrupt { what: "leaf", at: leaf.0 });
         }
-        let found = self.with_vectors(|vectors| leaf.find::<M, S>(medium, &self.shape, vectors, key));
+        let found = self.with_vectors(Find(self, leaf, key));
         let Some(slot) = found else { return Ok(Step::Absent) };
         self.give_blocks(writer, &entry_of::<S>(leaf.slot::<M, S>(medium, slot)))?;
         self.note_key(key);

@@ -18,7 +18,7 @@ use index::leaf_list::recover::recover_blocks;
 use index::leaf_list::{Core, LeafList};
 use index::region::{create_region, open_region};
 use index::{Batching, Form, Schema};
-use pmem::simd::Vectors;
+use pmem::simd::{Body, Vectors};
 use pmem::sync::{AtomicBool, AtomicU64};
 use pmem::{Error, Found, Medium, Region, Result};
 
@@ -26,6 +26,7 @@ use crate::directory::{Directory, Spare};
 use crate::leaf::{Leaf, Shape};
 use crate::load::Loading;
 use crate::meta::{META_BYTES, Meta};
+use crate::vectored::Free;
 
 /// The engine's name in the superblock.
 pub const ENGINE: &str = "line";
@@ -141,11 +142,16 @@ impl<M: Medium, S: Schema> Line<M, S> {
 
     /// Runs `body`, compiled for the processor's vectors if there are any.
     #[inline(always)]
-    pub(crate) fn with_vectors<R>(&self, body: impl FnOnce(Option<Vectors>) -> R) -> R {
+    pub(crate) fn with_vectors<B: Body>(&self, body: B) -> B::Out {
         match self.vectors {
-            Some(vectors) if M::SHOWS_LINES => vectors.run(|| body(Some(vectors))),
-            _ => body(None),
+            Some(vectors) if M::SHOWS_LINES => vectors.run_body(body),
+            _ => body.run(None),
         }
+    }
+
+    /// Number of used slots of a leaf.
+    pub(crate) fn used(&self, leaf: Leaf) -> usize {
+        self.shape.slots - self.with_vectors(Free(self, leaf)).count_ones() as usize
     }
 }
 

@@ -9,6 +9,7 @@
 //! * [`index`](mod@index): the index. `load`: its directory after an open.
 //! * [`change`]: inserts, updates and deletes. [`split`]: splits and merges, and their recovery.
 //! * `search`, `check`: the other operations. `family`: the engine for the registry.
+//! * `vectored`: the parts that are compiled for vector instructions.
 //! * Batches, groups, lookups and scans are those of [`::index::leaf_list`].
 #![forbid(unsafe_code)]
 
@@ -23,6 +24,7 @@ mod meta;
 pub mod node;
 mod search;
 pub mod split;
+mod vectored;
 
 use ::index::engine::About;
 

@@ -28,6 +28,7 @@ use pmem::{Error, Found, Medium, Result, record};
 use crate::index::{Line, Writer};
 use crate::leaf::Leaf;
 use crate::node::Child;
+use crate::vectored::Lead;
 
 /// Most chunks that an open looks at.
 const CHUNKS_LOOKED_AT: u64 = 2048;
@@ -105,9 +106,8 @@ impl<M: Medium, S: Schema> Line<M, S> {
     /// # Errors
     /// `Corrupt` if the next leaf is damaged. The loading does not end then.
     pub(crate) fn load_step(&self, writer: &mut Writer<S>) -> Result<bool> {
-        let medium = self.region.medium();
         let Some(mut loading) = writer.loading.take() else { return Ok(false) };
-        let mut at = self.with_vectors(|vectors| self.lead(vectors, S::borrow(&loading.next), false));
+        let mut at = self.with_vectors(Lead(self, S::borrow(&loading.next), false));
         for _ in 0..LEAVES_OF_STEP {
             let leaf = Leaf(at);
             let step = self.add_leaf(writer, leaf, &loading.next);
@@ -116,8 +116,7 @@ impl<M: Medium, S: Schema> Line<M, S> {
                 return step.map(|_| true);
             };
             if loading.counts {
-                let free = self.with_vectors(|vectors| leaf.free::<M, S>(medium, &self.shape, vectors));
-                self.keys.fetch_add(self.shape.slots as u64 - u64::from(free.count_ones()), Ordering::AcqRel);
+                self.keys.fetch_add(self.used(leaf) as u64, Ordering::AcqRel);
             }
             match next {
                 Some((low, next)) => (loading.next, at) = (low, next),

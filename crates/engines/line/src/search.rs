@@ -6,13 +6,13 @@ use index::leaf_list::prelude::*;
 use index::leaf_list::write_group::{Step, Stored, WriteOf};
 use index::leaf_list::{Pages, Writer};
 use index::{Entry, Report, Schema, Write};
-use pmem::simd::Vectors;
 use pmem::sync::Ordering;
 use pmem::{Found, Medium, Region, Result};
 
 use crate::change::Change;
 use crate::index::{Line, Own};
 use crate::leaf::{Leaf, Shape, entries, entry_of};
+use crate::vectored::{Find, Lead, LeadAndFind, Sort};
 
 impl<M: Medium, S: Schema> LeafList for Line<M, S> {
     type Medium = M;
@@ -50,12 +50,7 @@ impl<M: Medium, S: Schema> LeafList for Line<M, S> {
 
     #[inline]
     fn leaf_of(&self, key: &S::Key, below: bool) -> u64 {
-        let medium = self.region.medium();
-        self.with_vectors(|vectors| {
-            let leaf = self.lead(vectors, key, below);
-            medium.prefetch(leaf, self.leaf_bytes());
-            leaf
-        })
+        self.with_vectors(Lead(self, key, below))
     }
 
     fn last_leaf(&self) -> u64 {
@@ -82,11 +77,8 @@ impl<M: Medium, S: Schema> LeafList for Line<M, S> {
 
     #[inline]
     fn entry_of(&self, leaf: u64, key: &S::Key) -> Option<Entry<S::Tail>> {
-        let (medium, leaf) = (self.region.medium(), Leaf(leaf));
-        self.with_vectors(|vectors| {
-            let slot = leaf.find::<M, S>(medium, &self.shape, vectors, key)?;
-            Some(entry_of::<S>(leaf.slot::<M, S>(medium, slot)))
-        })
+        let slot = self.with_vectors(Find(self, Leaf(leaf), key))?;
+        Some(entry_of::<S>(Leaf(leaf).slot::<M, S>(self.region.medium(), slot)))
     }
 
     #[inline]
@@ -95,16 +87,8 @@ impl<M: Medium, S: Schema> LeafList for Line<M, S> {
         key: &S::Key,
         first_look: impl FnOnce(u64) -> V,
     ) -> (V, Option<Entry<S::Tail>>, bool) {
-        let medium = self.region.medium();
-        self.with_vectors(|vectors| {
-            let leaf = self.lead(vectors, key, false);
-            medium.prefetch(leaf, self.leaf_bytes());
-            let seen = first_look(leaf);
-            let leaf = Leaf(leaf);
-            let slot = leaf.find::<M, S>(medium, &self.shape, vectors, key);
-            let entry = slot.map(|slot| entry_of::<S>(leaf.slot::<M, S>(medium, slot)));
-            (seen, entry, self.is_leaf(leaf.0))
-        })
+        let (seen, leaf, slot) = self.with_vectors(LeadAndFind(self, key, first_look));
+        (seen, slot.map(entry_of::<S>), self.is_leaf(leaf))
     }
 
     fn entries_of(&self, leaf: u64, page: &mut Pages<S>) -> bool {
@@ -115,16 +99,14 @@ impl<M: Medium, S: Schema> LeafList for Line<M, S> {
         }
         page.reserve(self.shape.slots);
         if S::PLAIN {
-            return self.with_vectors(|vectors| self.sorted_entries_of(leaf, vectors, page));
+            return self.with_vectors(Sort(self, leaf, page));
         }
         let first = page.len();
-        self.with_vectors(|vectors| {
-            for (_, words) in leaf.used::<M, S>(medium, &self.shape, vectors) {
-                let entry = entry_of::<S>(words);
-                S::prefetch(medium, &entry);
-                page.push((S::KeyBuf::default(), entry));
-            }
-        });
+        for (_, words) in leaf.used::<M, S>(medium, &self.shape, None) {
+            let entry = entry_of::<S>(words);
+            S::prefetch(medium, &entry);
+            page.push((S::KeyBuf::default(), entry));
+        }
         page[first..].iter_mut().fold(true, |sound, (key, entry)| sound & S::read_key(medium, entry.key, key))
     }
 
@@ -212,39 +194,5 @@ impl<M: Medium, S: Schema> LeafList for Line<M, S> {
         let shape =
             S::payload_words(&identity.kind).and_then(|words| Shape::new::<S>(identity.node_lines, words));
         shape.map_or_else(Vec::new, |shape| entries::<R, S>(region.medium(), leaf, &shape))
-    }
-}
-
-/// Most slots of a leaf of 64-bit keys.
-const PLAIN_SLOTS: usize = 32;
-
-impl<M: Medium, S: Schema> Line<M, S> {
-    /// Copies the entries of a leaf of 64-bit keys, in key order. The position of an entry is the number of smaller keys: counting them
-    /// has no branches to mispredict. False if a key cannot be read.
-    #[inline(always)]
-    fn sorted_entries_of(&self, leaf: Leaf, vectors: Option<Vectors>, page: &mut Pages<S>) -> bool {
-        let medium = self.region.medium();
-        let mut slots = [[u64::MAX; 2]; PLAIN_SLOTS];
-        let mut keys = [u64::MAX; PLAIN_SLOTS];
-        let mut count = 0;
-        for (_, words) in leaf.used::<M, S>(medium, &self.shape, vectors) {
-            keys[count % PLAIN_SLOTS] = words[0];
-            slots[count % PLAIN_SLOTS] = words;
-            count += 1;
-        }
-        let mut order = [0_u8; PLAIN_SLOTS];
-        for (i, key) in keys.iter().enumerate().take(count) {
-            let rank: u64 = keys.iter().map(|other| u64::from(other < key)).sum();
-            order[rank as usize % PLAIN_SLOTS] = i as u8;
-        }
-        // The greatest key has as many smaller ones as there are other entries, so unused places are not read. (During a change keys may
-        // repeat. The reader's validation detects that.)
-        order.iter().take(count).fold(true, |sound, i| {
-            let entry = entry_of::<S>(slots[usize::from(*i) % PLAIN_SLOTS]);
-            let mut key = S::KeyBuf::default();
-            let is_key = S::read_key(medium, entry.key, &mut key);
-            page.push((key, entry));
-            sound & is_key
-        })
     }
 }

@@ -167,10 +167,7 @@ impl<M: Medium, S: Schema> Line<M, S> {
     /// Errors of the allocator; `Corrupt`. Then nothing has changed.
     pub(crate) fn thin_out(&self, writer: &mut Writer<S>, key: &S::Key, leaf: Leaf) -> Result<()> {
         let (medium, shape) = (self.region.medium(), &self.shape);
-        let count = |leaf: Leaf| {
-            let free = self.with_vectors(|vectors| leaf.free::<M, S>(medium, shape, vectors));
-            shape.slots - free.count_ones() as usize
-        };
+        let count = |leaf: Leaf| self.used(leaf);
         let left_over = count(leaf);
         // A batch reserved no space for this, and O2 forbids it. If the neighbours are too full for a merge, most deletes do not try again.
         if left_over * 4 > shape.slots
