@@ -14,6 +14,7 @@ use std::ops::Deref;
 use std::path::Path;
 
 use index::leaf_list::garbage::find_garbage;
+use index::leaf_list::meta::{META_BYTES, Meta};
 use index::leaf_list::recover::recover_blocks;
 use index::leaf_list::{Core, LeafList};
 use index::region::{create_region, open_region};
@@ -25,7 +26,6 @@ use pmem::{Error, Found, Medium, Region, Result};
 use crate::directory::{Directory, Spare};
 use crate::leaf::{Leaf, Shape};
 use crate::load::Loading;
-use crate::meta::{META_BYTES, Meta};
 use crate::vectored::Free;
 
 /// The engine's name in the superblock.

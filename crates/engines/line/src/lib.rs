@@ -4,7 +4,7 @@
 //! publishes the key. So it costs one flush and one fence. A leaf has no bitmap: a slot that holds the leaf's *empty word* is free. A split
 //! writes the new right leaf, publishes one link, and then frees the slots of the moved entries.
 //!
-//! * [`leaf`]: a leaf's words. `meta`: the head of the list.
+//! * [`leaf`]: a leaf's words.
 //! * [`node`], [`directory`]: the inner nodes.
 //! * [`index`](mod@index): the index. `load`: its directory after an open.
 //! * [`change`]: inserts, updates and deletes. [`split`]: splits and merges, and their recovery.
@@ -20,7 +20,6 @@ mod family;
 pub mod index;
 pub mod leaf;
 mod load;
-mod meta;
 pub mod node;
 mod search;
 pub mod split;
@@ -31,7 +30,7 @@ use ::index::engine::About;
 /// The engine's entry in the registry.
 pub const ABOUT: About = About {
     name: ENGINE,
-    about: "leaves of which every change is one word in one cache line, volatile inner nodes",
+    about: "each change is one word in one cache line of a leaf; volatile inner nodes",
     leaf: "slots without order",
     inner: "volatile",
     commit_protocol: "one word",

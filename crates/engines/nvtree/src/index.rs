@@ -31,6 +31,7 @@ use index::Schema;
 use index::leaf_list::Core;
 use index::leaf_list::LeafList;
 use index::leaf_list::garbage::find_garbage;
+use index::leaf_list::meta::{META_BYTES, Meta};
 use index::leaf_list::recover::recover_blocks;
 use index::region::{create_region, open_region};
 use pmem::sync::{AtomicU64, step};
@@ -38,7 +39,6 @@ use pmem::{Durability, Error, Found, Geometry, Medium, Region, Result};
 
 use crate::inner::{Inner, SPACE};
 use crate::leaf::{Leaf, Shape};
-use crate::meta::{META_BYTES, Meta};
 use crate::rebuild::Rebuild;
 
 /// The engine's name in the superblock.

@@ -4,7 +4,7 @@
 //! Only the list of leaves must be consistent after every store. A leaf is a log. An insert appends an entry and publishes the number of
 //! entries. A delete appends a negative entry. The search structure is built from the list when the index is opened.
 //!
-//! * [`leaf`]: a leaf's words. `meta`: the head of the list.
+//! * [`leaf`]: a leaf's words.
 //! * [`inner`]: inner nodes and parents of leaves, addressed by calculation. [`rebuild`]: rebuilds them while the index is in use.
 //! * [`index`](mod@index): the index and the steps of a change.
 //! * `insert`, `delete`: appends. [`replace`]: splits, compactions and merges, each by one switch of a link.
@@ -19,7 +19,6 @@ pub mod index;
 pub mod inner;
 mod insert;
 pub mod leaf;
-mod meta;
 pub mod rebuild;
 mod recover;
 pub mod replace;

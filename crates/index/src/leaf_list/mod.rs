@@ -7,13 +7,14 @@
 //! * [`write`](mod@write): writes. [`write_group`]: writes that share their fences.
 //! * [`read`]: lookups. [`scan`]: cursors.
 //! * `index`: the implementation of the interface [`Index`](crate::Index).
-//! * `garbage`: clearing.
+//! * `garbage`: clearing. [`meta`]: the block that references the list.
 //! * [`recover`]: the owners of blocks. [`bound`]: bounds of leaves.
 
 pub mod bound;
 pub mod core;
 pub mod garbage;
 mod index;
+pub mod meta;
 pub mod read;
 pub mod recover;
 pub mod scan;

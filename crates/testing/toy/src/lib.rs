@@ -21,13 +21,13 @@ use std::path::Path;
 
 use index::leaf_list::Core;
 use index::leaf_list::LeafList;
-use index::leaf_list::garbage::{GARBAGE, find_garbage};
+use index::leaf_list::garbage::find_garbage;
+use index::leaf_list::meta::{META_BYTES, Meta};
 use index::leaf_list::recover::recover_blocks;
 use index::region::{create_region, open_region};
 use index::{About, Batching, Form, Schema};
-use pmem::region::{Garbage, checked};
 use pmem::sync::{AtomicU64, Mutex};
-use pmem::{Error, Found, LINE, Medium, Region, Result, WORD};
+use pmem::{Error, Found, Medium, Region, Result};
 
 pub use family::ToyFamily;
 use page::{Page, Shape};
@@ -43,9 +43,6 @@ pub const ABOUT: About = About {
     lines: (4, 64),
     default_lines: 16,
 };
-
-/// Bytes of the meta block. Its first word is the head of the list, with its own check. Word 7 is the garbage of a clear.
-const META_BYTES: u64 = LINE;
 
 /// An index over a medium.
 pub struct Toy<M: Medium, S: Schema> {
@@ -121,7 +118,5 @@ impl<M: Medium, S: Schema> Toy<M, S> {
 /// Writes an empty page and a meta block that references it, and flushes them.
 fn write_empty<M: Medium, S: Schema>(medium: &M, shape: &Shape, first: u64, meta: u64) {
     Page(first).compose::<M, S::Tail>(medium, shape, (0, 0), &[]);
-    medium.copy(meta, checked(first / WORD));
-    medium.copy(meta + GARBAGE, Garbage::word(None));
-    medium.flush(meta, META_BYTES);
+    Meta(meta).create(medium, first);
 }

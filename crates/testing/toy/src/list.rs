@@ -7,15 +7,15 @@ use std::sync::PoisonError;
 use index::check::Walk;
 use index::leaf_list::bound::bound;
 use index::leaf_list::garbage::own as own_garbage;
+use index::leaf_list::meta::Meta;
 use index::leaf_list::prelude::*;
 use index::leaf_list::recover::is_leaf_block;
 use index::leaf_list::write_group::{Step, Stored, WriteOf};
 use index::leaf_list::{Pages, Writer};
 use index::{Entry, Report, Schema, Write};
 use pmem::alloc::{self, Kind};
-use pmem::region::unchecked;
 use pmem::sync::Ordering;
-use pmem::{Error, Medium, Region, Result, WORD};
+use pmem::{Error, Medium, Region, Result};
 
 use crate::Toy;
 use crate::page::{Page, Shape};
@@ -83,9 +83,7 @@ impl<M: Medium, S: Schema> LeafList for Toy<M, S> {
     }
 
     fn head(&self) -> Result<u64> {
-        let at = self.root_block();
-        let head = unchecked(self.region.medium().word(at)).map(|head| head * WORD);
-        head.ok_or(Error::Corrupt { what: "head of the list", at })
+        Meta(self.root_block()).head(self.region.medium())
     }
 
     fn next_leaf(&self, leaf: u64) -> Option<u64> {

@@ -1,0 +1,36 @@
+//! The meta block of an engine that needs no other words in it: the head of the list, and the rest of a cleared list. A clear writes a new
+//! meta block.
+//!
+//! ```text
+//! word 0 head of the list (self-checking)   1..7 unused   7 a cleared list that is being freed ([`super::garbage`])
+//! ```
+
+use pmem::region::{Garbage, checked, unchecked};
+use pmem::{Error, LINE, Medium, Result, WORD};
+
+use super::garbage::GARBAGE;
+
+/// Bytes of the block.
+pub const META_BYTES: u64 = LINE;
+
+/// The offset of the block.
+#[derive(Clone, Copy, Debug)]
+pub struct Meta(pub u64);
+
+impl Meta {
+    /// Writes a new block for a list that begins with `head`, and flushes it.
+    pub fn create<M: Medium>(self, medium: &M, head: u64) {
+        medium.copy(self.0, checked(head / WORD));
+        medium.copy(self.0 + GARBAGE, Garbage::word(None));
+        medium.flush(self.0, META_BYTES);
+    }
+
+    /// The first leaf.
+    ///
+    /// # Errors
+    /// `Corrupt` if the word does not match its check.
+    pub fn head<M: Medium>(self, medium: &M) -> Result<u64> {
+        let head = unchecked(medium.word(self.0)).map(|head| head * WORD);
+        head.ok_or(Error::Corrupt { what: "head of the list", at: self.0 })
+    }
+}
