@@ -23,7 +23,7 @@ use crate::store_dir::{FILE_NAME, StoreDir, with_lasting_name};
 use crate::tabled::Tabled;
 
 /// Default engine of a new store.
-pub const DEFAULT: &str = "line";
+pub const DEFAULT: &str = TREES[0].name;
 /// Default engine of a new store whose values have one length. It stores the fewest words per write among the engines with such values.
 pub const DEFAULT_FIXED: &str = "vlab";
 
@@ -161,8 +161,7 @@ pub fn feature_of(name: &str) -> Option<&'static str> {
 
 /// All compiled engines, the default first.
 pub fn engines() -> impl Iterator<Item = &'static About> {
-    let (default, others): (Vec<_>, Vec<_>) = OTHERS.iter().copied().partition(|about| about.name == DEFAULT);
-    default.into_iter().chain(COMPILED_TREES).chain(others)
+    COMPILED_TREES.iter().chain(OTHERS.iter().copied())
 }
 
 /// Names of all compiled engines, the default first.

@@ -354,13 +354,13 @@ fn a_second_opener_another_engine_and_another_kind_are_refused() {
     drop(store);
     let other = options().engine("wbtree-keyptr");
     let error = Store::open(dir.path(), other).err().unwrap().to_string();
-    assert!(error.contains("made with engine line, not with engine wbtree-keyptr"), "{error}");
+    assert!(error.contains("made with engine wbtree, not with engine wbtree-keyptr"), "{error}");
     let error = StoreU64::open(dir.path(), options()).err().unwrap().to_string();
     assert!(error.contains("the kind \"bytes") && error.contains("not with \"u64\""), "{error}");
     let error = Store::open(dir.path(), options().engine("oak")).err().unwrap().to_string();
     assert!(error.contains("unknown engine \"oak\"") && error.contains("wbtree, "), "{error}");
     let error = Store::open(dir.path().join("new"), options().node_lines(17)).err().unwrap();
-    assert!(error.to_string().contains("nodes of line have 2 to 8 lines"), "{error}");
+    assert!(error.to_string().contains("nodes of wbtree have 2 to 16 lines"), "{error}");
     assert_all_there(&open(dir.path()).unwrap());
 }
 

@@ -110,7 +110,7 @@ fn the_tour_runs_as_it_stands() {
         "recovered, ready in",
         "hello\n",
         "sound; ",
-        "engine      line\n",
+        "engine      wbtree\n",
         "durability  ",
         "found       clean",
     ] {
