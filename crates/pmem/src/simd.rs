@@ -17,6 +17,7 @@ pub fn available() -> bool {
     {
         std::arch::is_x86_feature_detected!("avx512f")
             && std::arch::is_x86_feature_detected!("avx512dq")
+            && std::arch::is_x86_feature_detected!("avx512bw")
             && std::arch::is_x86_feature_detected!("popcnt")
             && std::arch::is_x86_feature_detected!("bmi1")
             && std::arch::is_x86_feature_detected!("bmi2")
@@ -163,6 +164,27 @@ unsafe fn halves_up_to(lines: &[Line], limit: u32) -> usize {
     (of_pairs.sum::<u32>() + odd.iter().map(|line| count(line).count_ones()).sum::<u32>()) as usize
 }
 
+/// Number of 16-bit numbers in some lines that are at most `limit`.
+///
+/// # Safety
+/// The processor must have the features that [`available`] asks for.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+unsafe fn quarters_up_to(lines: &[Line], limit: u16) -> usize {
+    use std::arch::x86_64::{_mm512_cmple_epu16_mask, _mm512_load_si512, _mm512_set1_epi16};
+    // SAFETY: avx512f, by the caller's promise.
+    let needle = unsafe { _mm512_set1_epi16(limit.cast_signed()) };
+    let (pairs, odd) = lines.as_chunks::<2>();
+    let count = |line: &Line| {
+        // SAFETY: a line is 64 readable bytes, 64-byte aligned; the reader's validation detects a torn load.
+        let quarters = unsafe { _mm512_load_si512(std::ptr::from_ref(line).cast()) };
+        // SAFETY: avx512bw, by the caller's promise.
+        u64::from(unsafe { _mm512_cmple_epu16_mask(quarters, needle) })
+    };
+    let of_pairs = pairs.iter().map(|[first, second]| (count(first) | count(second) << 32).count_ones());
+    (of_pairs.sum::<u32>() + odd.iter().map(|line| count(line).count_ones()).sum::<u32>()) as usize
+}
+
 /// Proof that the processor has the vectors of [`available`]. It gives access to [`Vectors::slots`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Vectors(());
@@ -223,7 +245,7 @@ impl Vectors {
     pub fn run<R>(self, body: impl FnOnce() -> R) -> R {
         #[cfg(target_arch = "x86_64")]
         {
-            #[target_feature(enable = "avx512f,avx512dq,popcnt,bmi1,bmi2")]
+            #[target_feature(enable = "avx512f,avx512dq,avx512bw,popcnt,bmi1,bmi2")]
             fn run<R>(body: impl FnOnce() -> R) -> R {
                 body()
             }
@@ -239,7 +261,7 @@ impl Vectors {
     pub fn run_body<B: Body>(self, body: B) -> B::Out {
         #[cfg(target_arch = "x86_64")]
         {
-            #[target_feature(enable = "avx512f,avx512dq,popcnt,bmi1,bmi2")]
+            #[target_feature(enable = "avx512f,avx512dq,avx512bw,popcnt,bmi1,bmi2")]
             fn run<B: Body>(vectors: Vectors, body: B) -> B::Out {
                 body.run(Some(vectors))
             }
@@ -291,6 +313,22 @@ impl Vectors {
         {
             // SAFETY: there is a `Vectors` only where the processor has the features.
             unsafe { halves_up_to(lines, limit) }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        {
+            let _ = (lines, limit);
+            unreachable!("no processor but this kind has a `Vectors`")
+        }
+    }
+
+    /// Number of 16-bit numbers in some lines that are at most `limit`: the quarters of each word, the lowest quarter first. For callers that
+    /// run inside of [`Vectors::run`].
+    #[inline(always)]
+    pub fn quarters_up_to(self, lines: &[Line], limit: u16) -> usize {
+        #[cfg(target_arch = "x86_64")]
+        {
+            // SAFETY: there is a `Vectors` only where the processor has the features.
+            unsafe { quarters_up_to(lines, limit) }
         }
         #[cfg(not(target_arch = "x86_64"))]
         {
@@ -466,7 +504,7 @@ mod tests {
     fn the_kernel_lists_every_feature_exactly_where_vectors_are_available() {
         let text = std::fs::read_to_string("/proc/cpuinfo").unwrap();
         let flags = text.lines().find_map(|line| line.strip_prefix("flags")).unwrap();
-        let wanted = ["avx512f", "avx512dq", "popcnt", "bmi1", "bmi2"];
+        let wanted = ["avx512f", "avx512dq", "avx512bw", "popcnt", "bmi1", "bmi2"];
         let all = wanted.iter().all(|wanted| flags.split_whitespace().any(|flag| flag == *wanted));
         assert_eq!(available(), all);
     }
@@ -492,6 +530,9 @@ mod tests {
                     let halves = (0..count * 8).flat_map(|i| [word(i) as u32, (word(i) >> 32) as u32]);
                     let up_to = halves.filter(|half| *half <= probe as u32).count();
                     assert_eq!(vectors.halves_up_to(&lines, probe as u32), up_to);
+                    let quarters = (0..count * 32).map(|i| (word(i / 4) >> (16 * (i % 4))) as u16);
+                    let up_to = quarters.filter(|quarter| *quarter <= top).count();
+                    assert_eq!(vectors.quarters_up_to(&lines, top), up_to);
                     assert_eq!(vectors.words::<UP_TO>(&lines, probe), mask(&|word| word <= probe));
                     assert_eq!(vectors.words::<EQUAL>(&lines, probe), mask(&|word| word == probe));
                 });

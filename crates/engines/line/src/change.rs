@@ -87,8 +87,8 @@ impl<M: Medium, S: Schema> Line<M, S> {
     ) -> Result<Step<Change>> {
         let medium = self.region.medium();
         let (found, free) = self.with_vectors(FindOrFree(self, leaf, key));
-        let free = (free != 0).then(|| free.trailing_zeros() as usize);
-        let Some(slot) = found.or(free) else { return Ok(Step::Apart) };
+        let choose = || self.shape.choose::<S>(free, Leaf::first_word::<S>(key));
+        let Some(slot) = found.or_else(choose) else { return Ok(Step::Apart) };
         // The only leaf has no bounds, so each word of a free slot could be a key.
         if S::PLAIN && leaf.low(medium) == 0 && leaf.next(medium) == Some(0) {
             return Ok(Step::Apart);

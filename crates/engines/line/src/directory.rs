@@ -10,14 +10,15 @@
 //! * D2: the first child of a node stays its first child until the node joins its left neighbour. So the separator of a node is always the
 //!   lower bound of its first leaf.
 
+use std::ops::RangeInclusive;
 use std::sync::OnceLock;
 
 use index::Schema;
-use pmem::Medium;
 use pmem::simd::Vectors;
 use pmem::sync::{AtomicU64, Ordering};
+use pmem::{LINE, Medium};
 
-use crate::node::{Child, FANOUT, Node};
+use crate::node::{Child, FANOUT, NODE_BYTES, Node, Nodes};
 
 /// Nodes of the first chunk; each further chunk has twice as many as the one before.
 const FIRST_CHUNK: u64 = 64;
@@ -40,7 +41,7 @@ struct Stop {
 /// See the module's head.
 #[derive(Debug, Default)]
 pub(crate) struct Directory {
-    chunks: [OnceLock<Box<[Node]>>; CHUNKS],
+    chunks: [OnceLock<Nodes>; CHUNKS],
     /// Number of the root node, and the number of levels in the lowest 8 bits.
     root: AtomicU64,
     leaves: AtomicU64,
@@ -56,7 +57,7 @@ pub(crate) struct Spare {
 
 impl Directory {
     #[inline(always)]
-    fn node(&self, number: u64) -> Option<&Node> {
+    fn node(&self, number: u64) -> Option<Node<'_>> {
         let shifted = number.checked_add(FIRST_CHUNK)?;
         let chunk = (shifted / FIRST_CHUNK).ilog2();
         let first = FIRST_CHUNK << chunk;
@@ -76,7 +77,7 @@ impl Directory {
 
     /// Bytes of the nodes.
     pub(crate) fn memory(&self) -> u64 {
-        self.nodes.load(Ordering::Relaxed) * size_of::<Node>() as u64
+        self.nodes.load(Ordering::Relaxed) * NODE_BYTES as u64
     }
 
     /// The leaf of a key, or of the keys strictly below it. Any address or 0 during a change. O(levels).
@@ -91,10 +92,61 @@ impl Directory {
         let (mut at, levels) = self.root();
         for _ in 0..levels {
             let Some(node) = self.node(at) else { return 0 };
-            node.prefetch();
+            node.prefetch::<true, S>();
             at = node.child(node.position::<M, S>(medium, vectors, key, below));
         }
-        at
+        at * LINE
+    }
+
+    /// As [`Directory::leaf_of`]. Calls `each` with the leaf and its neighbours in the same node at these distances.
+    #[inline(always)]
+    pub(crate) fn leaf_with_others<M: Medium, S: Schema>(
+        &self,
+        medium: &M,
+        vectors: Option<Vectors>,
+        (key, below): (&S::Key, bool),
+        distances: RangeInclusive<isize>,
+        mut each: impl FnMut(u64),
+    ) -> u64 {
+        let (mut at, levels) = self.root();
+        for level in 1..=levels {
+            let Some(node) = self.node(at) else { return 0 };
+            node.prefetch::<true, S>();
+            let i = node.position::<M, S>(medium, vectors, key, below);
+            at = node.child(i);
+            if level == levels {
+                let others = distances.clone().filter_map(|distance| i.checked_add_signed(distance));
+                others.filter(|i| *i < node.count()).for_each(|i| each(node.child(i) * LINE));
+            }
+        }
+        at * LINE
+    }
+
+    /// Replaces each key's entry in `leaves` by its leaf, as [`Directory::leaf_of`] returns it. The descents advance together, so that their
+    /// cache misses overlap.
+    #[inline(always)]
+    pub(crate) fn leaves_of<M: Medium, S: Schema>(
+        &self,
+        medium: &M,
+        vectors: Option<Vectors>,
+        keys: &[&S::Key],
+        leaves: &mut [u64],
+    ) {
+        let (root, levels) = self.root();
+        leaves.fill(root);
+        for level in 1..=levels {
+            for (key, at) in keys.iter().zip(&mut *leaves) {
+                let next =
+                    self.node(*at).map(|node| node.child(node.position::<M, S>(medium, vectors, key, false)));
+                *at = next.unwrap_or(0);
+                if level < levels
+                    && let Some(node) = self.node(*at)
+                {
+                    node.prefetch::<false, S>();
+                }
+            }
+        }
+        leaves.iter_mut().for_each(|at| *at *= LINE);
     }
 
     /// The last leaf. Any address or 0 during a change.
@@ -104,7 +156,7 @@ impl Directory {
             let Some(node) = self.node(at) else { return 0 };
             at = node.child(node.count().saturating_sub(1));
         }
-        at
+        at * LINE
     }
 
     /// The neighbours of a key's leaf in the same node of the lowest level: left and right, 0 if there is none. The writer.
@@ -115,7 +167,7 @@ impl Directory {
         };
         let left = if i > 0 { node.child(i - 1) } else { 0 };
         let right = if i + 1 < node.count() { node.child(i + 1) } else { 0 };
-        (left, node.child(i), right)
+        (left * LINE, node.child(i) * LINE, right * LINE)
     }
 
     fn path<M: Medium, S: Schema>(&self, medium: &M, key: &S::Key) -> Vec<Stop> {
@@ -151,10 +203,7 @@ impl Directory {
             spare.next - 1
         });
         let chunk = ((number + FIRST_CHUNK) / FIRST_CHUNK).ilog2();
-        let chunk = self.chunks[chunk as usize].get_or_init(|| {
-            std::iter::repeat_with(Node::new).take((FIRST_CHUNK << chunk) as usize).collect()
-        });
-        debug_assert!(!chunk.is_empty());
+        self.chunks[chunk as usize].get_or_init(|| Nodes::new((FIRST_CHUNK << chunk) as usize));
         if let Some(node) = self.node(number) {
             node.fill::<M, S>(medium, children);
         }
@@ -206,7 +255,7 @@ impl Directory {
         for up in (0..path.len()).rev() {
             let Some(stop) = gone.take() else { return };
             let Some(node) = self.node(stop.node) else { return };
-            node.remove(stop.i);
+            node.remove::<S>(stop.i);
             if node.count() >= SPARSE || up == 0 {
                 break;
             }

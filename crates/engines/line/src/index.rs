@@ -149,6 +149,13 @@ impl<M: Medium, S: Schema> Line<M, S> {
         }
     }
 
+    /// True if there is a leaf at an address to which a search led. If the search found its key there, line 0 of the leaf is not read: a
+    /// complete directory leads to leaves only.
+    #[inline(always)]
+    pub(crate) fn has_found(&self, found: bool, leaf: u64) -> bool {
+        found && leaf != 0 && !self.is_loading() || self.is_leaf(leaf)
+    }
+
     /// Number of used slots of a leaf.
     pub(crate) fn used(&self, leaf: Leaf) -> usize {
         self.shape.slots - self.with_vectors(Free(self, leaf)).count_ones() as usize

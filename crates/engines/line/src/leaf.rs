@@ -11,6 +11,9 @@
 //! With byte strings a slot is one word: the address of the record in the lower 48 bits, and 16 bits of the key's hash above them. A slot
 //! is free if the word is 0, which is the empty word of every such leaf.
 //!
+//! Each key has a *preferred line* by its hash. An entry goes to a free slot of that line; if there is none, to the next line that has one.
+//! So most lookups that find their key read one line. Correctness does not depend on this: a search that fails there reads all lines.
+//!
 //! `low` is the lower bound of the keys, a key word as in [`index::leaf_list::bound`]. 0 means no bound; only the first leaf has none.
 //! `low` and its seal never change while the leaf is in the list. The upper bound is the `low` of the next leaf.
 //!
@@ -64,6 +67,29 @@ impl Shape {
     #[inline(always)]
     pub(crate) fn all(&self) -> u64 {
         (1 << self.slots) - 1
+    }
+
+    /// The slots of a line, a bit each, from a mask with a bit for each slot that the line could have.
+    #[inline(always)]
+    fn slots_of<S: Schema>(&self, line: u64, mask: u64) -> u64 {
+        mask << (line * LINE / slot_bytes::<S>()) >> (HEAD / slot_bytes::<S>()) & self.all()
+    }
+
+    /// The line that an entry with this first word prefers. Lines are as likely as they have slots.
+    #[inline(always)]
+    fn preferred<S: Schema>(&self, first: u64) -> u64 {
+        let hash = if S::PLAIN { first.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 48 } else { first >> 48 };
+        (HEAD + ((hash * self.slots as u64) >> 16) * slot_bytes::<S>()) / LINE
+    }
+
+    /// The free slot for an entry with this first word, of a mask of free slots. `None` if no slot is free.
+    #[inline(always)]
+    pub(crate) fn choose<S: Schema>(&self, free: u64, first: u64) -> Option<usize> {
+        let preferred = self.preferred::<S>(first);
+        let whole = (1 << (LINE / slot_bytes::<S>())) - 1;
+        let lines = (preferred..self.lines).chain(0..preferred);
+        let near = lines.map(|line| free & self.slots_of::<S>(line, whole)).find(|near| *near != 0)?;
+        Some(near.trailing_zeros() as usize)
     }
 }
 
@@ -182,6 +208,57 @@ impl Leaf {
         self.equal::<M, S>(medium, shape, vectors, self.empty::<M, S>(medium))
     }
 
+    /// The first word of a used slot of this key; with byte strings, only the fingerprint in it.
+    #[inline(always)]
+    pub(crate) fn first_word<S: Schema>(key: &S::Key) -> u64 {
+        if S::PLAIN { S::plain(S::probe(key)) } else { record_word::<S>(key, 0) }
+    }
+
+    /// Begins to load the line that a key prefers.
+    #[inline(always)]
+    pub(crate) fn prefetch_preferred<M: Medium, S: Schema>(self, medium: &M, shape: &Shape, key: &S::Key) {
+        medium.prefetch(self.0 + shape.preferred::<S>(Self::first_word::<S>(key)) * LINE, LINE);
+    }
+
+    /// The slots that may have a key, in all lines or only in the preferred one: with 64-bit keys those with the key, with byte strings those
+    /// with its fingerprint. A bit each. `None` if the medium shows no lines.
+    #[inline(always)]
+    fn candidates<M: Medium, S: Schema>(
+        self,
+        medium: &M,
+        shape: &Shape,
+        vectors: Option<Vectors>,
+        (key, only_preferred): (&S::Key, bool),
+    ) -> Option<u64> {
+        let vectors = vectors.filter(|_| M::SHOWS_LINES)?;
+        let first = Self::first_word::<S>(key);
+        let (from, count) = if only_preferred { (shape.preferred::<S>(first), 1) } else { (0, shape.lines) };
+        let lines = medium.lines(self.0 + from * LINE, count as usize)?;
+        let mask = if S::PLAIN {
+            vectors.pairs::<EQUAL>(lines, first)
+        } else {
+            vectors.tops(lines, (first >> 48) as u16)
+        };
+        Some(shape.slots_of::<S>(from, mask))
+    }
+
+    /// Begins to load the records that a byte string may have.
+    #[inline(always)]
+    pub(crate) fn prefetch_records<M: Medium, S: Schema>(
+        self,
+        medium: &M,
+        shape: &Shape,
+        vectors: Option<Vectors>,
+        key: &S::Key,
+    ) {
+        let mut candidates = self.candidates::<M, S>(medium, shape, vectors, (key, true)).unwrap_or(0);
+        while candidates != 0 {
+            let slot = self.slot::<M, S>(medium, candidates.trailing_zeros() as usize);
+            S::prefetch(medium, &entry_of::<S>(slot));
+            candidates &= candidates - 1;
+        }
+    }
+
     /// The slot of a key, if the key is present.
     #[inline(always)]
     pub(crate) fn find<M: Medium, S: Schema>(
@@ -191,19 +268,28 @@ impl Leaf {
         vectors: Option<Vectors>,
         key: &S::Key,
     ) -> Option<usize> {
-        if S::PLAIN {
-            let word = S::plain(S::probe(key));
-            let found = self.equal::<M, S>(medium, shape, vectors, word);
-            // Only in a leaf to which the key cannot belong, free slots have this word.
-            return (found != 0 && word != self.empty::<M, S>(medium))
-                .then(|| found.trailing_zeros() as usize);
+        if let Some(candidates) = self.candidates::<M, S>(medium, shape, vectors, (key, true)) {
+            let found = self.confirm::<M, S>(medium, candidates, key);
+            if found.is_some() {
+                return found;
+            }
         }
-        let top = fingerprint::<S>(key);
-        let lines = vectors.filter(|_| M::SHOWS_LINES).zip(medium.lines(self.0, shape.lines as usize));
-        let mut candidates = match lines {
-            Some((vectors, lines)) => vectors.tops(lines, top) >> (HEAD / WORD) & shape.all(),
-            None => self.slots_with::<M, S>(medium, shape, |word| word >> 48 == u64::from(top)),
-        };
+        let candidates = self.candidates::<M, S>(medium, shape, vectors, (key, false));
+        let first = Self::first_word::<S>(key);
+        let is_candidate = |word| if S::PLAIN { word == first } else { word >> 48 == first >> 48 };
+        let candidates = candidates.unwrap_or_else(|| self.slots_with::<M, S>(medium, shape, is_candidate));
+        self.confirm::<M, S>(medium, candidates, key)
+    }
+
+    /// The slot of a key, of some slots that may have it.
+    #[inline(always)]
+    fn confirm<M: Medium, S: Schema>(self, medium: &M, mut candidates: u64, key: &S::Key) -> Option<usize> {
+        if S::PLAIN {
+            let word = Self::first_word::<S>(key);
+            // Free slots have such a word. If the key belongs to this leaf, their word is the other one.
+            let is_free = (word == 0 || word == u64::MAX) && word == self.empty::<M, S>(medium);
+            return (candidates != 0 && !is_free).then(|| candidates.trailing_zeros() as usize);
+        }
         while candidates != 0 {
             let slot = candidates.trailing_zeros() as usize;
             let record = medium.word(self.slot_at::<S>(slot)) & ADDRESS;
@@ -264,24 +350,28 @@ impl Leaf {
         self.flush_lines(medium, lines);
     }
 
-    /// Writes a whole leaf into unused space and flushes it.
+    /// Writes a whole leaf into unused space and flushes it. Returns the slot of the last entry.
     pub(crate) fn compose<M: Medium, S: Schema>(
         self,
         medium: &M,
         shape: &Shape,
         (next, low): (u64, u64),
-        slots: &[Slot],
-    ) {
+        entries: &[Slot],
+    ) -> usize {
         medium.copy(self.0 + LINK, checked(next / WORD));
         medium.copy(self.0 + LOW, low);
         medium.copy(self.0 + SEAL, seal(low));
-        for slot in 0..shape.slots {
-            match slots.get(slot) {
-                Some(words) => self.fill::<M, S>(medium, slot, *words),
-                None => medium.copy(self.slot_at::<S>(slot), empty::<S>(low)),
-            }
+        let (mut free, mut last) = (shape.all(), 0);
+        for words in entries {
+            let Some(slot) = shape.choose::<S>(free, words[0]) else { break };
+            self.fill::<M, S>(medium, slot, *words);
+            (free, last) = (free & !(1 << slot), slot);
+        }
+        for slot in (0..shape.slots).filter(|slot| free >> slot & 1 == 1) {
+            medium.copy(self.slot_at::<S>(slot), empty::<S>(low));
         }
         medium.flush(self.0, shape.bytes());
+        last
     }
 }
 
@@ -306,3 +396,44 @@ pub(crate) fn entries<M: Medium, S: Schema>(medium: &M, leaf: u64, shape: &Shape
 }
 
 const _: () = assert!(HEAD.is_multiple_of(2 * WORD), "a slot of two words never crosses a line");
+
+#[cfg(test)]
+mod tests {
+    use index::{Keyed, Words};
+
+    use super::*;
+
+    fn every_slot_is_in_one_line_and_every_line_is_preferred<S: Schema>() {
+        for lines in 2..=LINES_MAX {
+            let shape = Shape::new::<S>(lines, 1).unwrap();
+            let whole = (1 << (LINE / slot_bytes::<S>())) - 1;
+            let of_lines: Vec<u64> = (0..lines).map(|line| shape.slots_of::<S>(line, whole)).collect();
+            for slot in 0..shape.slots {
+                let line = Leaf(0).slot_at::<S>(slot) / LINE;
+                let holds = |i: &usize| of_lines[*i] >> slot & 1 == 1;
+                assert_eq!((0..lines as usize).filter(holds).collect::<Vec<_>>(), [line as usize]);
+            }
+            let mut preferred = vec![0; lines as usize];
+            for i in 0..4096_u64 {
+                let first = i.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(17);
+                let line = shape.preferred::<S>(first);
+                preferred[line as usize] += 1;
+                // A full line is passed over, and a full leaf has no slot.
+                let slot = shape.choose::<S>(shape.all(), first).unwrap();
+                assert!(of_lines[line as usize] >> slot & 1 == 1);
+                let elsewhere = shape.choose::<S>(shape.all() & !of_lines[line as usize], first).unwrap();
+                assert!(of_lines[line as usize] >> elsewhere & 1 == 0);
+                assert_eq!(shape.choose::<S>(0, first), None);
+            }
+            let share = 4096 / shape.slots as u32;
+            let fair = |(line, count): (usize, &u32)| *count > share * of_lines[line].count_ones() / 2;
+            assert!(preferred.iter().enumerate().all(fair), "{preferred:?}");
+        }
+    }
+
+    #[test]
+    fn every_slot_is_in_one_line_and_every_line_is_preferred_by_its_share_of_the_keys() {
+        every_slot_is_in_one_line_and_every_line_is_preferred::<Words>();
+        every_slot_is_in_one_line_and_every_line_is_preferred::<Keyed>();
+    }
+}

@@ -56,7 +56,7 @@ impl<M: Medium, S: Schema> Line<M, S> {
         if !self.is_sound_leaf(head) || Leaf(head).low(medium) != 0 {
             return Err(Error::Corrupt { what: "leaf", at: head });
         }
-        let mut leaves = vec![(S::KeyBuf::default(), Child { bound: 0, at: head })];
+        let mut leaves = vec![(S::KeyBuf::default(), Child::leaf(0, head))];
         if !self.has_garbage() {
             let doubtful: Vec<u64> = alloc::newest(&self.region).map(|(_, at)| at).collect();
             let sample = alloc::sample(&self.region, Kind::Leaf, CHUNKS_LOOKED_AT);
@@ -67,7 +67,7 @@ impl<M: Medium, S: Schema> Line<M, S> {
                 if low != 0
                     && let Ok(key) = bound::<M, S>(medium, low)
                 {
-                    leaves.push((key, Child { bound: low, at }));
+                    leaves.push((key, Child::leaf(low, at)));
                 }
             }
             sort_unstable_by_first(&mut leaves[1..]);
@@ -142,7 +142,7 @@ impl<M: Medium, S: Schema> Line<M, S> {
         let medium = self.region.medium();
         let next = leaf.next(medium).filter(|_| self.is_sound_leaf(leaf.0));
         let next = next.ok_or(Error::Corrupt { what: "leaf", at: leaf.0 })?;
-        let child = Child { bound: leaf.low(medium), at: leaf.0 };
+        let child = Child::leaf(leaf.low(medium), leaf.0);
         let behind = if next == 0 {
             None
         } else {

@@ -1,25 +1,28 @@
 //! An inner node: separators and children, in volatile memory.
 //!
 //! ```text
-//! line 0      word 0 number of children, and the shift in the upper half
-//!             byte strings: 1 bytes of the prefix   2..8 the prefix, padded with zeros
-//!             64-bit keys:  2 base of the halves
-//! lines 1..5  halves: 32 bits for each separator, ascending; half 0 is 0, unused halves are all ones
-//! then        the children, then the separators: key words as in [`index::leaf_list::bound`]
+//! hot   line 0      word 0 number of children (bits 0..7), wide (bit 8), and the shift in the upper half
+//!                   byte strings: 1 bytes of the prefix   2..8 the prefix, padded with zeros
+//!                   64-bit keys:  2 base of the digests
+//!       lines 1..5  digests: a number for each separator, ascending; digest 0 is 0, unused digests are all ones.
+//!                   32 bits each, with 64-bit keys 16 bits: then lines 3 and 4 are unused
+//!       lines 5..9  the lower 32 bits of each child
+//! cold              the separators: key words as in [`index::leaf_list::bound`]. The upper 16 bits of each child
 //! ```
 //!
-//! Separator `i` is the lower bound of child `i`. Its *half* is a number of 32 bits. If two halves differ, they compare as their separators
-//! do. If they are equal, a search compares the separators.
+//! Separator `i` is the lower bound of child `i`. A *digest* orders separators: if two digests differ, they compare as their separators do.
+//! If they are equal, a search compares the separators.
 //!
-//! With byte strings, all separators except for separator 0 begin with the node's prefix. A half is the four bytes after the prefix. With
-//! 64-bit keys, a half is the separator minus the base, shifted to the right. The base is at most separator 1.
+//! With byte strings, all separators except for separator 0 begin with the node's prefix. A digest is the four bytes after the prefix. With
+//! 64-bit keys, a digest is the separator minus the base, shifted to the right. The base is at most separator 1.
 //!
-//! A search reads line 0 and all halves, and then one child. The addresses of line 0 and the halves do not depend on each other, so their
-//! cache misses overlap.
+//! A search reads line 0 and all digests, and then one child. Their addresses do not depend on each other, so their cache misses overlap.
+//! The hot parts of all nodes are in memory of their own, because they are to stay in the cache. A search reads the cold part only if
+//! digests are equal, or if the node is wide: then the upper bits of some child are not 0.
 //!
 //! Invariants:
-//! * N1: the halves ascend, and separators with equal halves ascend.
-//! * N2: child 0 holds all keys of the node below separator 1, whatever its own half is.
+//! * N1: the digests ascend, and separators with equal digests ascend.
+//! * N2: child 0 holds all keys of the node below separator 1, whatever its own digest is.
 
 use std::cmp::Ordering as Order;
 
@@ -27,12 +30,14 @@ use index::Schema;
 use index::leaf_list::bound::leading;
 use pmem::simd::Vectors;
 use pmem::sync::Ordering;
-use pmem::{Line, Medium, record};
+use pmem::{LINE, Line, Medium, record};
 
 /// Most children of a node.
 pub(crate) const FANOUT: usize = 64;
-/// Lines of halves.
-const HALF_LINES: usize = FANOUT / 16;
+/// Lines of digests.
+const DIGEST_LINES: usize = FANOUT / 16;
+/// Set in word 0 if the upper bits of some child are not 0.
+const WIDE: u64 = 1 << 8;
 /// Words of a prefix.
 const PREFIX_WORDS: usize = 6;
 /// Most bytes of a prefix.
@@ -43,20 +48,76 @@ const PREFIX_MAX: usize = PREFIX_WORDS * 8;
 pub(crate) struct Child {
     /// The separator: a key word. 0 for the first leaf.
     pub bound: u64,
-    /// A leaf's address, or a node's number.
+    /// The line number of a leaf, or a node's number. At most 48 bits.
     pub at: u64,
 }
 
-/// See the module's head.
-#[derive(Debug)]
-pub(crate) struct Node {
-    head: Line,
-    halves: [Line; HALF_LINES],
-    children: [Line; FANOUT / 8],
-    bounds: [Line; FANOUT / 8],
+impl Child {
+    /// A leaf with its lower bound.
+    pub(crate) fn leaf(bound: u64, address: u64) -> Self {
+        Self { bound, at: address / LINE }
+    }
 }
 
-/// How keys become halves.
+/// The part of a node that every search reads. See the module's head.
+#[derive(Debug)]
+struct Hot {
+    head: Line,
+    digests: [Line; DIGEST_LINES],
+    children: [Line; FANOUT / 16],
+}
+
+/// The other part of a node.
+#[derive(Debug)]
+struct Cold {
+    bounds: [Line; FANOUT / 8],
+    tops: [Line; FANOUT / 32],
+}
+
+/// Bytes of a node.
+pub(crate) const NODE_BYTES: usize = size_of::<Hot>() + size_of::<Cold>();
+
+/// Some nodes.
+#[derive(Debug)]
+pub(crate) struct Nodes {
+    hot: Box<[Hot]>,
+    cold: Box<[Cold]>,
+}
+
+impl Nodes {
+    /// This many nodes without children.
+    pub(crate) fn new(count: usize) -> Self {
+        let hot = || Hot {
+            head: Line::zero(),
+            digests: [const { Line::zero() }; DIGEST_LINES],
+            children: [const { Line::zero() }; FANOUT / 16],
+        };
+        let cold = || Cold {
+            bounds: [const { Line::zero() }; FANOUT / 8],
+            tops: [const { Line::zero() }; FANOUT / 32],
+        };
+        Self {
+            hot: std::iter::repeat_with(hot).take(count).collect(),
+            cold: std::iter::repeat_with(cold).take(count).collect(),
+        }
+    }
+
+    /// A node.
+    #[inline(always)]
+    pub(crate) fn get(&self, i: usize) -> Option<Node<'_>> {
+        Some(Node { hot: self.hot.get(i)?, nodes: self, i })
+    }
+}
+
+/// One of some nodes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Node<'a> {
+    hot: &'a Hot,
+    nodes: &'a Nodes,
+    i: usize,
+}
+
+/// How keys become digests.
 #[derive(Clone, Debug)]
 enum Scale {
     /// The distance from `first`, shifted to the right.
@@ -65,51 +126,58 @@ enum Scale {
     Bytes(Vec<u8>),
 }
 
-impl Node {
-    /// A node without children.
-    pub(crate) const fn new() -> Self {
-        Self {
-            head: Line::zero(),
-            halves: [const { Line::zero() }; HALF_LINES],
-            children: [const { Line::zero() }; FANOUT / 8],
-            bounds: [const { Line::zero() }; FANOUT / 8],
-        }
+impl Node<'_> {
+    #[inline(always)]
+    fn cold(&self) -> &Cold {
+        &self.nodes.cold[self.i]
     }
 
     /// Number of children.
     #[inline(always)]
     pub(crate) fn count(&self) -> usize {
-        (get(&self.head, 0) as u32 as usize).min(FANOUT)
+        (get(&self.hot.head, 0) & 0xFF).min(FANOUT as u64) as usize
     }
 
-    /// Begins to load all lines that a search may read.
+    /// Begins to load all lines that a search may read. `ONE` as in [`Line::prefetch_into`].
     #[inline(always)]
-    pub(crate) fn prefetch(&self) {
-        self.head.prefetch();
-        self.halves.iter().for_each(Line::prefetch);
-        self.children.iter().for_each(Line::prefetch);
+    pub(crate) fn prefetch<const ONE: bool, S: Schema>(&self) {
+        let digests = self.hot.digests.iter().take(digest_lines::<S>());
+        let lines = std::iter::once(&self.hot.head).chain(digests).chain(&self.hot.children);
+        lines.for_each(Line::prefetch_into::<ONE>);
     }
 
     /// The child at a position.
     #[inline(always)]
     pub(crate) fn child(&self, i: usize) -> u64 {
-        get(&self.children[i / 8 % 8], i % 8)
+        let low = part::<32>(&self.hot.children, i);
+        if get(&self.hot.head, 0) & WIDE == 0 { low } else { low | part::<16>(&self.cold().tops, i) << 32 }
+    }
+
+    fn set_child(&self, i: usize, at: u64) {
+        set_part::<32>(&self.hot.children, i, at & u64::from(u32::MAX));
+        set_part::<16>(&self.cold().tops, i, at >> 32);
+        if at >> 32 != 0 {
+            set(&self.hot.head, 0, get(&self.hot.head, 0) | WIDE);
+        }
     }
 
     /// The separator at a position.
     fn bound(&self, i: usize) -> u64 {
-        get(&self.bounds[i / 8 % 8], i % 8)
+        part::<64>(&self.cold().bounds, i)
     }
 
     #[inline(always)]
-    fn half(&self, i: usize) -> u32 {
-        (get(&self.halves[i / 16 % HALF_LINES], i / 2 % 8) >> (32 * (i % 2))) as u32
+    fn digest<S: Schema>(&self, i: usize) -> u32 {
+        let digests = &self.hot.digests;
+        (if S::PLAIN { part::<16>(digests, i) } else { part::<32>(digests, i) }) as u32
     }
 
-    fn set_half(&self, i: usize, half: u32) {
-        let (line, shift) = (&self.halves[i / 16 % HALF_LINES], 32 * (i % 2));
-        let other = get(line, i / 2 % 8) & !(u64::from(u32::MAX) << shift);
-        set(line, i / 2 % 8, other | u64::from(half) << shift);
+    fn set_digest<S: Schema>(&self, i: usize, digest: u32) {
+        if S::PLAIN {
+            set_part::<16>(&self.hot.digests, i, u64::from(digest));
+        } else {
+            set_part::<32>(&self.hot.digests, i, u64::from(digest));
+        }
     }
 
     /// All children with their separators.
@@ -126,23 +194,26 @@ impl Node {
         key: &S::Key,
         below: bool,
     ) -> usize {
-        let half = if S::PLAIN {
-            let Some(distance) = S::plain(S::probe(key)).checked_sub(get(&self.head, 2)) else { return 0 };
-            let shift = (get(&self.head, 0) >> 32) as u32 % 64;
-            u32::try_from(distance >> shift).unwrap_or(u32::MAX)
+        let digest = if S::PLAIN {
+            let base = get(&self.hot.head, 2);
+            let Some(distance) = S::plain(S::probe(key)).checked_sub(base) else { return 0 };
+            let shift = (get(&self.hot.head, 0) >> 32) as u32 % 64;
+            (distance >> shift).min(u64::from(digest_max::<S>())) as u32
         } else {
             match self.after_prefix(S::key_bytes(key).as_ref()) {
-                Ok(half) => half,
+                Ok(digest) => digest,
                 Err(Order::Less) => return 0,
                 Err(_) => return self.count().saturating_sub(1),
             }
         };
+        let lines = &self.hot.digests[..digest_lines::<S>()];
         let up_to = match vectors {
-            Some(vectors) if M::SHOWS_LINES => vectors.halves_up_to(&self.halves, half),
-            _ => (0..FANOUT).filter(|i| self.half(*i) <= half).count(),
+            Some(vectors) if M::SHOWS_LINES && S::PLAIN => vectors.quarters_up_to(lines, digest as u16),
+            Some(vectors) if M::SHOWS_LINES => vectors.halves_up_to(lines, digest),
+            _ => (0..FANOUT).filter(|i| self.digest::<S>(*i) <= digest).count(),
         };
         let mut i = up_to.min(self.count()).saturating_sub(1);
-        while i > 0 && self.half(i) == half && self.is_above::<M, S>(medium, i, key, below) {
+        while i > 0 && self.digest::<S>(i) == digest && self.is_above::<M, S>(medium, i, key, below) {
             i -= 1;
         }
         i
@@ -166,13 +237,13 @@ impl Node {
     /// The four bytes of a key after the prefix, or how the key compares with the prefix.
     #[inline(always)]
     fn after_prefix(&self, key: &[u8]) -> Result<u32, Order> {
-        let bytes = (get(&self.head, 1) as usize).min(PREFIX_MAX);
+        let bytes = (get(&self.hot.head, 1) as usize).min(PREFIX_MAX);
         let (mut rest, mut left) = (key, bytes);
         for i in 0..PREFIX_WORDS {
             if left == 0 {
                 break;
             }
-            let mine = get(&self.head, 2 + i % PREFIX_WORDS);
+            let mine = get(&self.hot.head, 2 + i % PREFIX_WORDS);
             let taken = left.min(8);
             let theirs = leading(rest) & u64::MAX << (64 - 8 * taken);
             if theirs != mine {
@@ -189,28 +260,28 @@ impl Node {
         let scale = scale_of::<M, S>(medium, children);
         let (shift, length) = match &scale {
             Scale::Words { first, shift } => {
-                set(&self.head, 2, *first);
+                set(&self.hot.head, 2, *first);
                 (*shift, 0)
             }
             Scale::Bytes(prefix) => {
                 let words = (0..PREFIX_WORDS).map(|i| leading(prefix.get(8 * i..).unwrap_or_default()));
-                words.enumerate().for_each(|(i, word)| set(&self.head, 2 + i, word));
+                words.enumerate().for_each(|(i, word)| set(&self.hot.head, 2 + i, word));
                 (0, prefix.len())
             }
         };
-        set(&self.head, 0, children.len() as u64 | u64::from(shift) << 32);
-        set(&self.head, 1, length as u64);
+        set(&self.hot.head, 0, children.len() as u64 | u64::from(shift) << 32);
+        set(&self.hot.head, 1, length as u64);
         for i in 0..FANOUT {
             let child = children.get(i);
-            let half = match child {
+            let digest = match child {
                 Some(_) if i == 0 => 0,
                 // A separator outside of the scale does not occur: the scale was chosen for all of them.
-                Some(child) => scale.half::<M>(medium, child.bound).unwrap_or(u32::MAX),
-                None => u32::MAX,
+                Some(child) => scale.digest::<M, S>(medium, child.bound).unwrap_or(digest_max::<S>()),
+                None => digest_max::<S>(),
             };
-            self.set_half(i, half);
-            set(&self.bounds[i / 8], i % 8, child.map_or(0, |child| child.bound));
-            set(&self.children[i / 8], i % 8, child.map_or(0, |child| child.at));
+            self.set_digest::<S>(i, digest);
+            set_part::<64>(&self.cold().bounds, i, child.map_or(0, |child| child.bound));
+            self.set_child(i, child.map_or(0, |child| child.at));
         }
     }
 
@@ -218,55 +289,60 @@ impl Node {
     pub(crate) fn insert<M: Medium, S: Schema>(&self, medium: &M, i: usize, child: Child) {
         let count = self.count();
         // A node of one child has no separators, so its scale is arbitrary.
-        let half = if count > 1 { self.scale::<S>().half::<M>(medium, child.bound) } else { None };
-        let Some(half) = half else {
+        let digest = if count > 1 { self.scale::<S>().digest::<M, S>(medium, child.bound) } else { None };
+        let Some(digest) = digest else {
             let mut children = self.children();
             children.insert(i, child);
             return self.fill::<M, S>(medium, &children);
         };
         for to in (i + 1..=count).rev() {
-            self.shift(to - 1, to);
+            self.shift::<S>(to - 1, to);
         }
-        self.set_half(i, half);
-        set(&self.bounds[i / 8], i % 8, child.bound);
-        set(&self.children[i / 8], i % 8, child.at);
-        set(&self.head, 0, get(&self.head, 0) + 1);
+        self.set_digest::<S>(i, digest);
+        set_part::<64>(&self.cold().bounds, i, child.bound);
+        self.set_child(i, child.at);
+        set(&self.hot.head, 0, get(&self.hot.head, 0) + 1);
     }
 
     /// Removes a child, not the first one.
-    pub(crate) fn remove(&self, i: usize) {
+    pub(crate) fn remove<S: Schema>(&self, i: usize) {
         let count = self.count();
         for from in i + 1..count {
-            self.shift(from, from - 1);
+            self.shift::<S>(from, from - 1);
         }
-        self.set_half(count - 1, u32::MAX);
-        set(&self.head, 0, get(&self.head, 0) - 1);
+        self.set_digest::<S>(count - 1, digest_max::<S>());
+        set(&self.hot.head, 0, get(&self.hot.head, 0) - 1);
     }
 
-    fn shift(&self, from: usize, to: usize) {
-        self.set_half(to, self.half(from));
-        for lines in [&self.bounds, &self.children] {
-            set(&lines[to / 8], to % 8, get(&lines[from / 8], from % 8));
-        }
+    fn shift<S: Schema>(&self, from: usize, to: usize) {
+        self.set_digest::<S>(to, self.digest::<S>(from));
+        set_part::<64>(&self.cold().bounds, to, self.bound(from));
+        self.set_child(to, self.child(from));
     }
 
-    /// The scale of the halves.
+    /// The scale of the digests.
     fn scale<S: Schema>(&self) -> Scale {
         if S::PLAIN {
-            return Scale::Words { first: get(&self.head, 2), shift: (get(&self.head, 0) >> 32) as u32 };
+            return Scale::Words {
+                first: get(&self.hot.head, 2),
+                shift: (get(&self.hot.head, 0) >> 32) as u32,
+            };
         }
         let mut prefix: Vec<u8> =
-            (2..2 + PREFIX_WORDS).flat_map(|i| get(&self.head, i).to_be_bytes()).collect();
-        prefix.truncate(get(&self.head, 1) as usize);
+            (2..2 + PREFIX_WORDS).flat_map(|i| get(&self.hot.head, i).to_be_bytes()).collect();
+        prefix.truncate(get(&self.hot.head, 1) as usize);
         Scale::Bytes(prefix)
     }
 }
 
 impl Scale {
-    /// The half of a separator. `None` if it does not fit into the scale.
-    fn half<M: Medium>(&self, medium: &M, bound: u64) -> Option<u32> {
+    /// The digest of a separator. `None` if it does not fit into the scale.
+    fn digest<M: Medium, S: Schema>(&self, medium: &M, bound: u64) -> Option<u32> {
         match self {
-            Self::Words { first, shift } => u32::try_from(bound.checked_sub(*first)? >> shift).ok(),
+            Self::Words { first, shift } => {
+                let digest = u32::try_from(bound.checked_sub(*first)? >> shift).ok();
+                digest.filter(|digest| *digest <= digest_max::<S>())
+            }
             Self::Bytes(prefix) => {
                 let mut key = Vec::new();
                 record::read_key(medium, bound, &mut key);
@@ -276,16 +352,16 @@ impl Scale {
     }
 }
 
-/// The scale with the finest halves of all separators but the first.
+/// The scale with the finest digests of all separators but the first.
 fn scale_of<M: Medium, S: Schema>(medium: &M, children: &[Child]) -> Scale {
     let [_, second, .., last] = children else {
         let only = children.get(1).map_or(0, |child| child.bound);
-        return if S::PLAIN { Scale::Words { first: only, shift: 32 } } else { Scale::Bytes(Vec::new()) };
+        return if S::PLAIN { Scale::Words { first: only, shift: 48 } } else { Scale::Bytes(Vec::new()) };
     };
     if S::PLAIN {
         let bits = u64::BITS - (last.bound - second.bound).leading_zeros();
-        // Keys above the last separator get halves, too. One more bit leaves space for further separators.
-        return Scale::Words { first: second.bound, shift: (bits + 1).saturating_sub(32) };
+        // Keys above the last separator get digests, too. One more bit leaves space for further separators.
+        return Scale::Words { first: second.bound, shift: (bits + 1).saturating_sub(16) };
     }
     let (mut prefix, mut greatest) = (Vec::new(), Vec::new());
     record::read_key(medium, second.bound, &mut prefix);
@@ -301,6 +377,18 @@ fn first_four(bytes: &[u8]) -> u32 {
     (leading(bytes) >> 32) as u32
 }
 
+/// The greatest digest.
+#[inline(always)]
+const fn digest_max<S: Schema>() -> u32 {
+    if S::PLAIN { u16::MAX as u32 } else { u32::MAX }
+}
+
+/// Lines of digests that are used.
+#[inline(always)]
+const fn digest_lines<S: Schema>() -> usize {
+    if S::PLAIN { DIGEST_LINES / 2 } else { DIGEST_LINES }
+}
+
 #[inline(always)]
 fn get(line: &Line, word: usize) -> u64 {
     line.0[word % 8].load(Ordering::Relaxed)
@@ -309,4 +397,62 @@ fn get(line: &Line, word: usize) -> u64 {
 #[inline(always)]
 fn set(line: &Line, word: usize, value: u64) {
     line.0[word % 8].store(value, Ordering::Relaxed);
+}
+
+/// A number of `BITS` bits in an array of such numbers.
+#[inline(always)]
+fn part<const BITS: usize>(lines: &[Line], i: usize) -> u64 {
+    let each = 64 / BITS;
+    let word = get(&lines[i / each / 8 % lines.len()], i / each);
+    word >> (BITS * (i % each)) & (u64::MAX >> (64 - BITS))
+}
+
+fn set_part<const BITS: usize>(lines: &[Line], i: usize, value: u64) {
+    let each = 64 / BITS;
+    let (line, shift) = (&lines[i / each / 8 % lines.len()], BITS * (i % each));
+    let others = get(line, i / each) & !((u64::MAX >> (64 - BITS)) << shift);
+    set(line, i / each, others | value << shift);
+}
+
+#[cfg(test)]
+mod tests {
+    use index::Words;
+    use pmem::{Durability, Native};
+
+    use super::*;
+
+    /// Searches with and without vectors.
+    fn position(node: &Node<'_>, medium: &Native, key: u64, below: bool) -> usize {
+        let found = node.position::<Native, Words>(medium, None, &key, below);
+        if let Some(vectors) = Vectors::of_processor() {
+            assert_eq!(node.position::<Native, Words>(medium, Some(vectors), &key, below), found);
+        }
+        found
+    }
+
+    #[test]
+    fn children_above_32_bits_and_separators_with_equal_digests_are_found() {
+        let medium = Native::anonymous(1 << 20, Durability::Process).unwrap();
+        let nodes = Nodes::new(2);
+        let node = nodes.get(1).unwrap();
+        // The first separators are so close together that their digests are equal.
+        let bounds: Vec<u64> = (0..40).map(|i| if i < 20 { 1000 + i } else { i << 56 }).collect();
+        let child = |i: usize| Child { bound: bounds[i], at: (i as u64) << (40 * (i % 2)) | 7 };
+        node.fill::<Native, Words>(&medium, &[child(0), child(1)]);
+        for i in 2..bounds.len() {
+            node.insert::<Native, Words>(&medium, i, child(i));
+        }
+        assert_eq!(node.count(), bounds.len());
+        for (i, bound) in bounds.iter().enumerate().skip(1) {
+            assert_eq!(position(&node, &medium, *bound, false), i);
+            assert_eq!(position(&node, &medium, *bound, true), i - 1);
+            assert_eq!(position(&node, &medium, bound - 1, false), i - 1);
+            assert_eq!(node.child(i), child(i).at);
+        }
+        assert_eq!(position(&node, &medium, u64::MAX, false), bounds.len() - 1);
+        node.remove::<Words>(5);
+        assert_eq!(position(&node, &medium, bounds[5], false), 4);
+        assert_eq!((position(&node, &medium, bounds[39], false), node.child(38)), (38, child(39).at));
+        assert!(nodes.get(2).is_none());
+    }
 }

@@ -12,7 +12,7 @@ use pmem::{Found, Medium, Region, Result};
 use crate::change::Change;
 use crate::index::{Line, Own};
 use crate::leaf::{Leaf, Shape, entries, entry_of};
-use crate::vectored::{Find, Lead, LeadAndFind, Sort};
+use crate::vectored::{Find, Lead, LeadAndFind, LeadMany, LeadToScan, Sort};
 
 impl<M: Medium, S: Schema> LeafList for Line<M, S> {
     type Medium = M;
@@ -53,6 +53,18 @@ impl<M: Medium, S: Schema> LeafList for Line<M, S> {
         self.with_vectors(Lead(self, key, below))
     }
 
+    fn leaf_to_scan(&self, key: &S::Key, below: bool, descending: bool) -> u64 {
+        self.with_vectors(LeadToScan(self, key, below, descending))
+    }
+
+    fn leaves_of(&self, keys: &[&S::Key], leaves: &mut [u64]) {
+        self.with_vectors(LeadMany(self, keys, leaves, false));
+    }
+
+    fn leaves_to_read(&self, keys: &[&S::Key], leaves: &mut [u64]) {
+        self.with_vectors(LeadMany(self, keys, leaves, true));
+    }
+
     fn last_leaf(&self) -> u64 {
         let last = self.directory.last_leaf();
         if self.is_loading() { self.walk(last, None) } else { last }
@@ -88,15 +100,17 @@ impl<M: Medium, S: Schema> LeafList for Line<M, S> {
         first_look: impl FnOnce(u64) -> V,
     ) -> (V, Option<Entry<S::Tail>>, bool) {
         let (seen, leaf, slot) = self.with_vectors(LeadAndFind(self, key, first_look));
-        (seen, slot.map(entry_of::<S>), self.is_leaf(leaf))
+        (seen, slot.map(entry_of::<S>), self.has_found(slot.is_some(), leaf))
+    }
+
+    #[inline]
+    fn entry_with_leaf(&self, leaf: u64, key: &S::Key) -> (Option<Entry<S::Tail>>, bool) {
+        let entry = LeafList::entry_of(self, leaf, key);
+        (entry, self.has_found(entry.is_some(), leaf))
     }
 
     fn entries_of(&self, leaf: u64, page: &mut Pages<S>) -> bool {
         let (medium, leaf) = (self.region.medium(), Leaf(leaf));
-        // An ascending scan reads the next leaf soon, and its lower bound at once.
-        if let Some(next) = leaf.next(medium).filter(|next| *next != 0) {
-            medium.prefetch(next, self.leaf_bytes());
-        }
         page.reserve(self.shape.slots);
         if S::PLAIN {
             return self.with_vectors(Sort(self, leaf, page));

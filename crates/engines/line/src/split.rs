@@ -125,7 +125,7 @@ impl<M: Medium, S: Schema> Line<M, S> {
         }
         self.lock(writer, leaf.0);
         self.lock(writer, new.0);
-        new.compose::<M, S>(medium, shape, (next, low), &slots);
+        let last_slot = new.compose::<M, S>(medium, shape, (next, low), &slots);
         medium.fence(Fence::Payload);
         writer.allocator.flip(region);
         medium.publish(leaf.0 + LINK, checked(new.0 / WORD));
@@ -133,7 +133,7 @@ impl<M: Medium, S: Schema> Line<M, S> {
         medium.fence(Fence::Commit);
         writer.allocator.finish(region, &mut writer.log);
         self.begin_change();
-        let child = Child { bound: low, at: new.0 };
+        let child = Child::leaf(low, new.0);
         self.directory.insert::<M, S>(medium, &mut writer.own.own.spare, S::borrow(&low_key), child);
         self.end_change();
         if !moved.is_empty() {
@@ -143,7 +143,7 @@ impl<M: Medium, S: Schema> Line<M, S> {
         self.stripes.unlock(&mut writer.held);
         writer.turnover.splits += 1;
         if goes_right {
-            writer.newest = (new.0, slots.len() - 1);
+            writer.newest = (new.0, last_slot);
             self.count_key(writer, key, true);
         }
         Ok(goes_right)
@@ -220,8 +220,9 @@ impl<M: Medium, S: Schema> Line<M, S> {
         medium.fence(Fence::Guard); // S1
         let mut lines = 0_u64;
         for words in used {
-            let slot = free.trailing_zeros() as usize;
-            free &= free - 1;
+            // There is a slot for each of them, as was checked above.
+            let Some(slot) = shape.choose::<S>(free, words[0]) else { break };
+            free &= !(1 << slot);
             left.fill::<M, S>(medium, slot, words);
             lines |= left.line_of::<S>(slot);
         }

@@ -2,22 +2,84 @@
 
 use index::Schema;
 use index::leaf_list::{LeafList, Pages};
-use pmem::Medium;
-use pmem::simd::{Body, Vectors};
+use pmem::simd::{BELOW, Body, Vectors};
+use pmem::sync::{AtomicU64, Ordering};
+use pmem::{Line as Words, Medium};
 
 use crate::index::Line;
 use crate::leaf::{Leaf, Slot, entry_of};
 
-/// The leaf of a key, or of the keys strictly below it. Begins to load the leaf.
+/// The leaf of a key, or of the keys strictly below it.
 pub(crate) struct Lead<'a, M: Medium, S: Schema>(pub &'a Line<M, S>, pub &'a S::Key, pub bool);
 
 impl<M: Medium, S: Schema> Body for Lead<'_, M, S> {
     type Out = u64;
     #[inline(always)]
     fn run(self, vectors: Option<Vectors>) -> u64 {
-        let leaf = self.0.lead(vectors, self.1, self.2);
-        self.0.region.medium().prefetch(leaf, self.0.leaf_bytes());
-        leaf
+        self.0.lead(vectors, self.1, self.2)
+    }
+}
+
+/// As [`Lead`], for a scan. The last field is true for a descending scan. Begins to load the following leaves of the same inner node, too.
+pub(crate) struct LeadToScan<'a, M: Medium, S: Schema>(
+    pub &'a Line<M, S>,
+    pub &'a S::Key,
+    pub bool,
+    pub bool,
+);
+
+/// Number of leaves that a scan loads ahead.
+const AHEAD: usize = 3;
+
+impl<M: Medium, S: Schema> Body for LeadToScan<'_, M, S> {
+    type Out = u64;
+    #[inline(always)]
+    fn run(self, vectors: Option<Vectors>) -> u64 {
+        let Self(index, key, below, descending) = self;
+        let medium = index.region.medium();
+        if index.is_loading() {
+            return Lead(index, key, below).run(vectors);
+        }
+        let ahead = if descending { -(AHEAD as isize)..=0 } else { 0..=AHEAD as isize };
+        index.directory.leaf_with_others::<M, S>(medium, vectors, (key, below), ahead, |leaf| {
+            medium.prefetch(leaf, index.leaf_bytes());
+        })
+    }
+}
+
+/// The leaves of several keys. Begins to load the leaves. The last field is true for lookups: they load the lines that the keys prefer,
+/// and the records that they may have.
+pub(crate) struct LeadMany<'a, M: Medium, S: Schema>(
+    pub &'a Line<M, S>,
+    pub &'a [&'a S::Key],
+    pub &'a mut [u64],
+    pub bool,
+);
+
+impl<M: Medium, S: Schema> Body for LeadMany<'_, M, S> {
+    type Out = ();
+    #[inline(always)]
+    fn run(self, vectors: Option<Vectors>) {
+        let Self(index, keys, leaves, is_lookup) = self;
+        let medium = index.region.medium();
+        if index.is_loading() {
+            for (key, leaf) in keys.iter().zip(leaves) {
+                *leaf = Lead(index, key, false).run(vectors);
+            }
+            return;
+        }
+        index.directory.leaves_of::<M, S>(medium, vectors, keys, leaves);
+        if !is_lookup {
+            return leaves.iter().for_each(|leaf| medium.prefetch(*leaf, index.leaf_bytes()));
+        }
+        for (key, leaf) in keys.iter().zip(&*leaves) {
+            Leaf(*leaf).prefetch_preferred::<M, S>(medium, &index.shape, key);
+        }
+        if !S::PLAIN {
+            for (key, leaf) in keys.iter().zip(leaves) {
+                Leaf(*leaf).prefetch_records::<M, S>(medium, &index.shape, vectors, key);
+            }
+        }
     }
 }
 
@@ -28,7 +90,7 @@ impl<M: Medium, S: Schema, V, F: FnOnce(u64) -> V> Body for LeadAndFind<'_, M, S
     type Out = (V, u64, Option<Slot>);
     #[inline(always)]
     fn run(self, vectors: Option<Vectors>) -> Self::Out {
-        let leaf = Lead(self.0, self.1, false).run(vectors);
+        let leaf = self.0.lead(vectors, self.1, false);
         let seen = (self.2)(leaf);
         let slot = Find(self.0, Leaf(leaf), self.1).run(vectors);
         (seen, leaf, slot.map(|slot| Leaf(leaf).slot::<M, S>(self.0.region.medium(), slot)))
@@ -84,18 +146,24 @@ impl<M: Medium, S: Schema> Body for Sort<'_, M, S> {
     fn run(self, vectors: Option<Vectors>) -> bool {
         let Self(index, leaf, page) = self;
         let medium = index.region.medium();
-        let mut slots = [[u64::MAX; 2]; PLAIN_SLOTS];
-        let mut keys = [u64::MAX; PLAIN_SLOTS];
+        let mut slots = [[0; 2]; PLAIN_SLOTS];
+        // No key is above the unused words, so they are never counted.
+        let keys: [Words; PLAIN_SLOTS / 8] = [const { Words([const { AtomicU64::new(u64::MAX) }; 8]) }; _];
         let mut count = 0;
         for (_, words) in leaf.used::<M, S>(medium, &index.shape, vectors) {
-            keys[count % PLAIN_SLOTS] = words[0];
-            slots[count % PLAIN_SLOTS] = words;
+            let i = count % PLAIN_SLOTS;
+            keys[i / 8].0[i % 8].store(words[0], Ordering::Relaxed);
+            slots[i] = words;
             count += 1;
         }
+        let keys = &keys[..count.min(PLAIN_SLOTS).div_ceil(8)];
         let mut order = [0_u8; PLAIN_SLOTS];
-        for (i, key) in keys.iter().enumerate().take(count) {
-            let rank: u64 = keys.iter().map(|other| u64::from(other < key)).sum();
-            order[rank as usize % PLAIN_SLOTS] = i as u8;
+        for (i, slot) in slots.iter().enumerate().take(count) {
+            let below = match vectors {
+                Some(vectors) => vectors.words::<BELOW>(keys, slot[0]).count_ones() as usize,
+                None => slots.iter().take(count).filter(|other| other[0] < slot[0]).count(),
+            };
+            order[below % PLAIN_SLOTS] = i as u8;
         }
         // The greatest key has as many smaller ones as there are other entries, so unused places are not read. (During a change keys may
         // repeat. The reader's validation detects that.)

@@ -201,9 +201,9 @@ impl<M: Medium, S: Schema> LeafList for Vlab<M, S> {
         (seen, self.entry_of(led.bucket.0, key), self.is_leaf(led.bucket.0))
     }
 
-    #[inline]
-    fn prefetch_for(&self, key: &S::Key) {
-        self.locate_to_read(&self.view(), key);
+    fn leaves_to_read(&self, keys: &[&S::Key], leaves: &mut [u64]) {
+        keys.iter().for_each(|key| _ = self.locate_to_read(&self.view(), key));
+        leaves.fill(0);
     }
 
     fn entries_of(&self, leaf: u64, page: &mut Pages<S>) -> bool {

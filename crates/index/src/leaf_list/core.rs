@@ -195,6 +195,15 @@ pub trait LeafList:
         leaf: u64,
         key: &<Self::Schema as Schema>::Key,
     ) -> Option<Entry<<Self::Schema as Schema>::Tail>>;
+    /// As [`LeafList::entry_of`]. The second result is true if there is a leaf at this address.
+    #[inline]
+    fn entry_with_leaf(
+        &self,
+        leaf: u64,
+        key: &<Self::Schema as Schema>::Key,
+    ) -> (Option<Entry<<Self::Schema as Schema>::Tail>>, bool) {
+        (self.entry_of(leaf, key), self.is_leaf(leaf))
+    }
     /// Finds the leaf of a key in the current directory and reads the key's entry. Returns the result of `first_look`, the entry, and true if
     /// the leaf exists. `first_look` is called with the leaf's address before the leaf is read. An engine may override this to read the leaf
     /// by another path than its address.
@@ -206,7 +215,8 @@ pub trait LeafList:
     ) -> (V, Option<Entry<<Self::Schema as Schema>::Tail>>, bool) {
         let leaf = self.leaf_of(key, false);
         let seen = first_look(leaf);
-        (seen, self.entry_of(leaf, key), self.is_leaf(leaf))
+        let (entry, is_leaf) = self.entry_with_leaf(leaf, key);
+        (seen, entry, is_leaf)
     }
     /// Copies all entries of a leaf with their keys, in any order. False if one cannot be read (a race, or damage).
     fn entries_of(&self, leaf: u64, page: &mut Pages<Self::Schema>) -> bool;
@@ -266,10 +276,18 @@ pub trait LeafList:
     /// Verifies the whole index, without concurrent writers. Never panics, whatever the region contains.
     fn check(&self) -> Report;
 
-    /// Prefetches the lines that a lookup of this key touches first.
-    #[inline]
-    fn prefetch_for(&self, key: &<Self::Schema as Schema>::Key) {
-        self.leaf_of(key, false);
+    /// As [`LeafList::leaf_of`], for a scan. An engine may override this to prefetch the leaves that follow in the scan's direction.
+    fn leaf_to_scan(&self, key: &<Self::Schema as Schema>::Key, below: bool, _descending: bool) -> u64 {
+        self.leaf_of(key, below)
+    }
+    /// The leaves of several keys, as [`LeafList::leaf_of`]. An engine may override this to overlap its cache misses.
+    fn leaves_of(&self, keys: &[&<Self::Schema as Schema>::Key], leaves: &mut [u64]) {
+        keys.iter().zip(leaves).for_each(|(key, leaf)| *leaf = self.leaf_of(key, false));
+    }
+    /// As [`LeafList::leaves_of`], for lookups that follow. Prefetches what they read first. An engine that reads leaves by another path
+    /// ([`LeafList::entry_for`]) sets the leaves to 0.
+    fn leaves_to_read(&self, keys: &[&<Self::Schema as Schema>::Key], leaves: &mut [u64]) {
+        self.leaves_of(keys, leaves);
     }
 
     /// Measures the structure of the index with present keys: see [`Index::anatomy`](crate::Index::anatomy).

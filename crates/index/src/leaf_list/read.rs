@@ -78,11 +78,21 @@ pub trait Reads: LeafList {
     }
 
     /// As [`Reads::get`], without regard to a running batch. Returns when the value is durable.
-    fn get_durable(&self, key: &KeyOf<Self>, mut value: Option<&mut ValueBufOf<Self>>) -> Result<bool> {
-        let Some(pending) = &self.pending else { return Ok(self.look(key, value)?.0) };
+    fn get_durable(&self, key: &KeyOf<Self>, value: Option<&mut ValueBufOf<Self>>) -> Result<bool> {
+        self.get_durable_in(None, key, value)
+    }
+
+    /// As [`Reads::get_durable`]. `leaf` is the key's leaf with the number of changes from before it was found.
+    fn get_durable_in(
+        &self,
+        leaf: Option<(u64, u64)>,
+        key: &KeyOf<Self>,
+        mut value: Option<&mut ValueBufOf<Self>>,
+    ) -> Result<bool> {
+        let Some(pending) = &self.pending else { return Ok(self.look_in(leaf, key, value)?.0) };
         loop {
             let failed = pending.has_failed();
-            let (found, leaf) = self.look(key, value.as_deref_mut())?;
+            let (found, leaf) = self.look_in(leaf, key, value.as_deref_mut())?;
             if failed || !pending.may_wait_for_node(leaf) {
                 return Ok(found);
             }
@@ -104,10 +114,12 @@ pub trait Reads: LeafList {
     ) -> Result<()> {
         let now = self.images.view();
         for some in keys.chunks(LANES) {
-            self.prefetch(some);
-            for key in some {
+            let (changes, mut leaves) = (self.settled_changes(), [0; LANES]);
+            self.leaves_to_read(some, &mut leaves[..some.len()]);
+            for (key, leaf) in some.iter().zip(leaves) {
+                let leaf = (leaf != 0).then_some((leaf, changes));
                 let mut value = ValueBufOf::<Self>::default();
-                let found = self.get_durable(key, Some(&mut value))?.then_some(value);
+                let found = self.get_durable_in(leaf, key, Some(&mut value))?.then_some(value);
                 // This must follow the validation. If the value is from a batch, the batch has its images by now.
                 let found = now.replaced(key)?.unwrap_or(found);
                 if !give(found) {
@@ -118,14 +130,34 @@ pub trait Reads: LeafList {
         Ok(())
     }
 
+    /// Prefetches what lookups of these keys touch first.
+    fn prefetch(&self, keys: &[&KeyOf<Self>]) {
+        keys.chunks(LANES).for_each(|some| self.leaves_to_read(some, &mut [0; LANES][..some.len()]));
+    }
+
     /// Looks up a key, durable or not. Returns true if it is present, and its leaf.
-    fn look(&self, key: &KeyOf<Self>, mut value: Option<&mut ValueBufOf<Self>>) -> Result<(bool, u64)> {
+    fn look(&self, key: &KeyOf<Self>, value: Option<&mut ValueBufOf<Self>>) -> Result<(bool, u64)> {
+        self.look_in(None, key, value)
+    }
+
+    /// As [`Reads::look`]. `leaf` as in [`Reads::get_durable_in`].
+    fn look_in(
+        &self,
+        mut leaf: Option<(u64, u64)>,
+        key: &KeyOf<Self>,
+        mut value: Option<&mut ValueBufOf<Self>>,
+    ) -> Result<(bool, u64)> {
         let medium = self.region.medium();
         let mut tries = self.stripes.tries();
         loop {
-            let changes = self.settled_changes();
-            let first_look = |leaf| Seen { leaf, version: self.stripes.read(leaf), changes };
-            let (seen, entry, is_leaf) = self.entry_for(key, first_look);
+            let (seen, entry, is_leaf) = if let Some((leaf, changes)) = leaf.take() {
+                let seen = Seen { leaf, version: self.stripes.read(leaf), changes };
+                let (entry, is_leaf) = self.entry_with_leaf(leaf, key);
+                (seen, entry, is_leaf)
+            } else {
+                let changes = self.settled_changes();
+                self.entry_for(key, |leaf| Seen { leaf, version: self.stripes.read(leaf), changes })
+            };
             let leaf = seen.leaf;
             let sound = match (&entry, &mut value) {
                 (Some(entry), Some(value)) => SchemaOf::<Self>::read_value(medium, entry, value),
@@ -142,13 +174,6 @@ pub trait Reads: LeafList {
                     Err(Error::Corrupt { what: "record", at: entry.map_or(0, |entry| entry.payload) })
                 }
             };
-        }
-    }
-
-    /// Prefetches the lines that lookups of these keys touch first.
-    fn prefetch(&self, keys: &[&KeyOf<Self>]) {
-        for key in keys {
-            self.prefetch_for(key);
         }
     }
 }

@@ -111,15 +111,14 @@ impl<'a, T: LeafList> Cursor<'a, T> {
         loop {
             // This must come before any read.
             let pending = index.pending.as_ref().filter(|pending| self.durable && !pending.has_failed());
+            let find = |key: &KeyBufOf<T>, below| {
+                index.leaf_to_scan(SchemaOf::<T>::borrow(key), below, self.descending)
+            };
             let seen = index.see(|| match (&from, self.descending) {
                 (Bound::Unbounded, true) => index.last_leaf(),
-                (Bound::Unbounded, false) => {
-                    index.leaf_of(SchemaOf::<T>::borrow(&KeyBufOf::<T>::default()), false)
-                }
-                (Bound::Excluded(key), true) => index.leaf_of(SchemaOf::<T>::borrow(key), true),
-                (Bound::Included(key) | Bound::Excluded(key), _) => {
-                    index.leaf_of(SchemaOf::<T>::borrow(key), false)
-                }
+                (Bound::Unbounded, false) => find(&KeyBufOf::<T>::default(), false),
+                (Bound::Excluded(key), true) => find(key, true),
+                (Bound::Included(key) | Bound::Excluded(key), _) => find(key, false),
             });
             let leaf = seen.leaf;
             let edge = if self.descending { index.lower_bound(leaf) } else { index.upper_bound(leaf) };

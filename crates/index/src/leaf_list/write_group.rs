@@ -97,9 +97,9 @@ pub(crate) trait WriteGroups: LeafList {
         let mut stored: Vec<(usize, Stored<Self::Change>)> = Vec::with_capacity(writes.len());
         for from in (0..writes.len()).step_by(LANES) {
             let end = writes.len().min(from + LANES);
-            for i in from..end {
-                leaves[i] = self.leaf_of(writes[i].key(), false);
-            }
+            let mut keys = [writes[from].key(); LANES];
+            keys.iter_mut().zip(&writes[from..end]).for_each(|(key, write)| *key = write.key());
+            self.leaves_of(&keys[..end - from], &mut leaves[from..end]);
             for i in from..end {
                 let (write, leaf) = (&writes[i], leaves[i]);
                 let is_large = record_bytes::<SchemaOf<Self>>(write) > RECORD_BYTES_MAX;

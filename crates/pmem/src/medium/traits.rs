@@ -42,6 +42,13 @@ impl Line {
         super::view::prefetch(self);
     }
 
+    /// As [`Line::prefetch`]. If `FIRST`, into the first-level cache: for one descent, which waits for the line. Otherwise into the second
+    /// level: for the lines of many descents.
+    #[inline(always)]
+    pub fn prefetch_into<const FIRST: bool>(&self) {
+        super::view::prefetch_into::<FIRST>(self);
+    }
+
     /// A copy of this line's present words.
     pub fn copied(&self) -> Self {
         Self(std::array::from_fn(|word| AtomicU64::new(self.0[word].load(Ordering::Relaxed))))

@@ -67,11 +67,25 @@ impl View {
 /// buffers: one lookup of many took 250 ns instead of 180 ns.
 #[inline(always)]
 pub(crate) fn prefetch(line: *const Line) {
+    prefetch_into::<false>(line);
+}
+
+/// As [`prefetch`], into the first level if `FIRST`. A single descent waits for the line, so it wants it there: with the second level, one
+/// lookup took 520 ns instead of 420 ns.
+#[inline(always)]
+pub(crate) fn prefetch_into<const FIRST: bool>(line: *const Line) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch has no effect on the program's state whatever the address.
-    unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T1 }>(line.cast());
-    };
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _MM_HINT_T1, _mm_prefetch};
+        let line = line.cast();
+        if FIRST {
+            // SAFETY: a prefetch has no effect on the program's state whatever the address.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(line) };
+        } else {
+            // SAFETY: as above.
+            unsafe { _mm_prefetch::<_MM_HINT_T1>(line) };
+        }
+    }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = line;
 }
