@@ -12,7 +12,7 @@
 //! * [`region`]: one file = one region: superblock in two checksummed copies, log, heap.
 //! * [`alloc`]: chunks by size class with durable bitmaps; an intent ring bounds the work of recovery.
 //! * [`durable`]: mapped memory or a journal, chosen when a store is opened.
-//! * [`pending`]: changes that are stored and not durable yet, over a journal: tickets, leaders, waiting readers.
+//! * [`pending`]: changes over a journal that are not durable yet: tickets, leaders, waiting readers.
 //! * [`log`]: the redo-only log of [wB+ §3.1, figure 6], completed with log generations, commit marks and truncation.
 //! * [`record`]: checksummed key and value bytes in blocks.
 //! * [`simd`]: vector comparison of a node's keys, the only module that reads a line as a vector.

@@ -4,7 +4,7 @@
 //! there never asks the file system for a block (N1). A hole is allocated and mapped before the next store to it.
 //!
 //! Each range between holes is one kernel mapping. A process may have some ten thousand mappings (`vm.max_map_count`). Beyond that
-//! a discard is refused, and a file that is opened gets all its blocks.
+//! a discard is refused, and an open allocates blocks for the holes of the file.
 
 use std::fs::File;
 use std::sync::PoisonError;
