@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! line 0      word 0 number of children, and the shift in the upper half
-//!             byte strings: 1 bytes of the prefix   2..8 the prefix, padded with zeros
-//!             64-bit keys:  2 base of the halves
+//!             byte strings: word 1 length of the prefix   2..8 the prefix, padded with zeros
+//!             64-bit keys:  word 2 base of the halves
 //! lines 1..5  halves: 32 bits for each separator, ascending; half 0 is 0, unused halves are all ones
 //! then        the children, then the separators: key words as in [`index::leaf_list::bound`]
 //! ```

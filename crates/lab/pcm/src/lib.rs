@@ -13,7 +13,7 @@
 //! * P1: all cycles, bits and counts depend only on the order of calls and the configuration. The simulation uses no time, no addresses and
 //!   no random numbers of the host.
 //! * P2: the device keeps its own copy of the memory. The changed words and bits of a line are the differences between this copy and the
-//!   line at its write-back. So repeated stores to a word, or a store of its old value, cost the same as on the device.
+//!   line at its write-back. So repeated stores to a word, or a store of its old value, cost the same as on a real device.
 //! * P3: caches are inclusive: a line in L1 is in L2, a line in L2 is in L3. A dirty line is in L3 until it is in the queue.
 #![forbid(unsafe_code)]
 

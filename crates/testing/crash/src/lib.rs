@@ -14,7 +14,7 @@
 //! * `search`: all images of one crash point, and of the crash points inside recovery.
 //! * [`mod@explore`]: a whole workload: create, steps, close.
 //! * [`mutate`], [`mod@mutants`]: mutation testing: without any one flush or fence, the oracle must reject some image.
-//! * [`region`]: the oracle's checks of the superblock and of the noted length, for every subject.
+//! * [`region`]: the oracle's checks of the superblock and of the recorded length, for every subject.
 //! * [`report`]: counts and violations of an exploration. [`workers`]: parallel explorations with a report in a fixed order.
 //! * [`history`]: concurrent histories: is there an order of the operations that explains their results and the contents after a crash?
 //! * [`failing`]: durable memory whose N-th growth or sync fails, for tests of a full disk.
