@@ -9,7 +9,7 @@
 //!
 //! | fence passed | durable | after a crash |
 //! |---|---|---|
-//! | none, or some of those of new nodes | any of the ends, starts, new nodes | their version is dead; new nodes contain void entries |
+//! | none, or some that new nodes need | any of the ends, starts, new nodes | their version is dead; new nodes contain void entries |
 //! | payload | the whole change | the same |
 //! | commit | count, version, allocation bits | nothing to do |
 //!

@@ -4,7 +4,7 @@
 //! * [`subject`]: an index as the explorer's subject.
 //! * [`workloads`]: the workloads of the indexes.
 //! * `suite`: the choice of workloads for an index, and the mutation run. `argued`: equivalent mutants with their reasons, and the
-//!   canary.
+//!   injected fault.
 
 pub(crate) mod argued;
 pub mod subject;
