@@ -6,8 +6,8 @@
 //! lines 1 to 3   twelve dead intervals of two words: first version (bit 63: rolled back), last version; first 0: none
 //! ```
 //!
-//! The superblock's root word references the block. Commit point of every operation: word 2 ([`Meta::commit`]). Root and count are
-//! published before it in the same line. The count goes to the word that does not hold the previous version's count.
+//! The region's root word references the block. Commit point of every operation: word 2 ([`Meta::commit`]). Root and count are published
+//! before it in the same line. The count goes to the word that does not hold the previous version's count.
 //!
 //! Invariants:
 //! * M1: after a crash the version that may have left traces is [`in_flight`]: one above the current version and above every version that

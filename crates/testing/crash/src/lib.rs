@@ -1,8 +1,9 @@
 //! Crash-state explorer: enumerates the images that a power cut can leave in durable memory, and checks each of them.
 //!
 //! A [`Subject`] lives in durable memory behind [`pmem::Observed`]. The explorer runs a [`Workload`] on it and records the stores, flushes
-//! and fences of each step. The crash points are before every fence and at the end of every step. At each of them the crash model
-//! ([`mod@line`], [`model`]) derives the possible contents of each line. The explorer recovers and judges every image ([`mod@judge`]).
+//! and fences of each step. The crash points are before every fence that follows a store of its step, and at the end of every step. At
+//! each of them the crash model ([`mod@line`], [`model`]) derives the possible contents of each line. The explorer recovers and judges
+//! every image ([`mod@judge`]).
 //!
 //! * [`subject`]: the interface to the code under test, workloads, and generators of workloads.
 //! * [`mod@line`]: the contents that one cache line may have after a crash.
