@@ -1,4 +1,4 @@
-//! Properties of the Bw-tree that other engines do not have, and properties that it lacks. The battery tests what it shares with them.
+//! Properties of the Bw-tree that other engines do not have, and properties that it lacks. The battery tests the shared properties.
 
 use crate::common::{options, scratch};
 use bristlecone::{Change, Error, Store, StoreU64};

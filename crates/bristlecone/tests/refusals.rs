@@ -1,4 +1,5 @@
-//! Stores that cannot be made or opened leave nothing behind, and the errors of users' mistakes say what helps.
+//! A failed creation or open of a store leaves nothing behind, and the error for a user's mistake says what
+//! helps.
 
 use bristlecone::{Durability, Options, Store, StoreU64, TABLE_KEY_BYTES_MAX, TABLE_VALUE_BYTES_MAX};
 

@@ -1,5 +1,5 @@
 //! A scan that has begun sees nothing of a batch that commits while the scan pauses. This holds in both directions, for every position in a
-//! leaf, and for all keys that the batch deletes around it, even if the batch empties leaves that the scan has not reached yet.
+//! leaf, and for a batch that deletes all keys around the position, even if it empties leaves that the scan has not reached yet.
 
 use std::collections::BTreeMap;
 

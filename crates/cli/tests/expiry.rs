@@ -1,9 +1,9 @@
 //! `kill -9` under load of deadlines: sixteen connections set values with deadlines in three databases, move and remove them.
 //!
 //! After the restart each key has the value and the deadline of its last acknowledged command, or those of the one command that was under
-//! way. A key whose deadline has passed is absent, and the background removes it.
+//! way. A key whose deadline has passed is absent, and a background thread removes it.
 //!
-//! `BRISTLECONE_ROUNDS` sets the number of rounds (20), `BRISTLECONE_SEED` moves the seeds.
+//! `BRISTLECONE_ROUNDS` sets the number of rounds (20), `BRISTLECONE_SEED` changes the seeds.
 
 use std::collections::BTreeMap;
 use std::io::Result;

@@ -7,7 +7,7 @@
 //!
 //! A store goes through several rounds. Between rounds it is killed once more while idle and verified by `check`. A third of the rounds run
 //! on a memory file system if there is one, half of them with emulated power durability. Half of the other rounds run on ordinary files
-//! with a journal. `BRISTLECONE_ROUNDS` sets the number of rounds, `BRISTLECONE_SEED` moves the seeds.
+//! with a journal. `BRISTLECONE_ROUNDS` sets the number of rounds, `BRISTLECONE_SEED` changes the seeds.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};

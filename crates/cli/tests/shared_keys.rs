@@ -4,7 +4,7 @@
 //! Operations without a reply may have happened or not. The state after the restart is read after all of them. If a write that was
 //! acknowledged, or that another connection had read, is lost, no order explains the replies.
 //!
-//! `BRISTLECONE_ROUNDS` sets the number of rounds (100), `BRISTLECONE_SEED` moves the seeds.
+//! `BRISTLECONE_ROUNDS` sets the number of rounds (100), `BRISTLECONE_SEED` changes the seeds.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};

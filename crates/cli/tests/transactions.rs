@@ -3,7 +3,7 @@
 //! After the restart the sum of the accounts is the same, and every transaction that was acknowledged is present: each connection counts
 //! its own in a key that changes in the same transactions. While the server runs, every MGET finds the same sum.
 //!
-//! `BRISTLECONE_ROUNDS` sets the number of rounds (100), `BRISTLECONE_SEED` moves the seeds.
+//! `BRISTLECONE_ROUNDS` sets the number of rounds (100), `BRISTLECONE_SEED` changes the seeds.
 
 use std::io::Result;
 use std::path::Path;

@@ -1,8 +1,8 @@
 //! The baseline: the cost of the memory itself, on the backing of the trees and with their footprint.
 //!
 //! R is a dependent read with a cache miss: a pointer chase through lines in random order. F is the same chase with a store to each line, a
-//! flush and a fence. In a tree larger than the cache, no operation is faster than R without overlap, and no durable operation is faster
-//! than F.
+//! flush and a fence. In a tree larger than the cache, no operation is faster than R unless cache misses overlap, and no durable operation
+//! is faster than F.
 
 use std::time::Instant;
 

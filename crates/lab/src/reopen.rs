@@ -1,7 +1,7 @@
 //! `bench reopen`: time to open a store that was not closed, by number of keys.
 //!
-//! Measured are the line engine, the wB+-Tree, and the CDDS B-Tree in two variants. After a crash, the CDDS B-Tree removes leftovers of the crash during use
-//! (lazy), or before it opens (scan, algorithm 6 of the thesis).
+//! The benchmark measures the line engine, the wB+-Tree, and the CDDS B-Tree in two variants. After a crash, the CDDS B-Tree removes
+//! the crash's traces during use (lazy), or before it opens (scan, algorithm 6 of the thesis).
 //!
 //! The tree is left as a killed process leaves it: without a close, with the pages of its file in the page cache. It is then mapped at
 //! another address and opened. The measured time runs from before the mapping to the first key read. Every reopened tree is counted

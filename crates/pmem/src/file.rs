@@ -1,4 +1,4 @@
-//! The files that memory is mapped from: the kind of their file system, their locks, their space.
+//! Files that are mapped into memory: the kind of their file system, their locks, their space.
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd};

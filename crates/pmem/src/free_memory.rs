@@ -1,7 +1,7 @@
 //! Returns free memory of the allocator to the system.
 //!
-//! The allocator of glibc keeps most memory that a program frees. After a server's thousands of clients have left, the process would stay
-//! as large as it was. Other C libraries need no such call; [`release`] does nothing with them.
+//! The allocator of glibc keeps most memory that a program frees. So a server's process would stay large after thousands of clients have
+//! left. Other C libraries need no such call; [`release`] does nothing with them.
 
 /// Returns free pages of the heap to the system. Takes up to some milliseconds for each GiB of free memory; other threads may have to wait
 /// for memory during it.

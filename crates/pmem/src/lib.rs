@@ -1,7 +1,7 @@
 //! Durable memory and the parts that every durable index needs: media, region, allocator, records, redo log, version locks.
 //!
-//! * [`medium`]: the trait [`Medium`], the only access to durable memory. Four operations write (copy, publish, flush, fence), one
-//!   reads (`line`).
+//! * [`medium`]: the trait [`Medium`], the only access to durable memory. A writer uses copy, publish, flush and fence; a reader
+//!   uses `line`.
 //! * [`mod@file`]: files that memory is mapped from: kind of file system, locks, space.
 //! * [`native`]: mapped memory: a file, `/dev/shm`, a DAX device, or anonymous pages.
 //! * [`journal`]: ordinary files that survive a power failure: a private image and a journal of groups.
@@ -12,8 +12,8 @@
 //! * [`region`]: one file = one region: superblock in two checksummed copies, log, heap.
 //! * [`alloc`]: chunks by size class with durable bitmaps; an intent ring bounds the work of recovery.
 //! * [`durable`]: mapped memory or a journal, chosen when a store is opened.
-//! * [`pending`]: changes that are stored and not durable yet, over a journal: tickets, leaders, waiting readers.
-//! * [`log`]: the redo-only log of [wB+ §3.1, figure 6], completed with log generations, commit marks and truncation.
+//! * [`pending`]: changes over a journal that are not durable yet: tickets, leaders, waiting readers.
+//! * [`log`]: the logs of [wB+ §3.1, figures 5 and 6], completed with log generations, commit marks and truncation.
 //! * [`record`]: checksummed key and value bytes in blocks.
 //! * [`simd`]: vector comparison of a node's keys, the only module that reads a line as a vector.
 //! * [`stripe`]: volatile striped version locks: readers validate instead of locking.

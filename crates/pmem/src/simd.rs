@@ -1,11 +1,13 @@
 //! Vector comparison of a node's keys: the only module that reads durable lines as vectors.
 //!
-//! Nodes have one of three layouts:
+//! Nodes have one of these layouts:
 //!
 //! * The entries are pairs of words (key, payload) from a 16-byte aligned offset on, four to a line. Bit `4 * line + i` of
 //!   [`pair_mask`] is the result for the `i`-th pair of a line.
 //! * The keys are in an array of their own, apart from the payloads. [`key_mask`] has a bit for each key.
 //! * An entry is half a line: key, payload, start version, end version. [`Vectors::slots`] compares keys and versions.
+//! * A word contains parts of keys: two halves of 32 bits ([`Vectors::halves_up_to`]), four quarters of 16 bits
+//!   ([`Vectors::quarters_up_to`]), or a part in its upper 16 bits ([`Vectors::tops`]).
 //!
 //! Results are used only after the reader validated the node's version, so a line that changes during the load has no effect.
 

@@ -2,10 +2,10 @@
 //!
 //! Invariants:
 //! * I1: a client is in the registry exactly while its connection exists ([`ClientEntry`] removes it).
-//! * I2: all connections together hold at most [`Config::held_bytes_max`](crate::Config). Beyond it, connections are ended until the
-//!   others fit: each time one that holds at least half of the largest share, and among them the one that was idle for the most seconds, then one
-//!   with waiting commands. So the replies of small connections always have space. The bound can be exceeded for a moment, by one reply
-//!   for each thread that runs commands, and by the buffers of ended connections until their tasks drop them.
+//! * I2: all connections together hold at most [`Config::held_bytes_max`](crate::Config). Beyond it, the server ends connections until the
+//!   others fit. Each time it considers those that hold at least half of the largest share. It ends the one that was idle for the most
+//!   seconds, among equals one with waiting commands. So the replies of small connections always have space. The bound can be exceeded for
+//!   a moment, by one reply for each thread that runs commands, and by the buffers of ended connections until their tasks drop them.
 //! * I3: the limit of a reply ([`Shared::reply_bytes_max`]) is known before its command runs. A reply within it does not make its own
 //!   connection the one that is ended, unless another connection takes the same space at that moment. So a command that removes what it
 //!   returns can check the space first.

@@ -4,8 +4,8 @@
 //! * I1: the table is bounded in entries and in bytes. The oldest cursors are removed first. A removed cursor is an error for its client,
 //!   never a wrong position.
 //! * I2: a scan keeps at most its last two entries. So a client that lost a reply can repeat its request with the same cursor.
-//! * I3: a number is used only once, also across server processes, because its upper 20 bits are random. So an old
-//!   number is hardly ever taken for a new one.
+//! * I3: a process uses a number only once. The upper 20 bits are random for each process, so a number of an earlier process is hardly
+//!   ever taken for a new one.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, Hasher, RandomState};

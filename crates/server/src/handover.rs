@@ -1,14 +1,15 @@
 //! Handing over: a server ends without closing its sockets, and another process goes on with them.
 //!
-//! The server stops to accept. Each connection runs the commands that have arrived completely, writes their replies, and is parked: its
-//! stream stays open, and [`ConnectionState`] is what a later server needs to go on with it. Clients notice nothing. Bytes that have not been
-//! read stay in the socket, and new connections wait in the queue of the listening sockets.
+//! The server stops accepting. Each connection runs the commands that have arrived completely, writes their replies, and is parked: its
+//! stream stays open, and [`ConnectionState`] is what a later server needs to go on with it. Clients notice nothing. Bytes that have not
+//! been read stay in the socket, and new connections wait in the queue of the listening sockets.
 //!
 //! Invariants:
 //! * H1: a connection is parked only between two commands: all its replies are written, and what they promise is durable.
 //! * H2: connections whose state cannot be moved are closed after their last reply: over TLS, in MULTI, with watched keys, in MONITOR, with
 //!   CLIENT REPLY, with a part of a command, or waiting for the end of a pause.
-//! * H3: when [`crate::listener::run`] returns, no thread of the server uses the store. It waits for a running backup before it stops.
+//! * H3: when [`crate::listener::run`] returns, no thread of the server uses the store. The server waits for a running backup before it
+//!   stops.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -12,8 +12,8 @@
 //!   before its versions are, neither to WATCH nor to EXEC.
 //! * W3: a write that found no watched keys holds the gate until it is done. WATCH closes the gate while it adds its keys. So such a write is
 //!   complete before the keys count as watched.
-//! * W4: WATCH reads a deadline after it has remembered the version. So a later deadline than that of the version belongs to a write that
-//!   the version shows, too.
+//! * W4: WATCH reads a deadline after it has remembered the version. So if a write changes the deadline in between, it also increases the
+//!   version, and EXEC notices.
 
 use std::collections::{HashMap, hash_map};
 use std::sync::atomic::{AtomicUsize, Ordering};

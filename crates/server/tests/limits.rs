@@ -1,4 +1,4 @@
-//! Limits: the number of clients, their memory, their idle time. One client must not take the server from the others.
+//! Limits: the number of clients, their memory, their idle time. One client must not block the others.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;

@@ -1,7 +1,7 @@
 //! Threads that use a store concurrently and record the results of their operations. [`crash::history`] judges them.
 //!
 //! There are few keys, some of them hot. Three keys are written only by batches, which give all three the same value or delete all three. A
-//! reader of all three must see that.
+//! reader of all three must find one value in all of them, or none.
 #![allow(dead_code)] // not every test uses all of it
 
 use std::borrow::Cow;

@@ -1,6 +1,7 @@
 //! A small client of the protocol RESP2: sends commands and reads their replies.
 //!
-//! Replies have bounds, so that a server that is none cannot take all memory.
+//! The size of a reply is bounded, so that a peer that is not such a server cannot use up the
+//! memory.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs as _};

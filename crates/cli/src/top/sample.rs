@@ -1,4 +1,4 @@
-//! What the server tells at one moment: INFO, CLIENT LIST, SLOWLOG.
+//! The server's state at one moment: INFO, CLIENT LIST, SLOWLOG.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,8 @@
 //! Random streams: a tree against `BTreeMap`. Contents are compared by get, by scans in both directions and by the full check, across
 //! reopens.
 //!
-//! This crate runs them for the default engine. The tests of `bristlecone-crash-tree` include this file for all trees, because the trees
-//! over these media are compiled there already.
+//! This crate runs them for the default engine. The tests of `bristlecone-crash-tree` include this file for all trees, because all trees
+//! are compiled there already.
 //!
 //! `BRISTLECONE_SEED=N` adds N to all seeds, which gives other streams; `cargo xtask soak` uses it. A failure prints its seed.
 

@@ -7,8 +7,8 @@
 //! The eight bytes are those after the common prefix of the page's low and high key. Every key between the two has this prefix, so a search
 //! does not compare it.
 //!
-//! A run of separators (of an inner page) has an array of the same eight bytes of each separator, and the separators in a heap. A short
-//! fence is stored inline, because each thread that passes it compares it with its own key. Most fences are short.
+//! A run of separators (of an inner page) has an array of the same eight bytes of each separator, and the separators in a heap. A *fence*
+//! is a page's low or high key. A short one is stored inline, because each thread that passes compares it with its own key.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;

@@ -1,7 +1,7 @@
 //! The structure checker: it walks the whole tree, concurrently with operations, and reports violated invariants.
 //!
-//! It checks each page in one state (the chain of one head). It checks a page against its children and right sibling if the page did not
-//! change while these were read. If no operation ran during the walk, it also checks the totals over all pages.
+//! It checks each page in one state, the chain from one head. It checks a page against its children and right sibling if the page did
+//! not change while these were read. If no operation ran during the walk, it also checks the totals over all pages.
 //!
 //! It checks P1 to P3 of `page`, the order of LSNs, and the counters.
 

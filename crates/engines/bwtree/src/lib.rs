@@ -7,7 +7,7 @@
 //! * [`pairs`]: the kinds of keys and values: [`Words`], [`Bytes`]. `record`: a byte-string key and its value. `search`: search in arrays.
 //! * [`tree`]: the tree, and operations on single keys. [`scan`]: cursors.
 //! * `structure`: consolidation, splits, index terms. `merge`: merges, and the shrink of the root.
-//! * `epoch`: decides when retired memory can be freed. `limbo`: frees it. `pool`: the allocation pools of the memory.
+//! * `epoch`: decides when retired memory can be freed. `limbo`: frees it. `pool`: an allocation pool for each thread slot.
 //! * [`check`]: the structure checker. [`stats`]: counters.
 //! * `sync`: the only module that imports atomics: the processor's, a model checker's or a scheduler's. [`canary`]: fault injection.
 //!

@@ -9,7 +9,7 @@
 //!    completed before.
 //! 4. O gets an index delete delta. R cannot be found any more. The thread that put the delta there retires R's PID and its remove delta.
 //!
-//! Each step reads the current state and does the next step. So any thread can begin a merge, and any number of threads can take part.
+//! A thread reads the current state and does the next step. So any thread can begin a merge, and any number of threads can take part.
 //!
 //! Invariants:
 //! * G1: from step 1 to step 4, R is a child of O, and L is the child of O to the left of R. A page that is split off from L comes between

@@ -11,9 +11,9 @@
 //!
 //! A node is one block of memory: the node, then its arrays. The changes of a leaf's records are in a slab in the block of the base page
 //! [OpenBw-Tree §3.1]. A writer *claims* the place after the changes that it sees, writes its change there, and exchanges the word of the
-//! mapping table for one that makes one more change visible. So a word of the mapping table is a node's address with the number of its
-//! visible changes, and so is a link. [`Head`] is such a word. If the place is already claimed, or no place is left, the writer replaces
-//! the base page with a new one that includes its change.
+//! mapping table for one that makes one more change visible. So a word of the mapping table, like a link, is a node's address with the
+//! number of its visible changes. [`Head`] is such a word. If the place is already claimed, or no place is left, the writer replaces the
+//! base page with a new one that includes its change.
 //!
 //! Invariants:
 //! * N1: a node does not change after its address went into the mapping table. Exception: a writer may write a leaf's place whose change is
@@ -28,10 +28,10 @@
 //! So a thread that found a node in the table while it holds a thread slot may follow the node's links until it releases the slot.
 //!
 //! Records outside of pages (those of byte strings) outlive nodes. Changes and leaves have pointers to them.
-//! * N5: a record has one owner: the page whose chain has it. A thread that enters now finds the record through no other page's chain, and
-//!   only in one node of the chain, in one visible place. Nodes that are not published yet may point to it too. If the contents of
-//!   an only child became the root's, the child's chain also points to the record for a short time. Only threads that entered earlier find
-//!   that chain.
+//! * N5: a record has one owner: the page whose chain has it. A thread that takes its slot now finds the record through no other page's
+//!   chain, and only in one node of the chain, in one visible place. Nodes that are not published yet may point to it too. If the contents
+//!   of an only child became the root's, the child's chain also points to the record for a short time. Only threads that took their slots
+//!   earlier find that chain.
 //! * N6: an exchange that moves the pointers moves the ownership. The thread that replaces the nodes of a page owns the records of the
 //!   replaced nodes. The records that are also in the new nodes belong to these from then on and stay untouched. All others are dead, and
 //!   the thread retires them with the replaced nodes. If the exchange fails, the thread frees the nodes that it made. It frees

@@ -11,7 +11,7 @@
 //! Invariants:
 //! * S1: to post an index term, a thread reads the parent's head, then checks that the split exists, then exchanges the parent's word. A
 //!   merge that undoes the split after the check also changes the parent's word, so the exchange fails.
-//! * S2: a page is consolidated, split or removed only when the merges in its chain are complete. Then contents of another page are
+//! * S2: a page is consolidated, split or removed only when the merges in its chain are complete. So the contents of a merged page are
 //!   reachable through one page only, and no announced merge is lost.
 //!
 //! Commit points: the exchange that installs the left half; for the root, the exchange of its word. Paper: Bw-tree §III-B, §IV-A.

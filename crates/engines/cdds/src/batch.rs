@@ -13,7 +13,8 @@
 //! | commit of the last write group's version | the whole batch | it is current: the interval does not count (M2) |
 //! | guard | the interval is removed from the list | nothing to do |
 //!
-//! After a crash in the first row, recovery rolls back the write groups in the interval and declares the next version dead (M3).
+//! After a crash in the first row, recovery rolls back the write groups in the interval and declares the next version dead. (M2 and M3 are
+//! in [`crate::meta`].)
 //!
 //! Invariants:
 //! * B1: the interval is durably removed from the list before another version is published. Otherwise it would count again.

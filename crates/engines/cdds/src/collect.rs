@@ -1,11 +1,12 @@
 //! Garbage collection, logical and physical in one [thesis §4.4.4, algorithm 5], and the removal of the traces of dead versions [§4.4.5,
 //! algorithm 6].
 //!
-//! An entry that no reader at the horizon or later sees is removed: its slot is cleared. Blocks that only this entry references are freed
-//! with it. A freed node takes the entries with it that only the node references.
+//! An entry that no reader at the horizon ([`crate::pins`]) or later sees is removed: its slot is cleared. Blocks that only this entry
+//! references are freed with it, and so are those that only a freed node references.
 //!
 //! A pass visits the tree in key order, some nodes in each step, under the writer's lock. It clears void slots, revives entries that a dead
-//! version ended, and removes second copies. After a complete pass the dead intervals whose traces it removed are taken off the list.
+//! version ended, and removes second copies of entries. After a complete pass the dead intervals whose traces it removed are taken off the
+//! list.
 //!
 //! | fence passed | durable | after a crash |
 //! |---|---|---|
@@ -13,7 +14,7 @@
 //! | payload | intents; some of the cleared slots and allocation bits | a block is free if no slot references it |
 //! | commit | slots and allocation bits | nothing to do |
 //!
-//! So a slot with the last reference to a block is cleared after a fence: by then recovery must know the block's intent.
+//! A slot with the last reference to a block is cleared only after the payload fence, which makes the block's intent durable.
 
 use std::collections::VecDeque;
 

@@ -2,12 +2,12 @@
 //!
 //! The writer continues from version to version in memory. Readers use the newest durable version. It cannot be rolled back, so this needs
 //! no dirty marks, and readers do not wait. There is one exception: a caller that wrote without waiting ([`WriteOptions`]) must find its
-//! write. So a lookup that may meet such a write also reads the newest version. It waits if the entry there is newer than the durable
+//! write. So a lookup that may find such a write also reads the newest version. It waits if the entry there is newer than the durable
 //! version, or if only the durable version has the key.
 //!
 //! Invariants:
 //! * G1: a group ends between two changes. So each version, and each batch in write groups, is in one group as a whole.
-//! * G2: the horizon never passes the newest durable version (P1). So everything that a rollback needs still exists.
+//! * G2: the horizon never passes the newest durable version (P1 of [`crate::pins`]). So everything that a rollback needs still exists.
 //! * G3: after a failed commit nothing more is written. The remaining state is the durable state.
 
 use index::{Guard, Life, Schema, Write, WriteOptions};

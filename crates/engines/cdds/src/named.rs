@@ -1,4 +1,4 @@
-//! The search for references to a block. Recovery, reuse and the collector do it before a block is freed.
+//! The search for references to a block. Recovery, reuse and the collector make it before they free a block.
 //!
 //! A block may have several references: a moved entry and its older self, two copies of an entry that a crash left, separators that
 //! neighbours share. All of them have the same key, so a descent for this key through every version finds them. At an inner node the

@@ -1,7 +1,7 @@
 //! The number of waits for memory.
 //!
 //! In the thesis (§4.1) each flush is a fence, a flush and a fence. The memory model here needs less: a flushed line is durable after the
-//! next fence, by whichever thread. [`Persist`] is this difference only.
+//! next fence of any thread. [`Persist`] contains only this difference.
 
 use pmem::{Fence, Medium};
 

@@ -1,4 +1,4 @@
-//! Commit groups: trees and tables over a journal, on a machine with power cuts and failing calls.
+//! Commit groups: trees and tables over a journal, on a simulated machine with power cuts and failing calls.
 //!
 //! Acknowledged writes are present. A prefix of the later writes is present, and each batch in write groups completely or not at all. This
 //! does not depend on what grew, shrank, split or moved in the running group. After a failed call, readers find the durable version, also

@@ -1,5 +1,5 @@
-//! The hash table against a map: long random runs with old versions kept. Every snapshot is compared with the map at its moment. Also a
-//! table whose keys are all deleted, which frees its space.
+//! The hash table against a map: long random runs with old versions kept. Every snapshot is compared with the map at its moment. If all
+//! keys of a table are deleted, its space becomes free.
 
 use crate::common::{Sample, memory};
 use crate::hash_common::options;

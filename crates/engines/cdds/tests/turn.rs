@@ -1,4 +1,5 @@
-//! The mutation run of one engine. The commit or `BRISTLECONE_ENGINE` selects the engine.
+//! The mutation run of one engine. The git commit (`BRISTLECONE_TURN`) or `BRISTLECONE_ENGINE`
+//! selects the engine.
 //!
 //! A run of all three would take longer than all other tests of this crate.
 

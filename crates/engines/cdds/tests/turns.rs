@@ -4,9 +4,9 @@
 //! `BRISTLECONE_ROUNDS` multiplies the number of orders (default 1). `BRISTLECONE_SEED` offsets the seeds.
 //!
 //! Former defects:
-//! * The left one of two siblings gave entries to the right one and stayed, with those entries ended in it. When their parent had been
-//!   replaced, no later step looked for them there, and their blocks were freed while they were referenced.
-//! * The same step of the collector met slots with deferred clearing twice, and freed their blocks twice.
+//! * A left sibling gave entries to the right one and kept them as ended entries. After the parent was replaced, no later step searched
+//!   the left sibling for them. So their blocks were freed while it still referenced them.
+//! * One step of the collector visited slots with deferred clearing twice, and freed their blocks twice.
 
 use crate::common::beside::{Kinds, Numbered, Record, Writer};
 use crate::common::{memory, options};

@@ -1,8 +1,8 @@
 //! The directory: a B+-tree of volatile inner nodes over the leaves.
 //!
-//! One writer changes it. Readers take no lock: [`index::leaf_list::Core::changes`] is odd during a change, and a reader whose descent met
-//! a change tries again. A descent through nodes that are being changed ends at some address or at 0, never in a fault: node numbers are
-//! checked, and the number of levels is bounded.
+//! One writer changes it. Readers take no lock: [`index::leaf_list::Core::changes`] is odd during a change, and a reader whose descent
+//! overlapped a change tries again. A descent through nodes that are being changed ends at some address or at 0, never in a fault: node
+//! numbers are checked, and the number of levels is bounded.
 //!
 //! Invariants:
 //! * D1: the children of the lowest level are leaves of the list, in key order, each once. The separator of a leaf is its lower bound.

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! hot   line 0      word 0 number of children (bits 0..7), wide (bit 8), and the shift in the upper half
-//!                   byte strings: 1 bytes of the prefix   2..8 the prefix, padded with zeros
-//!                   64-bit keys:  2 base of the digests
+//!                   byte strings: word 1 length of the prefix   2..8 the prefix, padded with zeros
+//!                   64-bit keys:  word 2 base of the digests
 //!       lines 1..5  digests: a number for each separator, ascending; digest 0 is 0, unused digests are all ones.
 //!                   32 bits each, with 64-bit keys 16 bits: then lines 3 and 4 are unused
 //!       lines 5..9  the lower 32 bits of each child

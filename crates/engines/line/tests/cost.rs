@@ -2,8 +2,8 @@
 //!
 //! * insert of a word: value and key, one line, one fence. Update and delete: one word, one line, one fence;
 //! * split: the new leaf, all its words and lines; the link; the empty words of the moved entries and their lines; three fences. The
-//!   allocator's intents and bits cost words and lines besides, and no fence, except when a chunk is opened;
-//! * byte strings: a record besides, and the fence before the slot's word. An update costs no more than an insert, except for the old
+//!   allocator's intents and bits cost further words and lines, but no fence, except when a chunk is opened;
+//! * byte strings: also a record, and the fence before the slot's word. An update costs no more than an insert, except for the old
 //!   record's intent and bit.
 
 use crate::counted;

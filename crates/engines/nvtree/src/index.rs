@@ -9,9 +9,8 @@
 //! | commit | the sign, and the count (one 8-byte store, in the same line as the sign) | nothing to do |
 //!
 //! One store of the count publishes both entries of an update of a byte string. So no reader sees the update as a delete. The newest entry
-//! of a key wins, so a new entry replaces a value.
-//! Only the sign of an entry in a full leaf is changed in place, by a delete. This is one word and the commit point, and it needs no space
-//! (`delete`).
+//! of a key wins, so a new entry replaces a value. A delete in a full leaf changes only the sign of the entry, in place: one word, which
+//! is the commit point and needs no space (`delete`).
 //!
 //! A full leaf is replaced: see [`replace`](crate::replace).
 //!

@@ -15,7 +15,7 @@
 //! Blocks are allocated and freed with the operation's intents; the list says which of them it owns. An old leaf's block can be reused when
 //! the operation has ended. A reader that still reads it finds its version or `changes` changed (C1 of [`::index::leaf_list`]).
 //!
-//! A key above all others of a full last leaf begins a new leaf, with two fences. The old leaf stays as it is.
+//! If the last leaf is full and a key is above all others, the key begins a new leaf, with two fences. The old leaf stays as it is.
 
 use index::Entry;
 use index::Schema;

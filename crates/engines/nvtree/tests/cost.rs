@@ -1,7 +1,7 @@
 //! Exact costs of changes: words stored, lines flushed and fences. From the commit protocol of the index and of `replace`:
 //!
 //! * insert or update of a word: the entry's two words and the count; the entry's line and the header's, with a fence after each. An insert
-//!   of the public NV-Tree has 4.0 flushes and 2.1 fences;
+//!   of the public implementation has 4.0 flushes and 2.1 fences;
 //! * delete: the key of the negative entry, the word of its sign, the count; two lines, two fences. In a full leaf: only the sign;
 //! * split of N live entries: two headers of 8 words, all entries, the link; a line for each four entries, two headers, the link; a fence
 //!   after the new leaves and one after the link. The allocator's intents and bits of three blocks cost a word each, and a line each where

@@ -13,8 +13,8 @@
 //! Invariants:
 //! * V1: from the head on, each bucket's `nxt` leads to the bucket whose `min` is this one's `max`. The first bucket has no `min` and is
 //!   never freed.
-//! * V2: the view leads every key to the bucket that holds it, except while that bucket's version is locked. A split or merge changes
-//!   the counter `changes`. So a reader that found a bucket before it notices this in its validation.
+//! * V2: the view (directory and braids) leads every key to the bucket that holds it, except while that bucket's version is locked. A
+//!   split or merge changes the counter `changes`. So the validation fails if the reader found its bucket before that.
 //! * V3: between operations, a block is allocated if and only if the list, an entry or the meta block references it.
 
 use std::ops::Deref;

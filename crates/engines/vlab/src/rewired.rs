@@ -11,9 +11,9 @@
 //! and number. So crash exploration runs without a window.
 //!
 //! The directory stays. It has the buckets' own addresses, which version locks and all stores need, and its words, so that a window can be
-//! dropped at any time. A combine publishes the new directory at once. It removes the old directory's window when no reader uses it, and
-//! then maps the new window, some places with each operation. Readers use the new window when it is complete. The two windows never exist
-//! at the same time, because the kernel's limit would have to cover both.
+//! dropped at any time. A combine publishes the new directory immediately. It removes the old directory's window when no reader uses it,
+//! and then maps the new window, some places with each operation. Readers use the new window when it is complete. The two windows never
+//! exist at the same time, because the kernel's limit would have to cover both.
 //!
 //! Invariants:
 //! * W1: place i of a view's window is the page of the bucket that entry i of its directory leads to, except while the versions of the old

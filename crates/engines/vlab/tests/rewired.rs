@@ -1,5 +1,5 @@
-//! Windows of remapped pages: when there is one and the reason why not; a window always acts as the directory does; nothing durable depends
-//! on it.
+//! Windows of remapped pages: when an index has one, and otherwise the reason; lookups find the same with it and without it; nothing
+//! durable depends on it.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -8,23 +8,23 @@
 //! * `commit`: writes of several keys and tables in one step. `expiry`: deadlines. `upkeep`: counts, the catalog's changes, and background
 //!   work.
 //!
-//! A key past its deadline is absent for every reader at once. The background removes it later. For that, each deadline has an entry in the
-//! index: all entries, by deadline. The clock is the wall clock, as in Redis: if it jumps forward, keys expire early; if it jumps back,
-//! they live longer, and keys that expired and were not removed yet are present again.
+//! A key past its deadline is absent for every reader at once. A background thread removes it later. For that, the index has an entry for
+//! each deadline, in the order of the deadlines. The clock is the wall clock, as in Redis: if it jumps forward, keys expire early; if it
+//! jumps back, they live longer, and keys that expired and were not removed yet are present again.
 //!
 //! Invariants:
 //! * T1: a table is created, dropped, cleared or swapped by one write of the catalog, while no other write runs (`gate`).
-//! * T2: a value with a deadline has an entry. The entry is written before the value, and is removed after the value was changed or removed.
-//!   So a crash leaves at most entries without a value, which the background removes when their deadline passes.
+//! * T2: a value with a deadline has an entry. The entry is written before the value, and is removed after the value was changed or
+//!   removed. So a crash leaves at most entries without a value, which that thread removes when their deadline passes.
 //! * T3: two changes of deadlines of one key do not overlap: each holds the key's lock (`stripes`). A writer that saw no deadline in the
 //!   index needs no lock. It cannot set a deadline. If it replaces a value whose deadline was set meanwhile, an entry without a value stays
 //!   until its time.
 //! * T4: a number is used again only after all of its keys are removed, and not before the next open.
 //! * T5: the counts are exact when counting has ended. A write changes the count only if its key is before the counter's position; the
 //!   counter moves only while no write runs.
-//! * T6: the stored counts are those of a clean close. They count only if the index was closed cleanly.
-//! * T7: a change of the catalog is visible only when it is durable. A reader of an empty table could not wait for it: the keys of its new
-//!   number were never written.
+//! * T6: a clean close stores the counts. An open uses them only after a clean close.
+//! * T7: a change of the catalog is visible only when it is durable. A reader of a cleared table could not wait for it: the keys of the
+//!   table's new number have no dirty marks.
 
 pub mod catalog;
 mod commit;

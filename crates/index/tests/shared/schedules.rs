@@ -1,7 +1,7 @@
 //! Schedules of whole operations on lists ([`schedules`]): indexes with the smallest leaves, two writers and two readers.
 //!
-//! The thread may change before every load and store, and the power may be cut at any moment. Leaves are split, joined and replaced
-//! meanwhile, and the path to them is rebuilt.
+//! The scheduler may switch threads before every load and store, and the power may be cut at any moment. Leaves are split, joined
+//! and replaced meanwhile, and the path to them is rebuilt.
 
 use std::marker::PhantomData;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Snapshots, and scans beside batches: they equal a copy of the model from their moment, independent of later writes. Memory for
+//! Snapshots, and scans beside batches: each equals a copy of the model at its moment. Later writes do not change it. Memory for
 //! before-images is bounded. Trees and lists of leaves run the same tests.
 
 use std::collections::BTreeMap;

@@ -8,12 +8,12 @@
 //! Rules for competitors, required for a valid comparison:
 //!
 //! * P1: a write is durable, as the [`Promise`] says, when the call returns: with `Process` it survives `kill -9`, with `Power` it was
-//!   synced. The setting is no cheaper and no more expensive than that. The output names it.
+//!   synced. The competitor's setting is no cheaper and no more expensive than that. The output names it.
 //! * P2: a batch is atomic: one commit.
 //! * P3: a get sees every write that returned before it began. A scan sees the keys of one moment, if the store supports this.
 //! * P4: data that fits into memory is cached, and nothing is compressed. So the competitors run at their best. Other settings have the
 //!   competitor's defaults.
-//! * P5: background work of writes is waited for in [`Competitor::settle`], outside the measured time.
+//! * P5: [`Competitor::settle`] waits for the background work of writes, outside the measured time.
 #![deny(unsafe_code)]
 
 use std::path::Path;

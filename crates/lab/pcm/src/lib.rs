@@ -2,7 +2,7 @@
 //! §2.4, §5.1].
 //!
 //! [`Pcm`] observes an [`Observed`](pmem::Observed) medium, so the code that runs on DRAM runs here unchanged. The results are the same on
-//! any machine, to the cycle. It models one in-order core with a clock, not a pipeline:
+//! any machine, to the cycle. The simulator models one in-order core with a clock, not a pipeline:
 //!
 //! * `config`: all parameters of the hierarchy, and presets of Table 4 and of other memories.
 //! * `cache`: sets of lines in order of use. `device`: ranks, reads before writes, the write-back queue.
@@ -13,7 +13,7 @@
 //! * P1: all cycles, bits and counts depend only on the order of calls and the configuration. The simulation uses no time, no addresses and
 //!   no random numbers of the host.
 //! * P2: the device keeps its own copy of the memory. The changed words and bits of a line are the differences between this copy and the
-//!   line at its write-back. So repeated stores to a word, or a store of its old value, cost what they cost on the device.
+//!   line at its write-back. So repeated stores to a word, or a store of its old value, cost the same as on a real device.
 //! * P3: caches are inclusive: a line in L1 is in L2, a line in L2 is in L3. A dirty line is in L3 until it is in the queue.
 #![forbid(unsafe_code)]
 

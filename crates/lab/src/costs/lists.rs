@@ -1,4 +1,4 @@
-//! Leaf-list indexes on counted memory: VLAB in its default and in its stepwise variant, as in its paper, and NV-Tree.
+//! Leaf-list indexes on counted memory: VLAB in its default variant and in the stepwise one of its paper, and NV-Tree.
 //!
 //! The index is asked for the leaf of a key. The contents of the leaf are read from the medium.
 

@@ -2,8 +2,8 @@
 //!
 //! A claim is a range of factors. The measured factors come from all rows that the claim covers. It holds if each factor, rounded as in the
 //! paper, is in the paper's range. A factor outside the range refutes the claim, also where it is better than the paper promises; the line
-//! then says which end was exceeded. The reason compares the counts of both rows of the deciding factor. A claim without measured rows is
-//! omitted.
+//! then says which end was exceeded. The printed reason compares the counts of the two rows of the deciding factor. A claim without
+//! measured rows is omitted.
 
 use super::{Batch, Row};
 use crate::scratch::Instructions;

@@ -2,8 +2,8 @@
 //!
 //! The other maps are foreign code whose reads cannot be counted from inside. So the program runs again under Valgrind, whose tool
 //! Callgrind simulates a first and a last cache level. It runs twice, with the second and with the third level of [`Config`] as the last
-//! level. A load that misses the smaller one but hits the larger one is served by the third level. The last level sees only the misses of
-//! the first, as in an inclusive hierarchy.
+//! level. A load that misses the smaller cache but hits the larger one is served by the third level. The last level sees only the misses
+//! of the first, as in an inclusive hierarchy.
 
 use std::path::Path;
 use std::process::{Command, Stdio};

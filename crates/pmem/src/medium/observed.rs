@@ -1,7 +1,7 @@
 //! A medium for tests: it executes every operation on plain memory and reports it to an [`Observer`].
 //!
-//! [`Counter`] counts words, flushes and fences for the cost model. [`Recorder`] keeps the list of events. The crash explorer
-//! derives from it every image that a crash could leave.
+//! [`Counter`] counts words, flushes and fences for the cost model. [`Recorder`] keeps the list of events. From this list the
+//! crash explorer derives every image that a crash could leave.
 
 use std::panic::Location;
 use std::sync::atomic::{AtomicU64, Ordering};

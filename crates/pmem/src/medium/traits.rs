@@ -5,7 +5,7 @@
 //!
 //! | operation | order | after a crash |
 //! |---|---|---|
-//! | `copy` | none | the word survives or not, independently of all other words |
+//! | `copy` | none | the word survives or not, independently of the other copies between the same two publishes of its line |
 //! | `publish` | after every earlier store of this thread | if it survives, all earlier stores to its line survive |
 //! | `flush` | none | the present content of the line is durable once a `fence` follows |
 //! | `fence` | all earlier flushes | |

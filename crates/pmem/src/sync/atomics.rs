@@ -1,5 +1,5 @@
-//! Atomics, locks and functions to wait, for the protocols between threads. The protocols of this crate and of the crates above it
-//! that a model or a schedule checks import them from here, so one module selects the implementation:
+//! Atomics, locks and functions to wait, for the protocols between threads. Every protocol that a model or a schedule checks imports
+//! them from here, in this crate and in the crates above it. So one module selects the implementation:
 //!
 //! * In every build that is shipped: the standard library's.
 //! * In the models, which are test modules of this crate under `cfg(loom)`: loom's. Loom runs every order of the loads and stores of

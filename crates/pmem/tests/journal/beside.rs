@@ -1,5 +1,6 @@
-//! Power cuts and failing calls while a second thread makes checkpoints. The threads decide which call fails; the requirements do not
-//! depend on that. After a failed sync of one thread, a successful sync of the other thread must not make dropped writes count as durable.
+//! Power cuts and failing calls while a second thread makes checkpoints. The order of the threads decides which call fails; the
+//! requirements do not depend on it. After a failed sync of one thread, a successful sync of the other thread must not make dropped writes
+//! count as durable.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Damage to either file. It is reported precisely and before any change, or it is harmless. It never yields another image.
+//! Damage to either file. It is reported precisely and before any change, or it is harmless. It never yields a wrong image.
 
 use pmem::journal::Options;
 use pmem::{Error, Journal};

@@ -1,4 +1,4 @@
-//! Random programs of groups, the region after each group, and the possible states after a crash.
+//! Random sequences of groups, the region after each group, and the possible states after a crash.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! A power cut at every write, sync and growth of a run, and a second one in the work after it. The image is the one after some group, from
-//! the newest acknowledged to the newest that was begun.
+//! A power cut at every write, sync and growth of a run, and a second one in the work after it. Recovery finds the image after some group:
+//! the newest acknowledged one or a later one.
 
 use pmem::region::{Found, Geometry, Identity};
 use pmem::{Durability, Journal, Medium, Region, RegionOptions};

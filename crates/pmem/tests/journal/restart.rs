@@ -1,5 +1,5 @@
 //! The process ends, the machine continues, and later its power is cut. The second process found contents in the page cache that were never
-//! on the disk. Its own writes that depend on them must be durable on their own.
+//! on the disk. Writes that it acknowledges must survive, even if they depend on these contents.
 
 use pmem::{Error, Journal, Medium};
 

@@ -1,8 +1,9 @@
-//! Injected faults for the journal's syncs: each call of a sync in its source is left out, and some crash must then violate a guarantee.
+//! Injected faults: each sync call in the journal's source is left out in turn, and some crash must then violate a guarantee.
 //!
-//! A life is a program of groups and a close. It ends by a power cut, and the contents of the disk are opened. Or the process is killed or
-//! one of its calls fails, and the page cache stays; a second life opens the files, continues, and ends by a power cut. Only then does
-//! recovery find contents that are not durable yet. Only after a failed sync does it find contents that no other sync makes durable.
+//! A life is a sequence of groups and a close. It ends by a power cut, and the contents of the disk are opened. Or the process is killed
+//! or one of its calls fails, and the page cache stays; a second life opens the files, continues, and ends by a power cut. Only in the
+//! second life does recovery find contents that are not durable yet. Only after a failed sync does it find contents that no other sync
+//! makes durable.
 
 use std::collections::BTreeSet;
 

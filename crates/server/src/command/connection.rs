@@ -1,6 +1,7 @@
 //! Commands of the connection: PING, HELLO, AUTH, SELECT, QUIT …
 //!
-//! A client is the user `default` if that one needs no password. Otherwise it must log in with AUTH or HELLO before other commands.
+//! A client is the user `default` if that user needs no password. Otherwise it must log in with AUTH or HELLO before other
+//! commands.
 
 use super::client::Replies;
 use super::transactions::State;

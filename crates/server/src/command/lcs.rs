@@ -1,7 +1,7 @@
 //! LCS: the longest common subsequence of two values.
 //!
-//! It fills the usual table of lengths, one number for each pair of prefixes, and walks back through it. O(n m) in time and memory for values
-//! of n and m bytes. If two ways back are equally long, it takes the one that Redis takes. So the replies are equal.
+//! It fills the usual table of lengths, one number for each pair of prefixes, and walks back through it. This takes O(n m) time and memory
+//! for values of n and m bytes. If two ways back are equally long, it takes the one that Redis takes. So the replies are equal.
 
 use super::{Call, Command, CommandError, Flags, integer, is};
 

@@ -1,7 +1,7 @@
 //! MULTI, EXEC, DISCARD, WATCH, UNWATCH: commands that take effect together.
 //!
 //! After MULTI the session queues commands ([`queue`]). EXEC runs them in a [`Transaction`]: they see their own writes, and after a crash
-//! all of their writes are present or none is. If another client changes a key that they read, they run again, which no client can see.
+//! all of their writes are present or none is. If another client changes a key that they read, they run again; no client can see this.
 //!
 //! After WATCH, EXEC changes nothing and returns null if one of the keys was written or has expired meanwhile ([`crate::watch`]).
 //!

@@ -10,7 +10,7 @@
 //! | 8 to 39 | time of the latest access, in ticks since the table was made |
 //! | 0 to 7 | logarithmic counter of accesses, as in Redis |
 //!
-//! A word is read and written without a lock. If two accesses meet, one may be lost.
+//! A word is read and written without a lock. If two accesses coincide, one may be lost.
 
 use std::cell::Cell;
 use std::hash::{BuildHasher as _, RandomState};

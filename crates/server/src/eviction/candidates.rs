@@ -1,8 +1,8 @@
 //! The choice of keys to evict.
 //!
 //! A hand moves through the keys in their order, as in the algorithm CLOCK. For the policies `volatile-*` it moves through the deadlines in
-//! their order. Each step reads some keys behind the hand and evicts those of the highest score. The best of the others stay in a pool for
-//! the next steps, as in Redis. A step reads further, up to a bound, as long as the scores are low in comparison with those of earlier
+//! their order. Each step reads the next keys after the hand and evicts those of the highest score. The best of the others stay in a pool
+//! for the next steps, as in Redis. A step reads further, up to a bound, as long as the scores are low in comparison with those of earlier
 //! steps. So a region of keys that are all in use loses few of them.
 
 use std::ops::Bound;

@@ -2,8 +2,8 @@
 //!
 //! Used memory is [`bristlecone::Space::live_bytes`]: the bytes in blocks of the store that hold nodes, records and separators. Reading it
 //! takes time in proportion to the store. So the server measures it now and then, and estimates in between: a write takes its expected
-//! cost from a budget, an eviction gives the bytes of key and value back. The cost is estimated high and the bytes low, so the estimate
-//! errs towards eviction until the next measurement.
+//! cost from a budget, an eviction adds the bytes of its key and value. The cost is estimated high and the bytes low, so the estimate errs
+//! towards eviction until the next measurement.
 //!
 //! Invariants:
 //! * E1: without a limit, a command reads one word of this module.

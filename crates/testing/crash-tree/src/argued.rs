@@ -1,4 +1,5 @@
-//! Equivalent mutants: no image can have a violation. Each has its reason, an invariant.
+//! Equivalent mutants: no image can have a violation. Each entry gives the invariant that is the
+//! reason.
 
 use bptree::commit_protocol::CommitProtocol;
 use bptree::layout::Layout;

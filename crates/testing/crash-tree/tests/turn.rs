@@ -1,7 +1,7 @@
-//! The mutation run and the canary: for the default engine always, and for one other engine by turns.
+//! The mutation run and the injected fault: for the default engine always, and for one other engine by turns.
 //!
-//! `BRISTLECONE_TURN` is a number that selects the other engine. `cargo xtask test` derives it from the commit, so that all engines take
-//! turns. `bristlecone-lab crash` does the same for any engine, after an exploration without the caps of the short tier.
+//! `BRISTLECONE_TURN` is a number that selects the other engine. `cargo xtask test` derives it from the git commit, so that all engines
+//! take turns. `bristlecone-lab crash` does the same for any engine, after an exploration without the caps of the short tier.
 
 use crash::{Share, Stage};
 use crash_tree::{Engine, Options, suite};

@@ -1,8 +1,9 @@
 //! Crash-state explorer: enumerates the images that a power cut can leave in durable memory, and checks each of them.
 //!
 //! A [`Subject`] lives in durable memory behind [`pmem::Observed`]. The explorer runs a [`Workload`] on it and records the stores, flushes
-//! and fences of each step. The crash points are before every fence and at the end of every step. At each of them the crash model
-//! ([`mod@line`], [`model`]) derives the possible contents of each line. The explorer recovers and judges every image ([`mod@judge`]).
+//! and fences of each step. The crash points are before every fence that follows a store of its step, and at the end of every step. At
+//! each of them the crash model ([`mod@line`], [`model`]) derives the possible contents of each line. The explorer recovers and judges
+//! every image ([`mod@judge`]).
 //!
 //! * [`subject`]: the interface to the code under test, workloads, and generators of workloads.
 //! * [`mod@line`]: the contents that one cache line may have after a crash.
@@ -14,7 +15,7 @@
 //! * `search`: all images of one crash point, and of the crash points inside recovery.
 //! * [`mod@explore`]: a whole workload: create, steps, close.
 //! * [`mutate`], [`mod@mutants`]: mutation testing: without any one flush or fence, the oracle must reject some image.
-//! * [`region`]: the oracle's checks of the superblock and of the noted length, for every subject.
+//! * [`region`]: the oracle's checks of the superblock and of the recorded length, for every subject.
 //! * [`report`]: counts and violations of an exploration. [`workers`]: parallel explorations with a report in a fixed order.
 //! * [`history`]: concurrent histories: is there an order of the operations that explains their results and the contents after a crash?
 //! * [`failing`]: durable memory whose N-th growth or sync fails, for tests of a full disk.

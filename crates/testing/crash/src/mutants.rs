@@ -1,9 +1,9 @@
 //! The mutation run: leaves out each flush and fence in turn; the oracle must reject some image of each mutant.
 //!
-//! A surviving mutant needs an entry with a reason in a table beside the subject: it is an equivalent mutant. An entry matches the *source
+//! A surviving mutant must be equivalent: it needs an entry with a reason in a table beside the subject. An entry matches the *source
 //! text* of the call site's line. The table includes the source file at compile time (`include_str!`), so it stays valid when lines move,
-//! also in an installed program. If the text is ambiguous, a trailing comment on the line is a label:
-//! `medium.fence(Fence::Commit); // [generation-fence]`. An entry without a matching survivor is stale and fails the run.
+//! also in an installed program. If the text is ambiguous, a trailing comment on the line is a label: `medium.fence(Fence::Commit); //
+//! [generation-fence]`. An entry without a matching survivor is stale and fails the run.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
-//! Checks of the region below a subject, for every oracle: the superblock copies and the noted length.
+//! Checks of the region below a subject, for every oracle: the superblock copies and the recorded length.
 //!
 //! An index reads neither during its operations, so its own check cannot detect an error in them. Both matter after the next crash. If only
-//! one superblock copy is valid, the next torn change loses it. If the noted length is too short, a file truncated to it passes as
+//! one superblock copy is valid, the next torn change loses it. If the recorded length is too short, a file truncated to it passes as
 //! complete.
 
 use pmem::region::{COPIES, LENGTH_AT, unchecked};

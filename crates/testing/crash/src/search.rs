@@ -6,9 +6,9 @@
 //! earlier image (`recall`).
 //!
 //! Inside recovery, the search replays recovery's own events on a second model. Its base is the image as far as recovery had read it. Lines
-//! that recovery had not read at the second crash stay open, below its own stores. Two images that agree on their first `n` choices have
-//! the same recovery up to the next choice. So a crash point reached with at most `n` choices is explored only once. At recovery's end a
-//! reader may have seen the contents, so later recoveries must keep exactly these.
+//! that recovery had not read at the second crash stay open, below recovery's own stores. Two images that agree on their first `n` choices
+//! have the same recovery up to the next choice. So a crash point reached with at most `n` choices is explored only once. At recovery's end
+//! a reader may have seen the contents, so later recoveries must keep exactly these.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

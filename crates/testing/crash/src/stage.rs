@@ -6,7 +6,7 @@
 //! the same words, at a cost proportional to the lines touched.
 //!
 //! A store to an open line does not read it, so it does not branch. The stage records which words were stored (the line's *mask*). A later
-//! read branches on the distinct contents of the other words. So a freed block that is reused, and a home line that a redo log overwrites,
+//! read branches on the distinct contents of the other words. So a freed block that is reused, and a data line that a redo log overwrites,
 //! cost no images.
 //!
 //! The stage reports the first read of each line to `recall`, which can predict the reads of an image without executing it.

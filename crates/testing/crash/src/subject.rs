@@ -1,7 +1,7 @@
 //! The interface of the code under test, and the workloads that drive it.
 //!
 //! A subject must be deterministic: the same calls on the same words do the same loads and stores in the same order (no clock, no address,
-//! no randomly seeded hash map). The explorer reports a subject that is not as a violation.
+//! no randomly seeded hash map). The explorer reports a subject that is not deterministic as a violation.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;

@@ -1,5 +1,5 @@
-//! Thousands of random programs as operation and as recovery. After one or two crashes, the lazy search must read exactly the contents that
-//! a plain enumerator of every instant and every image reads.
+//! Thousands of random programs, each used as an operation and as a recovery. After one or two crashes, the lazy search must read exactly
+//! the contents that a plain enumerator of every instant and every image reads.
 //!
 //! The programs guarantee nothing, so the oracle accepts everything. Verification records the contents that it read.
 

@@ -1,5 +1,5 @@
-//! A simulated disk in schedules. The thread may change before each call. At some calls the state after a power cut is recorded, and the
-//! execution goes on.
+//! A simulated disk in schedules. The scheduler may switch threads before each call. At some calls the state after a power cut is
+//! recorded, and the execution goes on.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};

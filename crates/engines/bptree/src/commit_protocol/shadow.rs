@@ -2,7 +2,7 @@
 //! §3.2, figure 7].
 //!
 //! The pointers are those of the parent and of the left sibling. The tree makes the copy (see [`crate::shadow`]). The remaining change has
-//! words in unused space and two words in use. Write-atomic's commit of several nodes does that.
+//! words in unused space and two words in use. Write-atomic's commit of several nodes makes this change.
 //!
 //! Figure 7 flushes the copy and the log under one fence. So the log may be durable before the copy. Here the copy has its own fence, and
 //! allocation has none: two fences, as in the paper's table 3.

@@ -1,7 +1,7 @@
 //! Write-atomic: a change inside one node commits with one store [wB+ §4.3, figures 9 and 10]; a change of several nodes commits through
 //! the redo-only log [wB+ §3.1, figure 6].
 //!
-//! One node (commit point: the switch word; with two independent words, each of them):
+//! One node (word classes: [`Edit`]; commit point: the switch word; with two independent words, each of them):
 //!
 //! | fence passed | may be on the medium | recovery |
 //! |---|---|---|

@@ -2,7 +2,7 @@
 //!
 //! | layout | header | order of entries | a change inside the node overwrites |
 //! |---|---|---|---|
-//! | [`Sorted`] | count | by key, in columns | the entries behind it, the count |
+//! | [`Sorted`] | count | by key, in columns | the entries after the changed one, the count |
 //! | [`Counted`] | count | packed, in order of arrival | the count (a delete: also the hole) |
 //! | [`Bitmap`] | bitmap | any | the bitmap word |
 //! | [`SlotOnly`] | slot word | any; the slots list them in key order | the slot word |

@@ -1,4 +1,4 @@
-//! The owner of a block: recovery asks for it before it resolves the allocator's intents.
+//! The owner of a block. Recovery asks for the owner before it resolves the allocator's intents.
 //!
 //! A node contains its bucket, and a record its key. So one chain is searched for each block.
 

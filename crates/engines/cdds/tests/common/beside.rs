@@ -1,9 +1,9 @@
 //! A writer with concurrent readers, and the rule for the readers' answers.
 //!
 //! There is one writer, so the contents of each version are known when its write has returned. A reader records its answer and the possible
-//! versions: its own for a snapshot, otherwise any version that was the newest between call and return. At the end each answer is compared
-//! with the contents of these versions. After a crash the newest version must be a committed one with complete contents. It must not be
-//! older than a version that was acknowledged or read.
+//! versions: the snapshot's version, or any version that was the newest between call and return. At the end each answer is compared with
+//! the contents of these versions. After a crash the newest version must be a committed one with complete contents. It must not be older
+//! than a version that was acknowledged or read.
 //!
 //! Without rollbacks, reads of single keys are judged as histories, too. Histories do not use the tree's version numbers.
 

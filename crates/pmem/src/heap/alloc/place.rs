@@ -1,4 +1,4 @@
-//! The places of blocks and chunks, and the meaning of their durable words.
+//! The positions of chunks, of blocks and of their bits, and the meaning of their durable words.
 
 use crate::heap::alloc::class::{Class, Kind};
 use crate::heap::region::{Geometry, Region};

@@ -3,10 +3,10 @@
 //!
 //! The chunks of a class that have space are in two stacks, the *dense* and the *sparse* chunks. One more chunk is *in use*: blocks
 //! are taken from it until it is full. A chunk knows its position in its stack, so it is removed by a swap with the last one. Only
-//! chunks of kind `Record` can be sparse: such a chunk is sparse if fewer than half of its blocks are taken. (A former victim
-//! with taken blocks is dense until another of its blocks is freed.) A dense chunk is used
+//! chunks of kind `Record` can be sparse: such a chunk is sparse if fewer than half of its blocks are taken. A dense chunk is used
 //! before a sparse one, so that sparse chunks have time to become empty, by deletes or by moves ([`Space::next_to_move`]). The
-//! *victim* is the sparse chunk whose records are being moved to other chunks of its class.
+//! *victim* is the sparse chunk whose records are being moved to other chunks of its class. A former victim with taken blocks is
+//! dense until another of its blocks is freed.
 //!
 //! Invariants:
 //! * S1: a chunk is in at most one of: in use, dense, sparse, victim. It is in none of them exactly if it is full.

@@ -2,8 +2,8 @@
 //! handles chunks that become free or nearly empty.
 //!
 //! An operation that needs a chunk takes the first of: a chunk of the class that is known to have space; one found by reading the
-//! next [`PROBE_CHUNKS`] headers that were not read since open; a free chunk that is held, was found, or came with a growth; a
-//! discarded chunk; a growth. All headers are read only before a write would be refused.
+//! next [`PROBE_CHUNKS`] headers that were not read since open; a known free chunk; a discarded chunk; a growth. All headers are
+//! read only before a write would be refused.
 //!
 //! When a chunk is needed and there are sparse ones, the index moves their records ([`Allocator::next_to_move`]), a few after each
 //! write, until there are no sparse chunks.

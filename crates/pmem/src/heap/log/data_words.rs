@@ -1,5 +1,5 @@
-//! The data words of committed records: they are stored at once. Their lines are flushed at once or when the generation ends,
-//! without a fence.
+//! The data words of committed records: they are stored immediately. Their lines are flushed immediately or when the generation
+//! ends, without a fence.
 
 use crate::medium::traits::{LINE, Medium};
 

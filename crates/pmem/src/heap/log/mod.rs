@@ -35,8 +35,8 @@
 //! | truncation: fence, generation word published, flushed, fence | all, with or without the new word | replays, or finds no records |
 //!
 //! An undo-redo commit ([`Log::commit_undo_redo`]) stores each data word of unused space without waiting for its record. One fence makes
-//! all these records durable. It stores a data word in use only after a flush and a fence of that word's own record. Without words in use,
-//! the last `NewRedo` record has the commit mark.
+//! all these records durable. The commit stores a data word in use only after a flush and a fence of that word's own record. Without words
+//! in use, the last `NewRedo` record has the commit mark.
 //!
 //! | step | may be on the medium at a crash | recovery |
 //! |---|---|---|

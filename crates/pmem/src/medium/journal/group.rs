@@ -4,7 +4,7 @@
 //! word 0   salt of the generation
 //! word 1   number of the group
 //! word 2   bytes of the body (low half), their crc32c (high half)
-//! word 3   bytes of the region when the group was committed; bit 0: the body is in the annex
+//! word 3   length of the region at the commit, in bytes; bit 0: the body is in the annex
 //! word 4   crc32c of words 0..4 (low half), a constant (high half)
 //! body     for each changed line, addresses ascending:
 //!          varint  line number minus that of the previous line, times two; bit 0: some words are shortened
@@ -24,7 +24,7 @@
 //!
 //! Invariants:
 //! * G1: a group begins and ends at a sector boundary. So no sector of an acknowledged group is written again within its
-//!   generation, except by recovery, with the same bytes. The annex has one group of both live generations at most.
+//!   generation, except by recovery, with the same bytes. The annex contains at most one group of the two live generations.
 //! * G2: the header has its own checksum, independent of the body. So recovery sees that a group with a higher number was *begun*,
 //!   even if it is torn.
 //! * G3: decoding is bounded. Lengths are compared with the half, or the file, before they are used. A body that does not consist

@@ -1,9 +1,9 @@
 //! Opening a pair of files in any state: recovery reads and judges both generations, writes complete groups to the data file, and
 //! begins two new generations.
 //!
-//! A group is begun only after the sync of the previous one succeeded. So after the complete groups there is at most one torn
-//! group, and its number is the next one: it was never acknowledged. If a group with a higher number was begun, the bad group
-//! before it was acknowledged. That is damage, and recovery reports it before it changes anything.
+//! A group is begun only after the sync of the previous one succeeded. So after the complete groups there is at most one torn group,
+//! and its number is the next one: it was never acknowledged. If a group with a higher number was begun, the bad group was
+//! acknowledged. That is damage, and recovery reports it before it changes anything.
 //!
 //! Until the complete groups are durable in the data file, recovery changes no byte of the journal: it rewrites the bytes that it
 //! found. Its writes to the data file are the same each time it runs, so the next recovery completes an interrupted one. New

@@ -12,11 +12,12 @@
 //! Invariants:
 //! * P1: a range is punched only after the checkpoint of the generation that freed it, when the header durably says that the
 //!   generation is no longer live, and only while the range waits. So a replay never writes to a range that was punched before it.
-//! * P2: there is no store to a range that waits or is a hole. [`Image::provide`] comes first. It excludes the punch by the lock.
-//! * P3: a group with stores to a former hole is written to the journal after a sync of the data file that followed the range's
-//!   allocation. Groups hold only changes, here relative to zeros, so the zeros and the blocks are durable first.
-//! * P4: between a punch and the header that tells other processes of it (V4 of `copy`) the range is *young*. A thread that
-//!   provides for a young range waits.
+//! * P2: there is no store to a range that waits or is a hole. [`Image::provide`] comes first, under the lock that excludes the
+//!   punch.
+//! * P3: a group with stores to a former hole is written to the journal only after the range was allocated and the data file
+//!   synced. A group holds only changes, here relative to zeros. So the zeros and the blocks must be durable first.
+//! * P4: between a punch and the header that tells other processes of it (V4 of `copy`) the range is *young*. A thread that needs
+//!   storage for a young range waits for that header.
 //! * P5: a failed punch or allocation changes no content: the range keeps its blocks, or stays a hole.
 //!
 //! | step passed | the image shows | may be on the media at a power failure | recovery |

@@ -3,8 +3,8 @@
 //! A hole is not mapped. In its place are the zeros of the reserved range. They take no memory and cannot be stored to, so a load
 //! there never asks the file system for a block (N1). A hole is allocated and mapped before the next store to it.
 //!
-//! Each range between holes is one kernel mapping. A process may have some ten thousand mappings (`vm.max_map_count`). Beyond that
-//! a discard is refused, and a file that is opened gets all its blocks.
+//! Each range between holes is one kernel mapping. A process may usually have 65,530 mappings (`vm.max_map_count`). Beyond that a
+//! discard is refused, and an open allocates blocks for the holes of the file.
 
 use std::fs::File;
 use std::sync::PoisonError;

@@ -1,4 +1,4 @@
-//! Equivalent mutants with their reasons, and the canary.
+//! Equivalent mutants with their reasons, and the injected fault.
 
 use crash::{Argued, FREE_CHUNK, Kind, Spot};
 use index::About;

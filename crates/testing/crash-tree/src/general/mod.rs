@@ -3,7 +3,8 @@
 //!
 //! * [`subject`]: an index as the explorer's subject.
 //! * [`workloads`]: the workloads of the indexes.
-//! * `suite`: the runs of an exploration, and those that find mutants. `argued`: equivalent mutants with their reasons, and the canary.
+//! * `suite`: the choice of workloads for an index, and the mutation run. `argued`: equivalent mutants with their reasons, and the
+//!   injected fault.
 
 pub(crate) mod argued;
 pub mod subject;

@@ -1,8 +1,8 @@
 //! The expected cost of an operation, derived from the protocols: exact words and fences, and bounds of flushes.
 //!
-//! A formula combines two parts, as the trees do: the words that a layout writes, by class ([`Nodes`], one file per layout), and the cost
-//! of each class under a commit protocol ([`Protocol`], one file per commit protocol). The formulas follow the heads of the layouts and
-//! commit protocols. They know only the path to the key ([`Way`]): counts, ranks and positions.
+//! A formula combines two parts, as the trees do: the words that a layout writes, by class ([`Nodes`], one file per layout; the classes are
+//! the columns of its table), and the cost of each class under a commit protocol ([`Protocol`], one file per commit protocol). The formulas
+//! follow the heads of the layouts and commit protocols. They know only the path to the key ([`Way`]): counts, ranks and positions.
 //!
 //! *Data words* (`home` in the code) are the words that log records change; *data lines* are their lines.
 //!
