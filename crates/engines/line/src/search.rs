@@ -4,7 +4,7 @@ use index::engine::Anatomy;
 use index::leaf_list::garbage::find_garbage;
 use index::leaf_list::prelude::*;
 use index::leaf_list::write_group::{Step, Stored, WriteOf};
-use index::leaf_list::{Pages, Writer};
+use index::leaf_list::{LeafCopy, Writer};
 use index::{Entry, Report, Schema, Write};
 use pmem::sync::Ordering;
 use pmem::{Found, Medium, Region, Result};
@@ -109,19 +109,17 @@ impl<M: Medium, S: Schema> LeafList for Line<M, S> {
         (entry, self.has_found(entry.is_some(), leaf))
     }
 
-    fn entries_of(&self, leaf: u64, page: &mut Pages<S>) -> bool {
+    fn entries_of(&self, leaf: u64, copy: &mut LeafCopy<S>) -> bool {
         let (medium, leaf) = (self.region.medium(), Leaf(leaf));
-        page.reserve(self.shape.slots);
         if S::PLAIN {
-            return self.with_vectors(Sort(self, leaf, page));
+            return self.with_vectors(Sort(self, leaf, copy));
         }
-        let first = page.len();
         for (_, words) in leaf.used::<M, S>(medium, &self.shape, None) {
             let entry = entry_of::<S>(words);
             S::prefetch(medium, &entry);
-            page.push((S::KeyBuf::default(), entry));
+            copy.push(entry);
         }
-        page[first..].iter_mut().fold(true, |sound, (key, entry)| sound & S::read_key(medium, entry.key, key))
+        copy.pairs().iter_mut().fold(true, |sound, (key, entry)| sound & S::read_key(medium, entry.key, key))
     }
 
     fn leaves_for(&self, leaf: u64, writes: u64) -> u64 {

@@ -1,7 +1,7 @@
 //! The work that is compiled for vectors ([`pmem::simd::Body`]): searches, and copies of a leaf.
 
 use index::Schema;
-use index::leaf_list::{LeafList, Pages};
+use index::leaf_list::{LeafCopy, LeafList};
 use pmem::simd::{BELOW, Body, Vectors};
 use pmem::sync::{AtomicU64, Ordering};
 use pmem::{Line as Words, Medium};
@@ -138,13 +138,13 @@ const PLAIN_SLOTS: usize = 32;
 
 /// Appends the entries of a leaf of 64-bit keys, in key order. The position of an entry is the number of smaller keys: counting them has no
 /// branches to mispredict. False if a key cannot be read.
-pub(crate) struct Sort<'a, M: Medium, S: Schema>(pub &'a Line<M, S>, pub Leaf, pub &'a mut Pages<S>);
+pub(crate) struct Sort<'a, M: Medium, S: Schema>(pub &'a Line<M, S>, pub Leaf, pub &'a mut LeafCopy<S>);
 
 impl<M: Medium, S: Schema> Body for Sort<'_, M, S> {
     type Out = bool;
     #[inline(always)]
     fn run(self, vectors: Option<Vectors>) -> bool {
-        let Self(index, leaf, page) = self;
+        let Self(index, leaf, copy) = self;
         let medium = index.region.medium();
         let mut slots = [[0; 2]; PLAIN_SLOTS];
         // No key is above the unused words, so they are never counted.
@@ -169,10 +169,7 @@ impl<M: Medium, S: Schema> Body for Sort<'_, M, S> {
         // repeat. The reader's validation detects that.)
         order.iter().take(count).fold(true, |sound, i| {
             let entry = entry_of::<S>(slots[usize::from(*i) % PLAIN_SLOTS]);
-            let mut key = S::KeyBuf::default();
-            let is_key = S::read_key(medium, entry.key, &mut key);
-            page.push((key, entry));
-            sound & is_key
+            sound & S::read_key(medium, entry.key, copy.push(entry))
         })
     }
 }

@@ -5,7 +5,7 @@ use index::Report;
 use index::engine::Anatomy;
 use index::leaf_list::prelude::*;
 use index::leaf_list::write_group::{Step, Stored, WriteOf};
-use index::leaf_list::{Pages, Writer};
+use index::leaf_list::{LeafCopy, Writer};
 use index::{Schema, Write};
 use pmem::sync::Ordering;
 use pmem::{Medium, Region, Result};
@@ -87,13 +87,11 @@ impl<M: Medium, S: Schema> LeafList for NvTree<M, S> {
             .map(|slot| leaf.entry::<M, S::Tail>(medium, shape, slot))
     }
 
-    fn entries_of(&self, leaf: u64, page: &mut Pages<S>) -> bool {
+    fn entries_of(&self, leaf: u64, copy: &mut LeafCopy<S>) -> bool {
         let medium = self.region.medium();
         let mut sound = true;
         for (_, entry) in Leaf(leaf).live::<M, S>(medium, &self.shape) {
-            let mut key = S::KeyBuf::default();
-            sound &= S::read_key(medium, entry.key, &mut key);
-            page.push((key, entry));
+            sound &= S::read_key(medium, entry.key, copy.push(entry));
         }
         sound
     }

@@ -4,7 +4,7 @@ use index::Entry;
 use index::Report;
 use index::engine::Anatomy;
 use index::leaf_list::write_group::{Step, Stored, WriteOf};
-use index::leaf_list::{LeafList, Pages};
+use index::leaf_list::{LeafCopy, LeafList};
 use index::{Schema, Write};
 use pmem::sync::Ordering;
 use pmem::{Error, Medium, Region, Result, WORD};
@@ -206,14 +206,12 @@ impl<M: Medium, S: Schema> LeafList for Vlab<M, S> {
         leaves.fill(0);
     }
 
-    fn entries_of(&self, leaf: u64, page: &mut Pages<S>) -> bool {
+    fn entries_of(&self, leaf: u64, copy: &mut LeafCopy<S>) -> bool {
         let (medium, shape, bucket) = (self.region.medium(), &self.shape, Bucket(leaf));
         let mut sound = true;
         for slot in slots(&bucket.bits(medium, shape)) {
             let entry = bucket.entry::<M, S::Tail>(medium, shape, slot);
-            let mut key = S::KeyBuf::default();
-            sound &= S::read_key(medium, entry.key, &mut key);
-            page.push((key, entry));
+            sound &= S::read_key(medium, entry.key, copy.push(entry));
         }
         sound
     }

@@ -14,6 +14,7 @@ use pmem::region::ROOT_AT;
 use pmem::sync::{AtomicU64, Ordering, fence};
 use pmem::{Durability, Fence, Found, LINE, Medium, Region, Result, WORD};
 
+use super::copy::LeafCopy;
 use super::garbage;
 use super::recover::owns_record;
 use super::scan::Cursor;
@@ -141,9 +142,6 @@ impl<M: Medium, S: Schema, W> Core<M, S, W> {
     }
 }
 
-/// Keys with their entries, in any order.
-pub type Pages<S> = Vec<(<S as Schema>::KeyBuf, Entry<<S as Schema>::Tail>)>;
-
 /// The interface that an engine over a list of leaves implements. A leaf is identified by its address, in bytes from the region's base.
 pub trait LeafList:
     Deref<Target = Core<Self::Medium, Self::Schema, Self::Own>> + Send + Sync + Sized
@@ -219,7 +217,7 @@ pub trait LeafList:
         (seen, entry, is_leaf)
     }
     /// Copies all entries of a leaf with their keys, in any order. False if one cannot be read (a race, or damage).
-    fn entries_of(&self, leaf: u64, page: &mut Pages<Self::Schema>) -> bool;
+    fn entries_of(&self, leaf: u64, copy: &mut LeafCopy<Self::Schema>) -> bool;
     /// Maximum number of leaves that this many writes to a leaf, and the structure changes that follow, may allocate.
     fn leaves_for(&self, leaf: u64, writes: u64) -> u64;
     /// Stores a write into its leaf, except for the word that commits it, and flushes the stores.

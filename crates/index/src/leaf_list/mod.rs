@@ -5,12 +5,13 @@
 //!
 //! * [`core`](mod@core): the parts of such an index. [`space`]: the lines that an operation may store to.
 //! * [`write`](mod@write): writes. [`write_group`]: writes that share their fences.
-//! * [`read`]: lookups. [`scan`]: cursors.
+//! * [`read`]: lookups. [`scan`]: cursors. [`copy`](mod@copy): their copies of leaves.
 //! * `index`: the implementation of the interface [`Index`](crate::Index).
 //! * `garbage`: clearing. [`meta`]: the block that references the list.
 //! * [`recover`]: the owners of blocks. [`bound`]: bounds of leaves.
 
 pub mod bound;
+pub mod copy;
 pub mod core;
 pub mod garbage;
 mod index;
@@ -22,7 +23,8 @@ pub mod space;
 pub mod write;
 pub mod write_group;
 
-pub use self::core::{Core, LeafList, Pages, Side, Turnover, Writer};
+pub use self::copy::LeafCopy;
+pub use self::core::{Core, LeafList, Side, Turnover, Writer};
 pub use self::scan::Cursor;
 
 /// All traits of such an index.

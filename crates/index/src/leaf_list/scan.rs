@@ -8,12 +8,12 @@ use std::ops::Bound;
 
 use crate::images::{Scanned, Scans, View};
 use crate::schema::Schema;
-use crate::sorting::sort_unstable_by_first;
 use pmem::stripe::Version;
 use pmem::{Error, Result};
 
 use super::bound::read_bound;
-use super::core::{KeyBufOf, LeafList, Pages, SchemaOf, ValueBufOf};
+use super::copy::LeafCopy;
+use super::core::{KeyBufOf, LeafList, SchemaOf, ValueBufOf};
 use super::read::Reads;
 use crate::group::Life;
 
@@ -25,7 +25,7 @@ pub struct Cursor<'a, T: LeafList> {
     from: Bound<KeyBufOf<T>>,
     /// True if no leaf follows the page.
     ended: bool,
-    page: Pages<SchemaOf<T>>,
+    page: LeafCopy<SchemaOf<T>>,
     given: usize,
     /// The version of the page's leaf, and the key at which the next leaf begins.
     version: Option<Version>,
@@ -49,7 +49,7 @@ impl<'a, T: LeafList> Cursor<'a, T> {
             descending: false,
             from: Bound::Unbounded,
             ended: false,
-            page: Vec::new(),
+            page: LeafCopy::default(),
             given: 0,
             version: None,
             beyond: None,
@@ -153,19 +153,16 @@ impl<'a, T: LeafList> Cursor<'a, T> {
     /// Sorts the page and removes the keys that the scan has passed.
     fn order(&mut self) {
         let (from, descending) = (&self.from, self.descending);
-        self.page.retain(|(key, _)| match (from, descending) {
+        self.page.retain(|key| match (from, descending) {
             (Bound::Unbounded, _) => true,
             (Bound::Included(from), false) => key >= from,
             (Bound::Excluded(from), false) => key > from,
             (Bound::Included(from), true) => key <= from,
             (Bound::Excluded(from), true) => key < from,
         });
-        // Some engines return the entries in key order.
-        if !self.page.is_sorted_by(|a, b| a.0 < b.0) {
-            sort_unstable_by_first(&mut self.page);
-        }
+        self.page.sort();
         if descending {
-            self.page.reverse();
+            self.page.pairs().reverse();
         }
     }
 }
@@ -192,7 +189,7 @@ impl<'a, T: LeafList> Scans<'a, SchemaOf<T>> for Cursor<'a, T> {
         let medium = index.region.medium();
         let mut tries = index.stripes.tries();
         loop {
-            let Some((of_entry, entry)) = self.page.get(self.given) else {
+            let Some((of_entry, entry)) = self.page.pairs().get_mut(self.given) else {
                 if !self.turn()? {
                     return Ok(false);
                 }
@@ -211,7 +208,12 @@ impl<'a, T: LeafList> Scans<'a, SchemaOf<T>> for Cursor<'a, T> {
             if !sound {
                 return Err(Error::Corrupt { what: "record", at: entry.payload });
             }
-            key.clone_from(of_entry);
+            if SchemaOf::<T>::PLAIN {
+                key.clone_from(of_entry);
+            } else {
+                // The page does not need this key again.
+                std::mem::swap(key, of_entry);
+            }
             self.given += 1;
             return Ok(true);
         }

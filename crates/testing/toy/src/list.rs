@@ -11,7 +11,7 @@ use index::leaf_list::meta::Meta;
 use index::leaf_list::prelude::*;
 use index::leaf_list::recover::is_leaf_block;
 use index::leaf_list::write_group::{Step, Stored, WriteOf};
-use index::leaf_list::{Pages, Writer};
+use index::leaf_list::{LeafCopy, Writer};
 use index::{Entry, Report, Schema, Write};
 use pmem::alloc::{self, Kind};
 use pmem::sync::Ordering;
@@ -129,13 +129,11 @@ impl<M: Medium, S: Schema> LeafList for Toy<M, S> {
         entries.get(found.ok()?).copied()
     }
 
-    fn entries_of(&self, leaf: u64, page: &mut Pages<S>) -> bool {
+    fn entries_of(&self, leaf: u64, copy: &mut LeafCopy<S>) -> bool {
         let medium = self.region.medium();
         let mut is_sound = true;
         for entry in Page(leaf).entries(medium, &self.shape) {
-            let mut key = S::KeyBuf::default();
-            is_sound &= S::read_key(medium, entry.key, &mut key);
-            page.push((key, entry));
+            is_sound &= S::read_key(medium, entry.key, copy.push(entry));
         }
         is_sound
     }
