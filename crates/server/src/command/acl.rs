@@ -81,7 +81,7 @@ fn acl(call: &mut Call<'_>) -> Result<(), CommandError> {
             call.reply.count(removed as u64);
         }
         ("dryrun", [name, command @ ..]) if !command.is_empty() => dry_run(call, name, command)?,
-        ("genpass", [bits @ ..]) if bits.len() <= 1 => {
+        ("genpass", bits) if bits.len() <= 1 => {
             let bits = bits.first().map_or(Ok(256), |bits| integer(bits))?;
             let password = password(bits)?;
             call.reply.text(&password);
