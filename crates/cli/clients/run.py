@@ -8,7 +8,8 @@ Each suite gets a new server on a free port. A test counts as
   `known.toml` lists it as not claimed.
 
 The run fails if a test fails that `known.toml` does not list, if a listed test passes or does not exist, or if a server does not end
-properly. With `--server redis-server` the run shows which tests fail against Redis, too. Everything that a suite installs is below the folder `clients` of the target folder.
+properly. With `--server redis-server` the run shows which tests fail against Redis, too. Everything that a suite installs is below
+the folder `clients` of the target folder.
 """
 
 import argparse
@@ -25,6 +26,10 @@ import sys
 import time
 import tomllib
 import xml.etree.ElementTree
+
+# Python writes no cache beside the sources, neither here nor in the suites.
+sys.dont_write_bytecode = True
+os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
@@ -68,7 +73,7 @@ class Server:
         shutil.rmtree(folder, ignore_errors=True)
         (folder / "backups").mkdir(parents=True)
         self.log = open(folder / "log", "wb")
-        if program.name == "redis-server":
+        if pathlib.Path(program).name == "redis-server":
             with socket.create_server(("127.0.0.1", 0)) as free:
                 self.port = free.getsockname()[1]
             words = [program, "--port", self.port, "--dir", folder / "store", "--save", "", "--unixsocket", folder / "socket"]
@@ -161,7 +166,8 @@ def matcher(pattern):
 
 def judge(suite, tests, known, missing):
     """Counts the tests of a suite. Returns its figures and the problems."""
-    lists = {kind: [(matcher(p), p, reason) for p, reason in known.get(kind, {}).items()] for kind in ("failed", "not-claimed")}
+    kinds = ("failed", "not-claimed")
+    lists = {kind: [(matcher(p), p, reason) for p, reason in known.get(kind, {}).items()] for kind in kinds}
     counts, reasons, problems, used = collections.Counter(), collections.Counter(), [], set()
     for name, outcome, text in tests:
         kind, entry = next(((kind, e) for kind, all in lists.items() for e in all if e[0].fullmatch(name)), (None, None))

@@ -227,20 +227,21 @@ def java(main):
     return run
 
 
-def suites():
-    for protocol in ("2", "3"):
-        yield Suite(f"redis-py-{protocol}", f"redis-py, RESP{protocol}", pinned("redis"), OWN_TESTS, redis_py(protocol), "redis-py")
-    yield Suite("django", "Django", pinned("Django"), "its own tests of the Redis cache and of sessions in it", django)
-    yield Suite("django-redis", "django-redis", pinned("django-redis"), OWN_TESTS, django_redis)
-    yield Suite("flask-session", "Flask-Session", pinned("Flask-Session"), OUR_CHECKS, flask_session)
-    yield Suite("node-redis-4", "node-redis", PACKAGES["redis-4"].rpartition("@")[2], OUR_CHECKS, node_test("node_redis.test.mjs", "redis-4"))
-    yield Suite("node-redis-5", "node-redis", PACKAGES["redis"], OUR_CHECKS, node_test("node_redis.test.mjs", "redis"))
-    yield Suite("ioredis", "ioredis", PACKAGES["ioredis"], OUR_CHECKS, node_test("ioredis.test.mjs"))
-    yield Suite("connect-redis", "connect-redis", PACKAGES["connect-redis"], OWN_TESTS, connect_redis)
-    yield Suite("keyv", "@keyv/redis", PACKAGES["@keyv/redis"], "the test suite of keyv", keyv)
-    yield Suite("go-redis", "go-redis", GO_REDIS, OWN_TESTS, go_redis)
-    yield Suite("jedis", "jedis", artifact("jedis"), OUR_CHECKS, java("JedisChecks"))
-    yield Suite("lettuce", "lettuce", artifact("lettuce-core"), OUR_CHECKS, java("LettuceChecks"))
+NODE_REDIS = "node_redis.test.mjs"
+NPM = {name: version.rpartition("@")[2] for name, version in PACKAGES.items()}
 
-
-ALL = list(suites())
+ALL = [
+    Suite("redis-py-2", "redis-py", pinned("redis") + ", RESP2", OWN_TESTS, redis_py("2"), "redis-py"),
+    Suite("redis-py-3", "redis-py", pinned("redis") + ", RESP3", OWN_TESTS, redis_py("3"), "redis-py"),
+    Suite("django", "Django", pinned("Django"), OWN_TESTS + " of the Redis cache, and of sessions in it", django),
+    Suite("django-redis", "django-redis", pinned("django-redis"), OWN_TESTS, django_redis),
+    Suite("flask-session", "Flask-Session", pinned("Flask-Session"), OUR_CHECKS, flask_session),
+    Suite("node-redis-4", "node-redis", NPM["redis-4"], OUR_CHECKS, node_test(NODE_REDIS, "redis-4")),
+    Suite("node-redis-5", "node-redis", NPM["redis"], OUR_CHECKS, node_test(NODE_REDIS, "redis")),
+    Suite("ioredis", "ioredis", NPM["ioredis"], OUR_CHECKS, node_test("ioredis.test.mjs")),
+    Suite("connect-redis", "connect-redis", NPM["connect-redis"], OWN_TESTS, connect_redis),
+    Suite("keyv", "@keyv/redis", NPM["@keyv/redis"], "the published test suite of keyv", keyv),
+    Suite("go-redis", "go-redis", GO_REDIS, OWN_TESTS, go_redis),
+    Suite("jedis", "jedis", artifact("jedis"), OUR_CHECKS, java("JedisChecks")),
+    Suite("lettuce", "lettuce", artifact("lettuce-core"), OUR_CHECKS, java("LettuceChecks")),
+]
