@@ -424,6 +424,13 @@ mod tests {
     }
 
     #[test]
+    fn the_campaign_of_clients_prints_one_object_and_fails_without_a_suite() {
+        let (figures, outcome) = printed(&crate::clients::step().and("no-such-suite")).unwrap();
+        assert_eq!((&figures["rows"], &figures["passed"]), (&json!(0), &json!(0)));
+        assert!(outcome.is_err_and(|why| why.contains("run.py")));
+    }
+
+    #[test]
     fn an_engine_without_a_campaign_is_an_error() {
         assert!(crash_campaign("wbtree", &["wbtree".to_owned()]).is_ok());
         assert!(crash_campaign("cdds-hash", &[]).is_ok());
