@@ -190,8 +190,11 @@ pub fn run(name: &str) -> Outcome {
     if name == "serve" {
         return crate::serve::run(write);
     }
+    if name == "clients" {
+        return crate::clients::record(write);
+    }
     let Some(bench) = BENCHES.iter().find(|bench| bench.name == name) else {
-        let names: Vec<_> = BENCHES.iter().map(|bench| bench.name).chain(["serve"]).collect();
+        let names: Vec<_> = BENCHES.iter().map(|bench| bench.name).chain(["serve", "clients"]).collect();
         return Err(format!("no benchmark {name}: choose one of {}", names.join(", ")));
     };
     bench.cargo("build").run()?;

@@ -25,6 +25,7 @@ const STORES_POWER: &str = "docs/records/stores-power.json";
 
 const TABLES: &[Table] = &[
     ("docs/testing.md", "docs/records/soak.json", |text| Ok(crash_table(&Record::parse(text)?))),
+    ("docs/testing.md", "docs/records/clients.json", clients_table),
     ("README.md", STORES_POWER, benchmarks::first_table),
     ("README.md", STORES_PROCESS, benchmarks::first_table),
     ("docs/benchmarks.md", STORES_PROCESS, benchmarks::stores_table),
@@ -108,6 +109,29 @@ fn crash_table(record: &Record) -> Option<Vec<String>> {
     (!rows.is_empty()).then(|| head.iter().map(|line| (*line).to_owned()).chain(rows).collect())
 }
 
+/// The table of the suites of Redis clients: one row for each suite.
+fn clients_table(text: &str) -> Result<Option<Vec<String>>, String> {
+    let figures = figures(text)?;
+    let mut table = vec![
+        "| framework | tests | run | passed | failed | not claimed | skipped by the suite | why tests fail |"
+            .to_owned(),
+        "|---|---|---|---|---|---|---|---|".to_owned(),
+    ];
+    for row in rows(&figures) {
+        let word = |name: &str| row[name].as_str().unwrap_or_default();
+        let mut cells = vec![word("suite").to_owned()];
+        for name in ["run", "passed", "failed", "not_claimed", "skipped"] {
+            cells.push(grouped(number(row, name)? as u64));
+        }
+        let reasons = row["reasons"].as_array().map_or(&[][..], Vec::as_slice).iter();
+        let reason =
+            |entry: &Value| format!("{}: {}", entry["tests"], entry["reason"].as_str().unwrap_or_default());
+        cells.push(reasons.map(reason).collect::<Vec<_>>().join("; "));
+        table.push(line(&format!("{} {}", word("framework"), word("version")), &cells));
+    }
+    Ok((table.len() > 2).then_some(table))
+}
+
 /// The document with the table in its place.
 ///
 /// # Errors
@@ -188,6 +212,16 @@ pub fn differing(root: &Path) -> Result<Vec<&'static str>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_row_of_a_client_has_counts_and_reasons() {
+        let text = r#"{"figures": {"rows": [{"framework": "F", "version": "1", "suite": "its own tests", "run": 1200, "passed": 1198,
+            "failed": 2, "not_claimed": 3, "skipped": 4, "reasons": [{"tests": 2, "reason": "why"}]}]}}"#;
+        let table = clients_table(text).unwrap().unwrap();
+        assert_eq!(table[2], "| F 1 | its own tests | 1,200 | 1,198 | 2 | 3 | 4 | 2: why |");
+        assert!(clients_table(r#"{"figures": {"rows": []}}"#).unwrap().is_none());
+        assert!(clients_table(r#"{"figures": {"rows": [{}]}}"#).is_err());
+    }
 
     #[test]
     fn a_table_takes_the_place_of_the_one_behind_its_mark() {

@@ -4,6 +4,7 @@
 //! * [`soak`]: long campaigns, round-robin with new seeds, until the time is up. The module [`record`] keeps their results.
 //! * [`mod@bench`]: the task `record`, which runs a benchmark and writes its record. [`docs`]: tables of documents from records.
 //! * [`serve`]: the benchmark of the server beside Redis.
+//! * [`clients`]: the suites of Redis clients and frameworks against the server.
 //! * [`build_times`]: times of builds from an empty target directory.
 //! * [`lines`]: lines of code by crate.
 //! * [`tidy`]: rules of the repository that no compiler checks.
@@ -15,6 +16,7 @@
 mod bench;
 mod build_times;
 mod circles;
+mod clients;
 mod docs;
 mod lines;
 mod needs;

@@ -118,6 +118,7 @@ fn crash_campaign(engine: &str, explored: &[String]) -> Result<Campaign, String>
 /// All campaigns, crash exploration first.
 fn campaigns() -> Result<Vec<Campaign>, String> {
     Step::new("cargo build --release --package bristlecone-lab").run()?;
+    crate::clients::build()?;
     let lab = target().join("release/bristlecone-lab").display().to_string();
     let registry: Value = serde_json::from_str(&Step::new(&lab).and("registry").and("--json").output()?)
         .map_err(|error| format!("registry --json: {error}"))?;
@@ -194,6 +195,12 @@ fn campaigns() -> Result<Vec<Campaign>, String> {
             "cargo test --package bristlecone-server --test main -- differential::",
             10,
         ),
+        Campaign {
+            name: "clients".into(),
+            // Every run starts from empty stores and has no seed.
+            step: Box::new(|_| crate::clients::step()),
+            json: true,
+        },
         Campaign::tests("corpora", "cargo test --package bristlecone-fuzzing", 100),
         Campaign::fixed("models", crate::test::models(3).with("LOOM_MAX_DURATION", "300")),
     ]);
@@ -414,6 +421,13 @@ mod tests {
         assert!(result.passed && (result.seed, seed) == (5, 6), "one run at least");
         let (result, seed) = run_slice(&campaign("false"), 5, Duration::from_secs(60), "abc");
         assert!(!result.passed && (result.seed, seed) == (5, 6));
+    }
+
+    #[test]
+    fn the_campaign_of_clients_prints_one_object_and_fails_without_a_suite() {
+        let (figures, outcome) = printed(&crate::clients::step().and("no-such-suite")).unwrap();
+        assert_eq!((&figures["rows"], &figures["passed"]), (&json!(0), &json!(0)));
+        assert!(outcome.is_err_and(|why| why.contains("run.py")));
     }
 
     #[test]

@@ -217,10 +217,11 @@ impl Shared {
         lock(&self.clients.all).len()
     }
 
-    /// The connections, oldest first.
+    /// The connections, oldest first. A connection that was ended is not among them, also if its session has not finished yet: after the
+    /// reply to CLIENT KILL, no client may find it.
     #[must_use]
     pub fn clients(&self) -> Vec<Arc<Client>> {
-        lock(&self.clients.all).values().cloned().collect()
+        lock(&self.clients.all).values().filter(|client| client.ending().is_none()).cloned().collect()
     }
 
     /// The command of this name, in any case. It may have been renamed.

@@ -433,6 +433,11 @@ fn the_server_tells_about_itself() {
         let parts = ["store_live_bytes", "store_free_bytes", "store_overhead_bytes"].map(field);
         assert!(parts[0] > 0 && parts.iter().sum::<u64>() == field("store_region_bytes"), "{info}");
         assert!(field("store_file_bytes") >= field("store_region_bytes"), "{info}");
+        let times: String = cmd("INFO").arg("cpu").query(client).unwrap();
+        for name in ["used_cpu_sys:", "used_cpu_user:"] {
+            let value = times.lines().find_map(|line| line.strip_prefix(name));
+            assert!(value.unwrap().parse::<f64>().unwrap() >= 0.0, "{times}");
+        }
         let section: String = cmd("INFO").arg("keyspace").query(client).unwrap();
         assert!(section.starts_with("# Keyspace\r\n") && !section.contains("redis_version"));
         let count: usize = cmd("COMMAND").arg("COUNT").query(client).unwrap();

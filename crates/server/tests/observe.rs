@@ -73,6 +73,20 @@ fn clients_are_listed_and_killed_by_each_filter() {
     assert!(run::<()>(&mut admin, "PING").is_err());
 }
 
+/// The session of a killed connection finishes later, and its client once read it from the list.
+#[test]
+fn a_killed_connection_is_not_in_the_next_list() {
+    let server = TestServer::start();
+    let mut admin = server.client();
+    for _ in 0..200 {
+        let mut client = server.client();
+        let id: u64 = run(&mut client, "CLIENT ID").unwrap();
+        assert_eq!(run::<u64>(&mut admin, &format!("CLIENT KILL ID {id}")).unwrap(), 1);
+        let list: String = run(&mut admin, "CLIENT LIST").unwrap();
+        assert_eq!(list.lines().count(), 1, "{list}");
+    }
+}
+
 #[test]
 fn a_pause_of_writes_lets_reads_pass_and_ends_when_it_is_told() {
     let server = TestServer::start();
@@ -119,7 +133,11 @@ fn tracking_is_refused_and_its_questions_are_answered() {
     assert_eq!(run::<String>(&mut client, "CLIENT TRACKING OFF").unwrap(), "OK");
     assert!(error(&mut client, "CLIENT TRACKING ON").contains("CLIENT TRACKING is not supported yet"));
     assert_eq!(run::<i64>(&mut client, "CLIENT GETREDIR").unwrap(), -1);
-    assert_eq!(run::<i64>(&mut client, "CLIENT UNBLOCK 7").unwrap(), 0);
+    for line in ["CLIENT UNBLOCK 7", "CLIENT UNBLOCK 7 timeout", "CLIENT UNBLOCK 7 ERROR"] {
+        assert_eq!(run::<i64>(&mut client, line).unwrap(), 0, "{line}");
+    }
+    let why = error(&mut client, "CLIENT UNBLOCK 7 foo");
+    assert_eq!(why, "ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR");
     assert!(error(&mut client, "CLIENT CACHING yes").contains("can be called only when"));
     run::<()>(&mut client, "CLIENT NO-EVICT on").unwrap();
     let info: String = run(&mut client, "CLIENT INFO").unwrap();
@@ -228,6 +246,7 @@ fn memory_is_shown_for_keys_and_the_server() {
     assert_eq!(stats["keys.count"], 1);
     assert!(stats["total.allocated"] > 0);
     assert_eq!(run::<String>(&mut client, "MEMORY PURGE").unwrap(), "OK");
+    assert!(run::<String>(&mut client, "MEMORY MALLOC-STATS").unwrap().contains("not supported"));
     assert!(run::<String>(&mut client, "MEMORY DOCTOR").unwrap().contains("Resident memory"));
 }
 

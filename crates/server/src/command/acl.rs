@@ -1,10 +1,14 @@
 //! The command ACL: users and their permissions.
 
-use super::{Call, Command, CommandError, Flags, NO_KEYS, all, is};
+use std::io::Read as _;
+
+use bytes::Bytes;
+
+use super::{Call, Command, CommandError, Flags, NO_KEYS, all, arity_fits, integer, is};
 use crate::clients::Ending;
 use crate::shared::{Shared, lock};
 use crate::users::permissions::{CATEGORIES, is_in};
-use crate::users::{DEFAULT, RuleError, file};
+use crate::users::{DEFAULT, Denied, RuleError, file};
 
 /// The commands of this module.
 pub const COMMANDS: &[Command] = &[Command {
@@ -17,10 +21,12 @@ pub const COMMANDS: &[Command] = &[Command {
     handler: acl,
 }];
 
-const HELP: [&str; 11] = [
+const HELP: [&str; 13] = [
     "ACL <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
     "CAT [<category>]: the categories, or the commands of one.",
     "DELUSER <username> [...]: removes users and ends their connections.",
+    "DRYRUN <username> <command> [<arg> ...]: whether a user may run a command.",
+    "GENPASS [<bits>]: a random password, 256 bits by default.",
     "GETUSER <username>: the rules of a user.",
     "LIST: all users as lines of an ACL file.",
     "LOAD: reads the ACL file again.",
@@ -74,6 +80,12 @@ fn acl(call: &mut Call<'_>) -> Result<(), CommandError> {
             end_without_user(call.shared);
             call.reply.count(removed as u64);
         }
+        ("dryrun", [name, command @ ..]) if !command.is_empty() => dry_run(call, name, command)?,
+        ("genpass", bits) if bits.len() <= 1 => {
+            let bits = bits.first().map_or(Ok(256), |bits| integer(bits))?;
+            let password = password(bits)?;
+            call.reply.text(&password);
+        }
         ("cat", []) => {
             call.reply.array(CATEGORIES.len());
             CATEGORIES.iter().for_each(|category| call.reply.text(category));
@@ -108,8 +120,8 @@ fn acl(call: &mut Call<'_>) -> Result<(), CommandError> {
             HELP.iter().for_each(|line| call.reply.simple(line));
         }
         (
-            "whoami" | "users" | "list" | "getuser" | "setuser" | "deluser" | "cat" | "load" | "save"
-            | "help",
+            "whoami" | "users" | "list" | "getuser" | "setuser" | "deluser" | "dryrun" | "genpass" | "cat"
+            | "load" | "save" | "help",
             _,
         ) => return Err(CommandError::Arity(format!("acl|{subcommand}"))),
         _ => {
@@ -118,6 +130,47 @@ fn acl(call: &mut Call<'_>) -> Result<(), CommandError> {
         }
     }
     Ok(())
+}
+
+/// Answers whether a user may run a command. The texts are those of Redis.
+fn dry_run(call: &mut Call<'_>, name: &[u8], words: &[Bytes]) -> Result<(), CommandError> {
+    let shown = |bytes: &[u8]| String::from_utf8_lossy(bytes).chars().take(128).collect::<String>();
+    let user = std::str::from_utf8(name).ok().and_then(|name| call.shared.users.find(name));
+    let user = user.ok_or_else(|| text(format!("ERR User '{}' not found", shown(name))))?;
+    let command = call.shared.find(&words[0]);
+    let command = command.ok_or_else(|| text(format!("ERR Command '{}' not found", shown(&words[0]))))?;
+    if !arity_fits(command.arity, words.len()) {
+        return Err(CommandError::Arity(command.name.to_owned()));
+    }
+    match user.check(command, words) {
+        Ok(()) => call.reply.ok(),
+        Err(Denied::Command(name)) => {
+            call.reply.text(&format!("This user has no permissions to run the '{name}' command"));
+        }
+        Err(Denied::Key) => {
+            let key = user.denied_key(command, words);
+            let keys = key.map_or("all keys".to_owned(), |key| format!("the '{}' key", shown(key)));
+            call.reply.text(&format!("This user has no permissions to access {keys}"));
+        }
+    }
+    Ok(())
+}
+
+/// A random password in hexadecimal digits of four bits each.
+fn password(bits: i64) -> Result<String, CommandError> {
+    if !(1..=4096).contains(&bits) {
+        return Err(text(
+            "ERR ACL GENPASS argument must be the number of bits for the output password, a positive number up to 4096",
+        ));
+    }
+    let digits = usize::try_from(bits).unwrap_or_default().div_ceil(4);
+    let mut random = vec![0; digits.div_ceil(2)];
+    std::fs::File::open("/dev/urandom")
+        .and_then(|mut file| file.read_exact(&mut random))
+        .map_err(|error| text(format!("ERR cannot read random bytes from /dev/urandom: {error}")))?;
+    let mut password: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+    password.truncate(digits);
+    Ok(password)
 }
 
 fn path(shared: &Shared) -> Result<&std::path::Path, CommandError> {

@@ -36,7 +36,7 @@ const HELP: [&str; 15] = [
     "REPLY ON|OFF|SKIP: sends replies or not.",
     "SETINFO LIB-NAME|LIB-VER <value>: the library of the client.",
     "TRACKING OFF: has no effect. TRACKING ON is not supported.",
-    "UNBLOCK <id>: returns 0, because no command blocks.",
+    "UNBLOCK <id> [TIMEOUT|ERROR]: returns 0, because no command blocks.",
     "HELP: this text.",
 ];
 
@@ -138,8 +138,11 @@ fn client(call: &mut Call<'_>) -> Result<(), CommandError> {
             call.reply.array(0);
         }
         ("getredir", []) => call.reply.integer(-1),
-        ("unblock", [id]) => {
+        ("unblock", [id, how @ ..]) if how.len() <= 1 => {
             integer(id)?;
+            if how.iter().any(|how| !is(how, "TIMEOUT") && !is(how, "ERROR")) {
+                return Err(text("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR"));
+            }
             call.reply.flag(false);
         }
         ("help", []) => {
@@ -269,9 +272,7 @@ fn kill(call: &mut Call<'_>, options: &[bytes::Bytes]) -> Result<(), CommandErro
     let me = call.session.client.id;
     let mut killed = 0;
     for client in call.shared.clients() {
-        // A connection that was ended before may still be in the registry.
-        let is_meant = client.ending().is_none()
-            && !filters.no_type
+        let is_meant = !filters.no_type
             && filters.id.is_none_or(|id| id == client.id)
             && filters.user.is_none_or(|user| lock(&client.names).user.as_deref() == Some(user))
             && filters.address.is_none_or(|address| client.peer.to_string().as_bytes() == address)

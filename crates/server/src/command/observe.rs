@@ -171,18 +171,20 @@ fn memory(call: &mut Call<'_>) -> Result<(), CommandError> {
             bristlecone::release_free_memory();
             call.reply.ok();
         }
+        ("malloc-stats", []) => call.reply.verbatim("Stats not supported for the current allocator"),
         ("help", []) => help(
             call,
             &[
                 "MEMORY <subcommand> [<arg> ...]. Subcommands are:",
                 "DOCTOR: resident memory and the memory of clients.",
+                "MALLOC-STATS: the allocator has none.",
                 "PURGE: returns free memory to the system.",
                 "STATS: sizes in bytes.",
                 "USAGE <key> [SAMPLES <count>]: bytes of key and value.",
                 "HELP: this text.",
             ],
         ),
-        ("usage" | "stats" | "doctor" | "purge" | "help", _) => {
+        ("usage" | "stats" | "doctor" | "purge" | "malloc-stats" | "help", _) => {
             return Err(CommandError::Arity(format!("memory|{subcommand}")));
         }
         _ => return Err(unknown(call, "MEMORY")),

@@ -61,18 +61,31 @@ fn port(shared: &Shared) -> String {
 
 type Section = (&'static str, fn(&Shared) -> Vec<(&'static str, String)>);
 
-const SECTIONS: [Section; 10] = [
+const SECTIONS: [Section; 11] = [
     ("Server", server_fields),
     ("Clients", client_fields),
     ("Memory", memory_fields),
     ("Persistence", persistence_fields),
     ("Stats", stats_fields),
     ("Replication", |_| vec![("role", "master".to_owned()), ("connected_slaves", "0".to_owned())]),
+    ("CPU", |_| cpu_fields()),
     ("Latencystats", latency_fields),
     ("Cluster", |_| vec![("cluster_enabled", "0".to_owned())]),
     ("Keyspace", keyspace_fields),
     ("Bristlecone", store_fields),
 ];
+
+/// Processor time of this process in seconds, in hundredths: the unit of `utime` and `stime` in proc(5). 0 if the kernel does not show it.
+fn cpu_fields() -> Vec<(&'static str, String)> {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // The second field is the name of the program, which may contain spaces.
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+    let seconds = |field: usize| {
+        let ticks = fields.get(field).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
+        format!("{}.{:02}", ticks / 100, ticks % 100)
+    };
+    vec![("used_cpu_sys", seconds(12)), ("used_cpu_user", seconds(11))]
+}
 
 fn info(call: &mut Call<'_>) -> Result<(), CommandError> {
     let asked = call.rest(1);

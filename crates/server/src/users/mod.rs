@@ -25,7 +25,7 @@ use crate::Password;
 use crate::command::{Command, is};
 use crate::glob;
 use crate::shared::lock;
-use permissions::Commands;
+use permissions::{Commands, Uses};
 
 /// Name of the user of connections that named no user.
 pub const DEFAULT: &str = "default";
@@ -257,19 +257,26 @@ impl User {
         if self.keys.first().is_some_and(KeyPattern::is_all) {
             return Ok(());
         }
-        let may = |key: &[u8], reads: bool, writes: bool| {
-            self.keys.iter().any(|keys| {
-                (!reads || keys.reads) && (!writes || keys.writes) && glob::matches(&keys.pattern, key)
-            })
-        };
-        let is_allowed =
-            permissions::keys(command, arguments).all(|(key, uses)| may(key, uses.reads, uses.writes));
+        let is_allowed = self.denied_key(command, arguments).is_none();
         let is_whole = |keys: &KeyPattern| keys.pattern == b"*" && keys.reads;
         if is_allowed && (command.name != "range" || self.keys.iter().any(is_whole)) {
             Ok(())
         } else {
             Err(Denied::Key)
         }
+    }
+
+    /// The first key of a command that the user may not use as the command does.
+    #[must_use]
+    pub fn denied_key<'a>(&self, command: &Command, arguments: &'a [Bytes]) -> Option<&'a [u8]> {
+        let may = |key: &[u8], uses: Uses| {
+            self.keys.iter().any(|keys| {
+                (!uses.reads || keys.reads)
+                    && (!uses.writes || keys.writes)
+                    && glob::matches(&keys.pattern, key)
+            })
+        };
+        permissions::keys(command, arguments).find(|(key, uses)| !may(key, *uses)).map(|(key, _)| key)
     }
 
     /// `on` or `off`, and `nopass`.

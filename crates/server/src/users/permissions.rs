@@ -10,19 +10,30 @@ use bytes::Bytes;
 use super::RuleError;
 use crate::command::{Command, Flags, all, find, is};
 
-/// The categories with commands, as ACL CAT lists them.
-pub const CATEGORIES: [&str; 11] = [
+/// The categories of Redis, as ACL CAT lists them. The server has no commands of some categories. Their rules are kept, so that users and
+/// ACL files of Redis can be loaded.
+pub const CATEGORIES: [&str; 21] = [
     "keyspace",
     "read",
     "write",
+    "set",
+    "sortedset",
+    "list",
+    "hash",
     "string",
     "bitmap",
+    "hyperloglog",
+    "geo",
+    "stream",
+    "pubsub",
     "admin",
     "fast",
     "slow",
+    "blocking",
     "dangerous",
     "connection",
     "transaction",
+    "scripting",
 ];
 
 /// Commands that have subcommands.
@@ -31,7 +42,7 @@ const CONTAINERS: [&str; 9] =
 
 /// Subcommands for administrators, of commands that are for everybody.
 const ADMIN_SUBCOMMANDS: [(&str, &[&str]); 2] = [
-    ("acl", &["list", "users", "getuser", "setuser", "deluser", "load", "save"]),
+    ("acl", &["list", "users", "getuser", "setuser", "deluser", "dryrun", "load", "save"]),
     ("client", &["kill", "list", "pause", "unpause", "no-evict"]),
 ];
 
