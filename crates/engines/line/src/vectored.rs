@@ -3,7 +3,6 @@
 use index::Schema;
 use index::leaf_list::{LeafCopy, LeafList};
 use pmem::simd::{BELOW, Body, Vectors};
-use pmem::sync::{AtomicU64, Ordering};
 use pmem::{Line as Words, Medium};
 
 use crate::index::Line;
@@ -148,15 +147,15 @@ impl<M: Medium, S: Schema> Body for Sort<'_, M, S> {
         let medium = index.region.medium();
         let mut slots = [[0; 2]; PLAIN_SLOTS];
         // No key is above the unused words, so they are never counted.
-        let keys: [Words; PLAIN_SLOTS / 8] = [const { Words([const { AtomicU64::new(u64::MAX) }; 8]) }; _];
+        let mut keys = [[u64::MAX; 8]; PLAIN_SLOTS / 8];
         let mut count = 0;
         for (_, words) in leaf.used::<M, S>(medium, &index.shape, vectors) {
             let i = count % PLAIN_SLOTS;
-            keys[i / 8].0[i % 8].store(words[0], Ordering::Relaxed);
+            keys[i / 8][i % 8] = words[0];
             slots[i] = words;
             count += 1;
         }
-        let keys = &keys[..count.min(PLAIN_SLOTS).div_ceil(8)];
+        let keys = &keys.map(Words::of)[..count.min(PLAIN_SLOTS).div_ceil(8)];
         let mut order = [0_u8; PLAIN_SLOTS];
         for (i, slot) in slots.iter().enumerate().take(count) {
             let below = match vectors {

@@ -36,6 +36,12 @@ impl Line {
         Self([const { AtomicU64::new(0) }; 8])
     }
 
+    /// A line of these words.
+    #[inline(always)]
+    pub fn of(words: [u64; 8]) -> Self {
+        Self(words.map(AtomicU64::new))
+    }
+
     /// Begins to load the line into the cache.
     #[inline(always)]
     pub fn prefetch(&self) {
