@@ -23,7 +23,7 @@ use crate::work::{FAILED, KEYS, TOGETHER, UNSYNCED, Worker, whole};
 /// Operations per thread.
 const STEPS: usize = 5;
 /// Maximum number of executions until an injected fault is detected.
-const CANARY_EXECUTIONS: u64 = 10_000;
+const CANARY_EXECUTIONS: u64 = 40_000;
 
 /// Counts of executions.
 #[derive(Clone, Debug, Default)]
