@@ -41,9 +41,9 @@ pub struct Change {
     /// The leaf.
     pub(crate) leaf: u64,
     /// Offset of the word.
-    pub(crate) at: u64,
+    at: u64,
     /// Its new value.
-    pub(crate) word: u64,
+    word: u64,
 }
 
 impl Change {

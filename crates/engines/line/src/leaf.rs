@@ -31,8 +31,6 @@ use pmem::region::{checked, unchecked};
 use pmem::simd::{EQUAL, Vectors};
 use pmem::{LINE, Medium, WORD};
 
-use crate::change::Change;
-
 /// Offsets of the header words, in bytes.
 pub(crate) const LINK: u64 = 0;
 const LOW: u64 = WORD;
@@ -327,20 +325,6 @@ impl Leaf {
         if S::PLAIN {
             medium.copy(at + WORD, words[1]);
         }
-    }
-
-    /// True if all slots in the line of a removed entry are free.
-    pub(crate) fn is_line_free<M: Medium, S: Schema>(
-        self,
-        medium: &M,
-        shape: &Shape,
-        removal: &Change,
-    ) -> bool {
-        let whole = (1 << (LINE / slot_bytes::<S>())) - 1;
-        let slots = shape.slots_of::<S>((removal.at - self.0) / LINE, whole);
-        (0..shape.slots)
-            .filter(|slot| slots >> slot & 1 == 1)
-            .all(|slot| medium.word(self.slot_at::<S>(slot)) == removal.word)
     }
 
     /// A bit for the line of a slot.

@@ -159,7 +159,7 @@ impl<M: Medium, S: Schema> LeafList for Line<M, S> {
             Write::Delete(key) => {
                 self.count_key(writer, key, false);
                 // The key is removed. If a neighbour is damaged, reads of the neighbour report it. A lack of space is no error here.
-                let _ = self.thin_out(writer, key, &stored.change);
+                let _ = self.thin_out(writer, key, Leaf(stored.change.leaf));
             }
         }
     }

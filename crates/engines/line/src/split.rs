@@ -48,7 +48,6 @@ use pmem::alloc::{self, Kind};
 use pmem::region::checked;
 use pmem::{Error, Fence, Medium, Result, WORD, record};
 
-use crate::change::Change;
 use crate::index::{Line, Writer};
 use crate::leaf::{LINK, Leaf, Slot, entry_of, slot_of};
 use crate::node::Child;
@@ -166,13 +165,8 @@ impl<M: Medium, S: Schema> Line<M, S> {
     ///
     /// # Errors
     /// Errors of the allocator; `Corrupt`. Then nothing has changed.
-    pub(crate) fn thin_out(&self, writer: &mut Writer<S>, key: &S::Key, removal: &Change) -> Result<()> {
+    pub(crate) fn thin_out(&self, writer: &mut Writer<S>, key: &S::Key, leaf: Leaf) -> Result<()> {
         let (medium, shape) = (self.region.medium(), &self.shape);
-        let leaf = Leaf(removal.leaf);
-        // Lines of a sparse leaf are often empty. The line of the removed entry is in the cache, the others may not be.
-        if !leaf.is_line_free::<M, S>(medium, shape, removal) {
-            return Ok(());
-        }
         let count = |leaf: Leaf| self.used(leaf);
         let left_over = count(leaf);
         // A batch reserved no space for this, and O2 forbids it. If the neighbours are too full for a merge, most deletes do not try again.
