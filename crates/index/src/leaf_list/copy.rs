@@ -12,7 +12,7 @@ pub struct LeafCopy<S: Schema> {
     /// The pairs, and after `len` unused pairs with buffers.
     pairs: Vec<Pair<S>>,
     len: usize,
-    /// For sorting: the bytes of each key after those that all keys share, and the key's position.
+    /// For sorting: of each key the eight bytes after those that all keys share, and its position.
     order: Vec<(u64, u32)>,
 }
 

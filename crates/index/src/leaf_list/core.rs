@@ -176,8 +176,8 @@ pub trait LeafList:
     fn can_switch(&self) -> bool {
         true
     }
-    /// The leaf of a key, or of the keys strictly below it if `below` is set, according to the current directory. Prefetches the lines that
-    /// a read of the leaf touches first.
+    /// The leaf of a key, or of the keys strictly below it if `below` is set, according to the current directory. An engine may
+    /// prefetch the lines that a read of the leaf touches first.
     fn leaf_of(&self, key: &<Self::Schema as Schema>::Key, below: bool) -> u64;
     /// The last leaf, according to the current directory.
     fn last_leaf(&self) -> u64;
