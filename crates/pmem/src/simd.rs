@@ -6,8 +6,8 @@
 //!   [`pair_mask`] is the result for the `i`-th pair of a line.
 //! * The keys are in an array of their own, apart from the payloads. [`key_mask`] has a bit for each key.
 //! * An entry is half a line: key, payload, start version, end version. [`Vectors::slots`] compares keys and versions.
-//! * A word contains parts of keys: two halves of 32 bits ([`Vectors::halves_up_to`]), four quarters of 16 bits
-//!   ([`Vectors::quarters_up_to`]), or a part in its upper 16 bits ([`Vectors::tops`]).
+//! * A word contains parts of keys: two of 32 bits or four of 16 bits ([`Vectors::parts_up_to`]), or one in its upper 16 bits
+//!   ([`Vectors::tops`]).
 //!
 //! Results are used only after the reader validated the node's version, so a line that changes during the load has no effect.
 
@@ -145,44 +145,32 @@ unsafe fn top_mask(lines: &[Line], top: u16) -> u64 {
     mask
 }
 
-/// Number of 32-bit numbers in some lines that are at most `limit`.
+/// Number of numbers of `BITS` bits, 16 or 32, in some lines that are at most `limit`.
 ///
 /// # Safety
 /// The processor must have the features that [`available`] asks for.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
-unsafe fn halves_up_to(lines: &[Line], limit: u32) -> usize {
-    use std::arch::x86_64::{_mm512_cmple_epu32_mask, _mm512_load_si512, _mm512_set1_epi32};
+unsafe fn parts_up_to<const BITS: u32>(lines: &[Line], limit: u32) -> usize {
+    use std::arch::x86_64::{
+        _mm512_cmple_epu16_mask, _mm512_cmple_epu32_mask, _mm512_load_si512, _mm512_set1_epi32,
+    };
+    const { assert!(BITS == 16 || BITS == 32, "a word has four or two parts") };
+    let each = if BITS == 16 { (limit & 0xFFFF) * 0x1_0001 } else { limit };
     // SAFETY: avx512f, by the caller's promise.
-    let needle = unsafe { _mm512_set1_epi32(limit.cast_signed()) };
-    let (pairs, odd) = lines.as_chunks::<2>();
+    let needle = unsafe { _mm512_set1_epi32(each.cast_signed()) };
     let count = |line: &Line| {
         // SAFETY: a line is 64 readable bytes, 64-byte aligned; the reader's validation detects a torn load.
-        let halves = unsafe { _mm512_load_si512(std::ptr::from_ref(line).cast()) };
-        // SAFETY: avx512f, by the caller's promise.
-        u32::from(unsafe { _mm512_cmple_epu32_mask(halves, needle) })
+        let parts = unsafe { _mm512_load_si512(std::ptr::from_ref(line).cast()) };
+        if BITS == 16 {
+            // SAFETY: avx512bw, by the caller's promise.
+            u64::from(unsafe { _mm512_cmple_epu16_mask(parts, needle) })
+        } else {
+            // SAFETY: avx512f, by the caller's promise.
+            u64::from(unsafe { _mm512_cmple_epu32_mask(parts, needle) })
+        }
     };
-    let of_pairs = pairs.iter().map(|[first, second]| (count(first) | count(second) << 16).count_ones());
-    (of_pairs.sum::<u32>() + odd.iter().map(|line| count(line).count_ones()).sum::<u32>()) as usize
-}
-
-/// Number of 16-bit numbers in some lines that are at most `limit`.
-///
-/// # Safety
-/// The processor must have the features that [`available`] asks for.
-#[cfg(target_arch = "x86_64")]
-#[inline(always)]
-unsafe fn quarters_up_to(lines: &[Line], limit: u16) -> usize {
-    use std::arch::x86_64::{_mm512_cmple_epu16_mask, _mm512_load_si512, _mm512_set1_epi16};
-    // SAFETY: avx512f, by the caller's promise.
-    let needle = unsafe { _mm512_set1_epi16(limit.cast_signed()) };
     let (pairs, odd) = lines.as_chunks::<2>();
-    let count = |line: &Line| {
-        // SAFETY: a line is 64 readable bytes, 64-byte aligned; the reader's validation detects a torn load.
-        let quarters = unsafe { _mm512_load_si512(std::ptr::from_ref(line).cast()) };
-        // SAFETY: avx512bw, by the caller's promise.
-        u64::from(unsafe { _mm512_cmple_epu16_mask(quarters, needle) })
-    };
     let of_pairs = pairs.iter().map(|[first, second]| (count(first) | count(second) << 32).count_ones());
     (of_pairs.sum::<u32>() + odd.iter().map(|line| count(line).count_ones()).sum::<u32>()) as usize
 }
@@ -307,30 +295,14 @@ impl Vectors {
         }
     }
 
-    /// Number of 32-bit numbers in some lines that are at most `limit`: the halves of each word, the lower half first. For callers that run
-    /// inside of [`Vectors::run`].
+    /// Number of numbers in some lines that are at most `limit`. Each word has parts of `BITS` bits, 16 or 32, the lowest part first. For
+    /// callers that run inside of [`Vectors::run`].
     #[inline(always)]
-    pub fn halves_up_to(self, lines: &[Line], limit: u32) -> usize {
+    pub fn parts_up_to<const BITS: u32>(self, lines: &[Line], limit: u32) -> usize {
         #[cfg(target_arch = "x86_64")]
         {
             // SAFETY: there is a `Vectors` only where the processor has the features.
-            unsafe { halves_up_to(lines, limit) }
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        {
-            let _ = (lines, limit);
-            unreachable!("no processor but this kind has a `Vectors`")
-        }
-    }
-
-    /// Number of 16-bit numbers in some lines that are at most `limit`: the quarters of each word, the lowest quarter first. For callers that
-    /// run inside of [`Vectors::run`].
-    #[inline(always)]
-    pub fn quarters_up_to(self, lines: &[Line], limit: u16) -> usize {
-        #[cfg(target_arch = "x86_64")]
-        {
-            // SAFETY: there is a `Vectors` only where the processor has the features.
-            unsafe { quarters_up_to(lines, limit) }
+            unsafe { parts_up_to::<BITS>(lines, limit) }
         }
         #[cfg(not(target_arch = "x86_64"))]
         {
@@ -531,10 +503,10 @@ mod tests {
                     assert_eq!(vectors.tops(&lines, top), mask(&|word| word >> 48 == u64::from(top)));
                     let halves = (0..count * 8).flat_map(|i| [word(i) as u32, (word(i) >> 32) as u32]);
                     let up_to = halves.filter(|half| *half <= probe as u32).count();
-                    assert_eq!(vectors.halves_up_to(&lines, probe as u32), up_to);
+                    assert_eq!(vectors.parts_up_to::<32>(&lines, probe as u32), up_to);
                     let quarters = (0..count * 32).map(|i| (word(i / 4) >> (16 * (i % 4))) as u16);
                     let up_to = quarters.filter(|quarter| *quarter <= top).count();
-                    assert_eq!(vectors.quarters_up_to(&lines, top), up_to);
+                    assert_eq!(vectors.parts_up_to::<16>(&lines, u32::from(top)), up_to);
                     assert_eq!(vectors.words::<UP_TO>(&lines, probe), mask(&|word| word <= probe));
                     assert_eq!(vectors.words::<EQUAL>(&lines, probe), mask(&|word| word == probe));
                 });

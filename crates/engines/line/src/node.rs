@@ -208,8 +208,8 @@ impl Node<'_> {
         };
         let lines = &self.hot.digests[..digest_lines::<S>()];
         let up_to = match vectors {
-            Some(vectors) if M::SHOWS_LINES && S::PLAIN => vectors.quarters_up_to(lines, digest as u16),
-            Some(vectors) if M::SHOWS_LINES => vectors.halves_up_to(lines, digest),
+            Some(vectors) if M::SHOWS_LINES && S::PLAIN => vectors.parts_up_to::<16>(lines, digest),
+            Some(vectors) if M::SHOWS_LINES => vectors.parts_up_to::<32>(lines, digest),
             _ => (0..FANOUT).filter(|i| self.digest::<S>(*i) <= digest).count(),
         };
         let mut i = up_to.min(self.count()).saturating_sub(1);
