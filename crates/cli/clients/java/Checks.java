@@ -33,6 +33,22 @@ final class Checks {
         same(holds, true);
     }
 
+    /** Runs the body 100 times in each of eight threads, and waits for their end. */
+    static void inEightThreads(Runnable body) throws InterruptedException {
+        Thread[] threads = new Thread[8];
+        for (int n = 0; n < threads.length; n++) {
+            threads[n] = new Thread(() -> {
+                for (int turn = 0; turn < 100; turn++) {
+                    body.run();
+                }
+            });
+            threads[n].start();
+        }
+        for (Thread thread : threads) {
+            thread.join();
+        }
+    }
+
     /** The body must fail with an error that contains the text. */
     static void fails(String text, Body body) throws Exception {
         String found = "no error";

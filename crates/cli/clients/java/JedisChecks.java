@@ -185,20 +185,11 @@ public final class JedisChecks {
         });
         checks.check(title + "a pool with eight threads", () -> {
             try (JedisPool pool = new JedisPool("127.0.0.1", address.getPort())) {
-                Thread[] threads = new Thread[8];
-                for (int n = 0; n < threads.length; n++) {
-                    threads[n] = new Thread(() -> {
-                        for (int turn = 0; turn < 100; turn++) {
-                            try (Jedis one = pool.getResource()) {
-                                one.incr("n");
-                            }
-                        }
-                    });
-                    threads[n].start();
-                }
-                for (Thread thread : threads) {
-                    thread.join();
-                }
+                Checks.inEightThreads(() -> {
+                    try (Jedis one = pool.getResource()) {
+                        one.incr("n");
+                    }
+                });
             }
             Checks.same(client.get("n"), "800");
         });

@@ -201,18 +201,7 @@ public final class LettuceChecks {
             }
         });
         checks.check(title + "eight threads on one connection", () -> {
-            Thread[] threads = new Thread[8];
-            for (int n = 0; n < threads.length; n++) {
-                threads[n] = new Thread(() -> {
-                    for (int turn = 0; turn < 100; turn++) {
-                        client.incr("n");
-                    }
-                });
-                threads[n].start();
-            }
-            for (Thread thread : threads) {
-                thread.join();
-            }
+            Checks.inEightThreads(() -> client.incr("n"));
             Checks.same(client.get("n"), "800");
         });
         checks.check(title + "a value of 8 MiB", () -> {
