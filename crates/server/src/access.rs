@@ -8,7 +8,7 @@ use bristlecone::{Bytes, Change, Deadline, Error, Next, Result, Store, Transacti
 
 use crate::shared::{Databases, Shared};
 
-/// The keys of a command: of the database that its connection has selected.
+/// Access of a command to the keys of the database that its connection has selected.
 pub enum Access<'a> {
     /// Each call takes effect by itself.
     Store {
@@ -42,7 +42,7 @@ fn table<'t>(
     }
 }
 
-/// Errors of every method: those of the store.
+/// Every method returns the errors of the store.
 #[allow(clippy::missing_errors_doc)]
 impl<'a> Access<'a> {
     /// The keys of a database of the store.
@@ -93,7 +93,7 @@ impl<'a> Access<'a> {
         }
     }
 
-    /// Passes the values of keys to `give`, in their order and of one moment, until it returns false.
+    /// Passes the values that `keys` have at one moment to `give`, in the order of `keys`, until `give` returns false.
     pub fn get_each(&mut self, keys: &[&[u8]], mut give: impl FnMut(Option<Vec<u8>>) -> bool) -> Result<()> {
         if let Self::Store { store, .. } = self {
             return store.get_each(keys, give);
@@ -106,7 +106,7 @@ impl<'a> Access<'a> {
         Ok(())
     }
 
-    /// Stores a value. The key has no deadline then.
+    /// Stores a value and removes the key's deadline.
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         match self {
             Self::Store { shared, db, store } => {
@@ -137,7 +137,7 @@ impl<'a> Access<'a> {
         }
     }
 
-    /// Reads and changes a key in one step. A new value keeps the deadline.
+    /// Reads and changes a key in one step. A new value keeps the deadline. `decide` may be called again.
     pub fn update(
         &mut self,
         key: &[u8],
@@ -232,7 +232,7 @@ impl<'a> Access<'a> {
         Ok(stored)
     }
 
-    /// Number of keys that the transaction adds to the database so far.
+    /// Number of keys that the transaction has added to the database so far; 0 outside a transaction.
     pub fn keys_added(&mut self) -> Result<i64> {
         match self {
             Self::Store { .. } => Ok(0),
@@ -242,7 +242,8 @@ impl<'a> Access<'a> {
         }
     }
 
-    /// Runs `run`, which writes only these keys, each in its database. Its calls take effect together.
+    /// Calls `run`, perhaps again after a conflict. `run` may write only these keys, each in the database with the given number. All its
+    /// calls take effect together.
     pub fn together<R>(
         &mut self,
         keys: &[(usize, &[u8])],

@@ -1,9 +1,9 @@
 //! Options of `serve` from the environment and from a configuration file. The command line wins over the environment, the environment over
 //! the file.
 //!
-//! Each value becomes an argument `--name=value` of the command line, and a flag that is on becomes `--name`. An option that the command
-//! line has already is left out. So one parser checks all values, and every option can be given in all three ways. The only exception is
-//! `config`: it cannot be in the file.
+//! Each value becomes an argument `--name=value` of the command line. A flag that is on becomes `--name`; a flag that is off adds nothing,
+//! so it does not override a flag that is on in the file. If the command line already has an option, the other layers do not add it. So one
+//! parser checks all values, and every option can be given in all three ways. The only exception is `config`: it cannot be in the file.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -16,11 +16,11 @@ use toml::de::{DeTable, DeValue};
 use crate::Program;
 use crate::failure::{Failure, Result, io};
 
-/// The prefix of environment variables.
+/// The prefix of the environment variables that set options of `serve`.
 pub const PREFIX: &str = "BRISTLECONE_SERVE_";
-/// The variable with the password itself.
+/// The environment variable that contains the password itself, not the path of a file.
 pub const PASSWORD: &str = "BRISTLECONE_PASSWORD";
-/// The password of the environment.
+/// The password in the environment variable [`PASSWORD`], if it is set.
 pub fn password() -> Option<server::Password> {
     server::Password::new(std::env::var_os(PASSWORD)?.as_bytes())
 }
@@ -51,14 +51,15 @@ fn variable(option: &str) -> String {
     PREFIX.to_owned() + &option.replace('-', "_").to_ascii_uppercase()
 }
 
-/// Variables with the prefix that are no option.
+/// Environment variables that begin with the prefix but belong to no option.
 pub fn unknown_variables() -> Vec<String> {
     let known: Vec<_> = known().iter().map(|known| variable(&known.name)).collect();
     let variables = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
     variables.filter(|name| name.starts_with(PREFIX) && !known.contains(name)).collect()
 }
 
-/// Adds the options of the environment and of the configuration file to a command line. Command lines of other commands are unchanged.
+/// Adds the options of the environment and of the configuration file to a command line of `serve`. Leaves the command lines of other
+/// commands, and those that ask for help, unchanged.
 pub fn expand(
     mut line: Vec<OsString>,
     environment: impl Fn(&str) -> Option<OsString>,

@@ -1,4 +1,5 @@
-//! Recovery: replays the log, then asks the tree whether it references the blocks that the newest operation allocated or freed.
+//! Recovery of blocks, after the region has replayed the log: the tree says which of the blocks that the newest operation allocated or
+//! freed it references.
 //!
 //! For each of these blocks the tree descends at most twice. So the work is bounded by the sizes of the log and of the intent ring and by
 //! the height of the tree. It does not depend on the number of keys.
@@ -22,8 +23,8 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         })
     }
 
-    /// True if the tree reaches this block. The tree descends with a key that the block itself contains. If the descent arrives at the
-    /// block, the block is in the tree. Garbage in a free block can only lead elsewhere.
+    /// True if the tree references this block. The tree descends with a key that the block itself contains. If the descent arrives at the
+    /// block, the block is in the tree. A free block may contain garbage. The descent with that garbage ends at another block.
     pub(crate) fn owns(&self, class: Class, at: u64) -> bool {
         match class.kind {
             Kind::Leaf | Kind::Inner => class.block_bytes == self.leaf.bytes() && self.owns_node(Node(at)),

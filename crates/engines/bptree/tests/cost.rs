@@ -1,5 +1,5 @@
-//! Exact costs of operations: words stored, lines flushed and fences, against the formulas of [wB+ §4.3, §4.4 and table 3]. The node is a
-//! slot+bitmap node of n entries, m of them in use before the operation.
+//! These tests compare the exact costs of operations (words stored, lines flushed, fences) with the formulas of [wB+ §4.3, §4.4 and
+//! table 3]. The node is a slot+bitmap node with space for n entries. Before the operation it contains m entries.
 //!
 //! The paper counts for an insert without split two bitmap words, the entry's two words and m + 2 bytes of slot array (m + 1 entries and
 //! their number): N_w = 4 + (m + 2) / 8, three fences. For a delete without merge it counts two bitmap words and m bytes of slot array: N_w

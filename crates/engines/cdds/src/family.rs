@@ -28,7 +28,7 @@ use crate::versioned::Recovery;
 /// Maximum writes in one version where the caller does not ask for an atomic batch.
 const WRITES: usize = 64;
 
-/// The B-Tree with nodes in the order `O`.
+/// The B-Tree. `O` is the order of the entries in a node.
 pub struct TreeFamily<O>(PhantomData<fn() -> O>);
 
 impl<O: Order> Family for TreeFamily<O> {
@@ -47,7 +47,7 @@ impl Family for HashFamily {
     type Words<M: Medium> = Versioned<M, Hashed<Words>>;
 }
 
-/// A structure that is an engine, with the parts in which structures differ.
+/// A structure that can be an engine. The methods are the operations in which the B-Tree and the hash table differ.
 pub trait Indexed<K: Kind>: Structure<Schema: SchemaOf<K>, Pass: Send> + Send + Sync + 'static {
     /// True if its cursors return keys in order.
     const ORDERED: bool;
@@ -134,7 +134,7 @@ fn options(form: &Form) -> crate::Options {
     crate::Options { geometry, stripes: form.stripes, tables: form.tables, ..usual }
 }
 
-/// Draws a seed that clients cannot know, because they choose the keys.
+/// Draws a random seed. Clients choose the keys, so they must not know the seed.
 fn hash_options(form: &Form) -> crate::hash::Options {
     let seed = RandomState::new().build_hasher().finish();
     let usual = crate::hash::Options::new(form.node_lines, form.durability);

@@ -1,4 +1,5 @@
-//! Mutants of the hash table: each flush, fence and publish is left out or torn in turn, and some image must be wrong.
+//! Mutants of the hash table: each mutant omits, moves or tears one flush, fence or publish. At least one image of each mutant must be
+//! wrong, unless the mutant is equivalent.
 
 use crate::common::Sample;
 use crate::common::subject::{LAZY, Op, SCAN, Sizes, Work, lives, mixed, sizes};
@@ -11,8 +12,8 @@ use index::{Keyed, Words};
 use pmem::Fence;
 
 /// Equivalent mutants besides those of `common/trials.rs`. There are more mutants than reasons, because one line has several mutants: a
-/// swapped publish is an early publish elsewhere. The reasons with those of `common/trials.rs`: a table that was only made, words that no
-/// number of buckets covers (D1), the meta block (V1), and the allocator (A3).
+/// swapped publish is an early publish elsewhere. Together with `common/trials.rs` there are four reasons: a table that was only made,
+/// words that no number of buckets covers (D1), the meta block (V1), and the allocator (A3).
 fn argued() -> Vec<Argued> {
     let versioned = include_str!("../src/versioned.rs");
     let resize = include_str!("../src/hash/resize.rs");

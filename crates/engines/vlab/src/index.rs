@@ -11,8 +11,8 @@
 //! and `merge` have tables of their own.
 //!
 //! Invariants:
-//! * V1: from the head on, each bucket's `nxt` leads to the bucket whose `min` is this one's `max`. The first bucket has no `min` and is
-//!   never freed.
+//! * V1: from the head on, each bucket's `nxt` references the next bucket. The `min` of the next bucket equals the `max` of this bucket.
+//!   The first bucket has no `min` and is never freed.
 //! * V2: the view (directory and braids) leads every key to the bucket that holds it, except while that bucket's version is locked. A
 //!   split or merge changes the counter `changes`. So the validation fails if the reader found its bucket before that.
 //! * V3: between operations, a block is allocated if and only if the list, an entry or the meta block references it.
@@ -63,18 +63,18 @@ pub struct Options {
     pub tables: bool,
     /// Number of striped version locks; a power of two.
     pub stripes: usize,
-    /// Splits in the paper's six steps with a fence each, and durable combines. An existing index keeps its own.
+    /// True if a split is the paper's six steps with a fence each, and a combine is durable. An existing index keeps its own.
     pub faithful: bool,
     /// Maximum number of braids.
     pub braids: usize,
     /// Maximum buckets of a braid. `None`: twice the logarithm of the number of all buckets.
     pub braid_buckets: Option<usize>,
-    /// Steps of an operation while a combine runs. A step is a directory entry or a part of the directory's table. This bounds the cost of
-    /// an operation ([`crate::combine`]).
+    /// Maximum number of steps that an operation does for a running combine. A step is a directory entry or a part of the directory's
+    /// table. The maximum bounds the cost of an operation ([`crate::combine`]).
     pub combine_step: usize,
-    /// The algorithm that searches for a place.
+    /// The algorithm that finds the place of a key in the directory.
     pub guide: Guide,
-    /// The way from a place to an address.
+    /// The way from a place in the directory to the bucket's address.
     pub addressing: Addressing,
     /// Maximum number of kernel mappings for [`Addressing::Rewired`], which needs about one per bucket. The limit of all windows of the
     /// process applies in any case ([`pmem::page_remap::mappings_max`]).
@@ -102,7 +102,7 @@ impl Options {
     }
 }
 
-/// The search structures of a moment: directory and braids. Replaced as a whole when buckets are added or removed.
+/// The search structures of a moment: directory and braids. The writer replaces a view as a whole when it adds or removes buckets.
 #[derive(Debug)]
 pub(crate) struct View<S: Schema> {
     pub directory: Arc<Directory>,
@@ -133,7 +133,7 @@ impl<M: Medium, S: Schema> Deref for Vlab<M, S> {
     }
 }
 
-/// The index's own part of the writer's state.
+/// The part of the writer's state that only VLAB needs.
 pub struct Own<S: Schema> {
     /// The running combine.
     pub(crate) rebuild: Option<Rebuild<S>>,
@@ -143,7 +143,7 @@ pub struct Own<S: Schema> {
     pub(crate) wiring: Wiring,
     /// Directories and braids that combines replaced.
     pub(crate) retired: Retired<S>,
-    /// The work of combines.
+    /// Counts of the work of combines.
     pub(crate) work: Work,
 }
 
@@ -154,7 +154,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
     /// Creates an empty index in a fresh medium.
     ///
     /// # Errors
-    /// `Nodes` if buckets of this size hold too few entries. Also the errors of growing the medium.
+    /// `Nodes` if a bucket has fewer than 2 or more than 64 lines, or holds too few entries. Also the errors of growing the medium.
     pub fn create(medium: M, options: &Options) -> Result<Self> {
         let lines = options.lines;
         let shape =
@@ -274,7 +274,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
     }
 }
 
-/// Sizes of the search structures: the buckets that each of them references.
+/// Sizes of the search structures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Paths {
     /// Number of directory entries.

@@ -18,7 +18,8 @@ use std::sync::atomic::Ordering;
 type Writes<'c> = BTreeMap<Vec<u8>, (&'c Slot, Option<(&'c [u8], Deadline)>)>;
 
 impl Tables {
-    /// Applies all writes, if all conditions hold. Sets `found`: for each key that is written, by table and key, whether it was present.
+    /// Applies all writes, if all conditions hold, and returns whether it did. Sets `found`: for each written key, whether it was present.
+    /// `found` is in the order of the tables' numbers and of the keys. It has one element for a key that is written more than once.
     pub(super) fn commit(
         &self,
         what: Commit<'_, Bytes>,

@@ -22,7 +22,8 @@ struct TableCursor<'a> {
 }
 
 impl Table {
-    /// A cursor over the cursor of the index, or of a view with this number of the table and this time.
+    /// Makes a cursor of the table from a cursor of the index (`fixed` is `None`) or of a view (`fixed` is the table's number in the view
+    /// and the time of the view).
     pub(super) fn cursor_over<'a>(
         &'a self,
         stored: Box<dyn Cursor<Bytes> + 'a>,
@@ -40,7 +41,7 @@ impl Table {
         Box::new(TableView { stored, table: self, id, now: self.tables.now() })
     }
 
-    /// The table in a version of the index. `None` if it did not exist then.
+    /// The table in a version of the index. `None` if the table did not exist then, or if the catalog of the version cannot be read.
     fn version<'a>(&'a self, stored: Box<dyn View<Bytes> + 'a>) -> Option<Box<dyn View<Bytes> + 'a>> {
         let mut bytes = Vec::new();
         let catalog = match stored.get(keys::CATALOG, &mut bytes) {

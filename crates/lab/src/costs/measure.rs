@@ -1,5 +1,5 @@
-//! The measurement: bulk-loads a tree, then runs operations one by one. For each it reads the path, computes the expected cost, runs the
-//! operation, and compares the counts.
+//! The measurement bulk-loads a tree, then runs operations one by one. For each operation it reads the path from the root to the leaf, runs
+//! the operation, computes the expected cost, and compares it with the counts.
 //!
 //! Inserts without split and deletes without merge run on leaves loaded to the requested fill factor. Inserts with splits run on full
 //! leaves. Keys are random, so their ranks in a leaf are uniform.
@@ -62,7 +62,7 @@ impl Operation {
     }
 }
 
-/// Counts of one operation that are compared with the expected cost.
+/// The counts of one operation. The measurement compares them with the expected cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Words stored into nodes.
@@ -71,7 +71,7 @@ pub struct Tally {
     pub log_words: u64,
     /// Flushed lines of nodes and log records.
     pub flushes: u64,
-    /// Flushed data lines.
+    /// Flushed lines of the words that the log covers.
     pub homes: u64,
     /// Fences.
     pub fences: u64,

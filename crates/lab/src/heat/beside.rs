@@ -1,4 +1,4 @@
-//! Compares several trees, with the claims of CDDS's thesis about pairs of trees (figures 6.1 to 6.3 and 6.5).
+//! Compares several trees, and judges the claims of the CDDS thesis about pairs of trees (figures 6.1 to 6.3 and 6.5).
 
 use std::fmt::{Display, Formatter};
 

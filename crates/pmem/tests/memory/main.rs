@@ -1,4 +1,4 @@
-//! The resident memory of a journal's image, measured in a process of its own with one test, so that the figures contain nothing else.
+//! This test measures the resident memory of a journal's image. It is the only test of its process, so the figures contain nothing else.
 
 use pmem::journal::{MEMORY_MIN, Options};
 use pmem::{Journal, Medium};

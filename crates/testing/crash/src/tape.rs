@@ -1,4 +1,4 @@
-//! The recorder of a running subject: its events, each with the state needed to replay it.
+//! The tape records the events of a running subject, each with the state that a replay needs.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -13,7 +13,7 @@ pub struct Recorded {
     pub old: u64,
     /// Bytes in use before the event.
     pub len: u64,
-    /// Number of lines whose content was chosen before the event; 0 outside an image.
+    /// Number of lines whose content after the crash was chosen before the event; 0 if the subject does not run on an image.
     pub taken: usize,
 }
 

@@ -1,13 +1,14 @@
 //! Fuzz targets for stores with damaged files.
 //!
-//! Input: a byte that selects the store, then damages. The first byte of a damage selects the file (bit 0: region or journal) and the kind
-//! (bits 1 and 2). The next three bytes are the place, in units of the kind. The damage's own bytes follow.
+//! The input is one byte that selects the store, then a list of changes. The first byte of a change selects the file (bit 0: region or
+//! journal) and the kind (bits 1 and 2). The next three bytes are the place, in units of the kind, modulo the length of the file. In a
+//! change of kind 0 or 1, eight bytes with the new word follow.
 //!
 //! | kind | unit | effect |
 //! |---|---|---|
-//! | 0, 1 | 8 bytes | overwrites a word with the next eight bytes |
+//! | 0, 1 | 8 bytes | overwrites a word with the new word |
 //! | 2 | 512 bytes | overwrites a sector with zeros |
-//! | 3 | 512 bytes | truncates the file |
+//! | 3 | 512 bytes | truncates the file at the place |
 
 use std::fs;
 use std::path::Path;
@@ -151,15 +152,15 @@ fn used(dir: &Path) {
 /// Damages the region, opens the store and runs operations on it.
 ///
 /// # Panics
-/// If a value is wrong.
+/// If a value is wrong, or if a scan returns more pairs than the store has space for.
 pub fn region(input: &[u8]) {
     used(damaged(input, |files| files.journal.is_none(), false).path());
 }
 
-/// Damages the journal, opens the store, which replays it, and runs operations on it.
+/// Damages the journal, opens the store so that recovery replays the journal, and runs operations on the store.
 ///
 /// # Panics
-/// If a value is wrong.
+/// As [`region`].
 pub fn journal(input: &[u8]) {
     used(damaged(input, |files| files.journal.is_some(), true).path());
 }
@@ -167,7 +168,7 @@ pub fn journal(input: &[u8]) {
 /// Damages region and journal, and salvages the store. The contents of the new store must be correct.
 ///
 /// # Panics
-/// If they are not, or if the check of the new store finds a problem.
+/// If a value of the new store is wrong, if a read of it fails, or if its check finds a problem.
 pub fn salvage(input: &[u8]) {
     let (dir, new) = (damaged(input, |_| true, false), scratch());
     let new = new.path().join("new");

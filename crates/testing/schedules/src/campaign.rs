@@ -32,13 +32,13 @@ pub struct Tally {
     pub executions: u64,
     /// Judged operations.
     pub operations: u64,
-    /// Operations that overlap another one of their key.
+    /// Operations that overlap another operation on the same key.
     pub overlapping: u64,
     /// Images of power cuts.
     pub cuts: u64,
     /// Executions with a failed call to the disk.
     pub failures: u64,
-    /// Halves of a journal that were checkpointed beside the other threads.
+    /// Halves of a journal that were checkpointed while the other threads ran.
     pub homes: u64,
     /// Events on nodes while several threads ran.
     pub turnover: Turnover,
@@ -67,9 +67,9 @@ pub type Execution = fn(How) -> Verdict;
 /// The settings of an execution.
 #[derive(Clone, Copy)]
 pub struct How {
-    /// Judges the answers that threads got, in addition to the contents after a crash.
+    /// True to judge the answers that threads got, in addition to the contents after a crash.
     pub live: bool,
-    /// Fences and syncs work.
+    /// True if fences and syncs work; false if they do nothing.
     pub honest: bool,
     /// Number of power cuts of an execution.
     pub cuts: usize,
@@ -79,7 +79,7 @@ pub struct How {
 pub const WHOLE: How = How { live: true, honest: true, cuts: 3 };
 /// Judges only the contents after crashes.
 pub const CRASHES: How = How { live: false, honest: true, cuts: 12 };
-/// Judges the contents after crashes with fences that do nothing.
+/// Judges only the contents after crashes. Fences and syncs do nothing.
 pub const LIES: How = How { live: false, honest: false, cuts: 3 };
 
 /// Runs executions until the scheduler has no more, or one is wrong.
@@ -121,7 +121,11 @@ fn number_from(name: &str, default: u64) -> u64 {
     }
 }
 
-/// Runs this many executions in bursts, and a quarter of that by priorities.
+/// Runs this many executions with the scheduler `Bursts`, and a quarter of that number with priorities. The environment variable
+/// `BRISTLECONE_ROUNDS` multiplies both numbers.
+///
+/// # Panics
+/// If an execution is wrong, or if too few operations overlap.
 pub fn campaign(name: &str, executions: u64, execution: Execution) -> Tally {
     let (rounds, seed) = (number_from("BRISTLECONE_ROUNDS", 1), number_from("BRISTLECONE_SEED", 0));
     let mut total = Tally::default();
@@ -274,7 +278,7 @@ fn promises(operation: &Operation) -> bool {
 /// Sizes of a journal that is checkpointed now and then.
 const SIZES: Sizes = Sizes { capacity_bytes: 64 << 10, max_bytes: 1 << 20 };
 
-/// One execution of an index over a journal. In a quarter of them a call to the disk fails.
+/// One execution of an index over a journal. In a quarter of the executions one call to the disk fails.
 pub fn execute_journaled<K: Scheduled>(lines: u64, how: How) -> Verdict {
     let mut random = fastrand::Rng::with_seed(shuttle::rand::thread_rng().next_u64());
     let (history, points) = (Arc::new(History::default()), Arc::new(Points::default()));
@@ -342,8 +346,11 @@ pub fn execute_journaled<K: Scheduled>(lines: u64, how: How) -> Verdict {
     Ok(tally)
 }
 
-/// Injects one fault after another and checks that each is detected: by the answers that threads got, or by the contents after a crash, as
-/// `canaries` says.
+/// Injects one fault after another and checks that an execution detects it. Each element of `canaries` is a fault (`None`: no fault besides
+/// `How`), the settings of the executions, and a text that the message of the violation contains.
+///
+/// # Panics
+/// If no execution detects a fault, or if the message does not contain the text.
 pub fn notice(name: &str, execution: Execution, canaries: &[(Option<Canary>, How, &str)]) {
     for &(canary, how, says) in canaries {
         let name = format!("{name} without {}", canary.map_or("fences".into(), |c| format!("{c:?}")));

@@ -4,7 +4,7 @@ use std::sync::PoisonError;
 
 use crate::sync::atomics::unmodelled::{Mutex, MutexGuard};
 
-/// The generations, as the writer fills them and checkpoints empty them.
+/// The writer fills generations, checkpoints empty them. Both keep their progress here.
 #[derive(Debug)]
 pub(super) struct Live {
     /// The oldest generation that is not checkpointed.
@@ -21,9 +21,9 @@ pub(super) struct Live {
     pub first: [u64; 2],
     /// Number of the next group.
     pub next: u64,
-    /// Running copies that hold off checkpoints.
+    /// Number of running copies of the region. No checkpoint is due while a copy runs.
     pub held_off: u32,
-    /// The checkpoint thread must end.
+    /// True when the checkpoint thread must end.
     pub waits_ended: bool,
     /// Number of checkpointed generations.
     pub checkpoints: u64,
