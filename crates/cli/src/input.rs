@@ -1,6 +1,6 @@
 //! Input files, plain or gzip, read line by line in bounded memory.
 //!
-//! Invariant: at most one line (one record of CSV) is in memory. It has at most as many bytes as the caller allows.
+//! Invariant: besides buffers of fixed size, at most one line (one record of CSV) is in memory. The caller bounds the bytes of a line.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -42,8 +42,8 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// Opens a file, or standard input for `-`. Unpacks gzip, which it recognizes by the first bytes. A line with more than
-    /// `line_bytes_max` bytes is an error.
+    /// Opens a file, or standard input for `-`. Unpacks gzip, which it recognizes by the first bytes. [`Lines::append`] refuses a line with
+    /// more than `line_bytes_max` bytes.
     pub fn open(path: &Path, line_bytes_max: u64) -> Result<Self> {
         let (raw, name, file_bytes): (Box<dyn Read>, _, _) = if path.as_os_str() == "-" {
             (Box::new(io::stdin()), "standard input".to_owned(), 0)
@@ -73,8 +73,8 @@ impl Lines {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Appends the next line, including its line feed if it has one. Returns false at the end of the file, or an error text if the line
-    /// cannot be read.
+    /// Appends the next line, including its line feed if it has one. Returns false at the end of the file. Returns an error text if the
+    /// line cannot be read or is too long together with the bytes that `line` already has.
     pub fn append(&mut self, line: &mut Vec<u8>) -> std::result::Result<bool, String> {
         let held = line.len() as u64;
         let space = (self.line_bytes_max + 1).saturating_sub(held);

@@ -1,4 +1,4 @@
-//! Snapshots: the contents of an index at one moment, readable while writers go on.
+//! A snapshot is the contents of an index at one moment. Threads can read it while writers continue.
 //!
 //! A snapshot changes nothing durable. It reads before-images ([`crate::images`]).
 //!
@@ -25,9 +25,9 @@ pub struct Snapshot<'a, T: Embed> {
 
 /// Opens snapshots.
 pub trait Snapshots: Batching {
-    /// Opens a snapshot of the index. The snapshot takes memory only for keys that are overwritten while it is open. Changes that are not
-    /// durable are committed first. If the commit fails, they are rolled back, and the snapshot shows the remaining state, which is
-    /// durable.
+    /// Opens a snapshot of the index. The snapshot takes memory only for keys that are overwritten while it is open. Before it returns, the
+    /// call commits changes that are not durable. If the commit fails, the index rolls these changes back, and the snapshot shows the
+    /// remaining state, which is durable.
     ///
     /// # Errors
     /// As [`Life::commit`](crate::Life::commit), if a commit failed and was not rolled back.
@@ -87,7 +87,7 @@ impl<'a, T: Batching> Snapshot<'a, T> {
     }
 }
 
-/// A snapshot with the cursors of its engine, as a [`View`].
+/// A snapshot with the cursors of its engine. It implements [`engine::View`].
 pub struct SnapshotView<'a, T: Embed, C> {
     snapshot: Snapshot<'a, T>,
     cursor: fn(&Snapshot<'a, T>) -> C,

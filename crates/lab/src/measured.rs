@@ -132,7 +132,7 @@ impl<M: Medium> WithIndex<M, Fixed> for MakeFixed<M> {
     }
 }
 
-/// Makes an index of strings through 8-byte key pointers, as in all trees of the wB+ paper.
+/// Makes an index of strings. Its nodes contain 8-byte pointers to the keys, as in all trees of the wB+ paper.
 ///
 /// # Errors
 /// `Pmem` for an error of the medium; `Unfit` for engines without an experiment on strings.

@@ -3,7 +3,8 @@
 //! Invariants:
 //! * I1: no error of one connection, or of accepting it, ends the server.
 //! * I2: when [`serve`] or [`run`] returns, no connection uses the store.
-//! * I3: a TLS handshake runs in the task of its connection, counts as a client, and is bounded in time. So a slow one does not delay others.
+//! * I3: a TLS handshake runs in the task of its connection, counts as a client, and is bounded in time. So a slow handshake does not delay
+//!   other connections.
 
 use std::future::Future;
 use std::io;
@@ -28,7 +29,7 @@ use crate::{Config, Error, Result, session};
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Timeout for the error message to a refused client.
 const REFUSAL: Duration = Duration::from_secs(1);
-/// Time between two looks whether a backup has ended.
+/// Time between two checks whether a backup has ended.
 const BACKUP_EACH: Duration = Duration::from_millis(100);
 /// Time between two calls of [`each_second`].
 const SECOND: Duration = Duration::from_secs(1);
@@ -118,9 +119,9 @@ pub async fn serve(
     run(store, listeners.into(), config, Vec::new(), stop).await.map(|_| ())
 }
 
-/// As [`serve`], but begins with connections of another server, and hands everything over if `stop` says so ([`crate::handover`]). Then the
-/// caller closes the store and gives the result to the next server, or opens the store again and calls this function with it. `None` if
-/// the server has closed its connections.
+/// As [`serve`], but it begins with `connections` of another server. If `stop` returns `HandOver`, it returns its sockets, connections and
+/// settings ([`crate::handover`]). The caller then closes the store and passes them to the next server, or opens the store again and calls
+/// this function with them. `None` if the server has closed its connections.
 ///
 /// # Errors
 /// `Listener`: a listening socket has no address.
@@ -314,7 +315,7 @@ async fn run_tls(stream: TcpStream, acceptor: TlsAcceptor, entry: ClientEntry) {
 /// The answer to a client on another machine, if there is no password.
 const PROTECTED: &str = "-DENIED this server has no password, so it answers only clients on its own machine. Start it with \
      --password-file FILE. Or start it with --unprotected, if everybody who can reach it may read and write everything.\r\n";
-/// The answer to a client beyond the maximum number, as Redis has it.
+/// The answer to a client beyond the maximum number, with the text of Redis.
 const TOO_MANY: &str = "-ERR max number of clients reached\r\n";
 
 /// True if a client at this address is answered (I5 of the crate). `is_open`: the user `default` needs no password.

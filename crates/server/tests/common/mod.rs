@@ -1,4 +1,4 @@
-//! A server in this process on a free port of the loopback, stopped when dropped.
+//! A server for tests. It runs in the process of the test on a free port of the loopback interface. It stops when it is dropped.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -76,7 +76,7 @@ impl TestServer {
         client.get_connection_with_timeout(Duration::from_secs(5)).unwrap()
     }
 
-    /// A connection without a client.
+    /// A plain TCP connection. A read fails after 20 seconds.
     pub fn socket(&self) -> TcpStream {
         let socket = TcpStream::connect(self.address).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();

@@ -1,4 +1,4 @@
-//! Mutations of a recorded event list: a flush, a fence or an order is left out.
+//! Mutations of a recorded event list. A mutant leaves out a flush, a fence or a sync, moves a publish before a fence, or tears a publish.
 //!
 //! The subject itself runs unchanged; only the durability model receives the mutated events. A mutant belongs to one call site and changes
 //! every event of that site.
@@ -210,7 +210,7 @@ pub struct Discovery {
 }
 
 impl Discovery {
-    /// Adds to `found` every mutant that would change something in `events`. They continue the events of the previous call.
+    /// Adds to `found` every mutant that would change something in `events`. The events continue those of the previous call.
     pub fn discover(&mut self, events: &[Recorded], found: &mut BTreeSet<Mutant>) {
         let mut epoch = Epoch::default();
         let mut calls = flushes(events).peekable();

@@ -10,7 +10,7 @@ use pmem::{Geometry, Medium, Observed, WORD};
 /// Words of a superblock copy.
 const COPY_WORDS: u64 = 32;
 
-/// Checks an open region: both superblock copies are equal (R1), and the noted length is the region's length.
+/// Checks an open region: both superblock copies are equal (R1), and the recorded length is the region's length.
 ///
 /// # Errors
 /// The check that failed.
@@ -28,10 +28,11 @@ pub fn verify_open(medium: &Observed) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks an image, also before recovery: the noted length covers every chunk in use. Otherwise a file truncated to it passes as complete.
+/// Checks an image, also before recovery: the recorded length covers every chunk in use. Otherwise a file truncated to it passes as
+/// complete.
 ///
 /// # Errors
-/// The first chunk that the noted length does not cover.
+/// The first chunk that the recorded length does not cover.
 pub fn verify_image(medium: &Observed, geometry: Geometry) -> Result<(), String> {
     let noted = noted(medium);
     let chunks = (geometry.heap_at()..medium.len()).step_by(geometry.chunk_bytes as usize);
@@ -41,7 +42,7 @@ pub fn verify_image(medium: &Observed, geometry: Geometry) -> Result<(), String>
     }
 }
 
-/// The noted length in bytes; 0 if there is none.
+/// The recorded length in bytes; 0 if there is none.
 fn noted(medium: &Observed) -> u64 {
     unchecked(medium.word(LENGTH_AT)).unwrap_or(0) * WORD
 }

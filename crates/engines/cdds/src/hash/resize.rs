@@ -1,14 +1,15 @@
 //! Resizing: adds a bucket, removes a bucket, or replaces the top of the directory by one of twice the size (see [`super::directory`]).
 //! Each of the three is a separate operation. It creates no version, because it does not change the entries that a reader sees. The cost of
-//! adding or removing a bucket does not depend on the size of the table. The cost of a larger top does: it has one word for each segment.
+//! adding or removing a bucket does not depend on the size of the table. The cost of a larger top does, because a top has one word for each
+//! segment.
 //!
 //! | step | fence passed | durable | after a crash |
 //! |---|---|---|---|
 //! | grow | none | some of the new nodes | the table has not grown; the blocks of the new nodes are free |
-//! | | payload | new nodes, the new slot; the number of buckets or not | the table has grown or not; allocation bits are set to match |
+//! | | payload | new nodes, the new slot, perhaps the number of buckets | the table has grown or not; allocation bits are set to match |
 //! | | commit | the number of buckets, allocation bits | nothing to do |
 //! | shrink | none, guard | some copies, in the partner (the bucket that receives the entries) | not shrunk; the copies do not count (H2) |
-//! | | payload | all copies; the number of buckets or not | the table has shrunk or not; allocation bits are set to match |
+//! | | payload | all copies, perhaps the number of buckets | the table has shrunk or not; allocation bits are set to match |
 //! | | commit | the number of buckets, allocation bits | nothing to do |
 //! | larger top | payload | the new top | the meta block references the old top or the new one |
 //!
@@ -34,7 +35,7 @@ const RING_SPARE: usize = 4;
 const NODES_MORE: usize = 2;
 
 impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
-    /// Before a put: adds a bucket if the buckets are two thirds full on average. If there is no space, the chains get longer.
+    /// Adds a bucket if the buckets are two thirds full on average. A put calls this first. If there is no space, the chains get longer.
     pub(crate) fn grow_if_full(&self, writer: &mut Writer) -> Result<()> {
         let buckets = self.directory(writer)?.buckets;
         if writer.state.keys * 3 < buckets * self.shape.slots as u64 * 2 {
@@ -51,8 +52,8 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
         }
     }
 
-    /// Before a delete, and by the collector: removes a bucket if the buckets are less than a quarter full on average, and if the two that
-    /// are joined fit. True if one was removed.
+    /// Removes a bucket if the buckets are less than a quarter full on average, and if the entries of two buckets fit into one. A delete
+    /// calls this first; the collector calls it, too. True if a bucket was removed.
     pub(crate) fn shrink_if_sparse(&self, writer: &mut Writer) -> Result<bool> {
         let buckets = self.directory(writer)?.buckets;
         if buckets == 1 || writer.state.keys * 4 >= buckets * self.shape.slots as u64 {
