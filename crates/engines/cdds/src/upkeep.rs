@@ -7,9 +7,9 @@ use crate::structure::Structure;
 use crate::structure::Versioned;
 
 impl<M: Medium, X: Structure> Versioned<M, X> {
-    /// Collects garbage and removes the traces of dead versions in about `places` nodes of a tree or buckets of a table. True if a complete
-    /// pass has ended. It visits more nodes if retained versions have many nodes below one. In a table that lost most of its keys, up to as
-    /// many buckets are removed.
+    /// Collects garbage and removes the traces of dead versions in about `places` nodes of a tree or buckets of a table. In a tree it visits
+    /// more nodes if retained versions have many nodes below one node. From a table that lost most of its keys it also removes up to
+    /// `places` buckets. True if a complete pass has ended.
     ///
     /// # Errors
     /// `Closed`; `Corrupt` if a node is damaged; over a journal the errors of a commit.
@@ -20,7 +20,7 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
     /// As [`Versioned::collect_some`], until a complete pass has ended.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Versioned::collect_some`].
     pub fn collect_all(&self) -> Result<()> {
         X::begin_collection(self)?;
         while !X::collect_some(self, PLACES_OF_STEP)? {}
@@ -33,11 +33,11 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
         X::check(self)
     }
 
-    /// Removes every key as one step. A tree is replaced by an empty tree at a cost that does not depend on the number of keys; the old one
-    /// is collected later. A table is cleared in a similar way if no version is kept. Otherwise each entry is ended.
+    /// Removes every key as one step. An empty tree replaces a tree at a cost that does not depend on the number of keys; the collector
+    /// frees the old tree later. A table without kept versions rolls back all its versions. A table with kept versions ends each entry.
     ///
     /// # Errors
-    /// As [`Versioned::put`]; `TooLarge` if no group can hold it.
+    /// As [`Versioned::put`]; `TooLarge` if no group can hold the changes.
     pub fn clear(&self) -> Result<()> {
         X::clear(self)
     }

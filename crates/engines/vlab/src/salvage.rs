@@ -1,4 +1,4 @@
-//! Reads the entries of a bucket without its list.
+//! Reads the entries of a bucket. The list that contained the bucket need not be readable.
 
 use index::Entry;
 use index::Schema;

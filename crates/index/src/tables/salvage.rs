@@ -1,4 +1,4 @@
-//! Salvage of stores with tables: recognises their pairs, and stores them in a new store.
+//! Salvage of stores with tables recognises their pairs, and stores them in a new store.
 
 use std::borrow::Cow;
 use std::ops::Bound;
@@ -11,7 +11,7 @@ use crate::engine::Index;
 use crate::kind::Bytes;
 use crate::write::Decision;
 
-/// True if a store with tables may have this pair. For stores whose superblock is lost.
+/// True if a store with tables may have this pair. Salvage asks this if the superblock of the store is lost.
 #[must_use]
 pub fn is_pair(key: &[u8], value: &[u8]) -> bool {
     match split_key(key) {
@@ -20,8 +20,8 @@ pub fn is_pair(key: &[u8], value: &[u8]) -> bool {
     }
 }
 
-/// Stores a pair that salvage found, if the new store does not have its key. A value with a deadline gets its entry. True if it was a new
-/// key of a table.
+/// Stores a pair that salvage found, if the new store does not have its key. For a value with a deadline, the function also stores the
+/// entry of the deadline. It skips counts and entries of deadlines. True if the pair has a new key of a table.
 ///
 /// # Errors
 /// Those of writes.
@@ -47,7 +47,7 @@ pub fn salvage(new: &dyn Index<Bytes>, key: &[u8], value: &[u8]) -> Result<bool>
 }
 
 impl Tables {
-    /// Reads the catalog, gives every number that has keys and no table a table, and counts again.
+    /// Reads the catalog. If keys have a table number that the catalog does not have, adds a table with this number. Counts all keys again.
     pub(super) fn adopt(&self) -> Result<()> {
         let mut gate = self.exclusive();
         self.load(&mut gate, false)?;

@@ -1,4 +1,4 @@
-//! Lists of leaves against an ordered map: long random runs.
+//! Long random runs that compare lists of leaves with an ordered map.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -19,7 +19,8 @@ fn run<S: Sample>(lines: u64, faithful: bool, seed: u64, steps: usize, keys: u32
     );
 }
 
-/// Random puts and deletes in the memory that `medium` reaches, across reopens. `look` sees the index after each step.
+/// Does random puts and deletes on an index, and reopens it now and then. `medium` returns a handle of the memory of the index. `look` gets
+/// the index after each step.
 pub fn run_in<M: Medium, S: Sample>(
     medium: impl Fn() -> M,
     options: &Options,

@@ -1,6 +1,7 @@
 //! The path to the key of an operation, read before the operation runs.
 //!
-//! The formulas depend only on numbers of entries, ranks and positions in nodes. They are read from the medium, not from the tree's code.
+//! The formulas depend only on numbers of entries, ranks and positions in nodes. This module reads these from the medium, without the code
+//! of the tree's operations.
 
 use bptree::layout::{Layout, Layouts};
 use bptree::shape::{Link, Node, Shape};
@@ -15,7 +16,7 @@ pub struct Step {
     pub level: usize,
     /// Positions of its entries, in key order.
     pub numbers: Vec<u16>,
-    /// Number of entries with smaller keys; in an inner node, with keys up to this one.
+    /// Number of entries with a smaller key; in an inner node, with a smaller or equal key.
     pub rank: usize,
     /// Layout parameters of the node.
     pub shape: Shape,

@@ -69,7 +69,7 @@ pub trait Live {
 
 /// A [`Workload`] of any subject.
 pub struct AnyWorkload {
-    /// Passed to create and recover.
+    /// The configuration for the creation and recovery of the subject.
     pub config: Box<dyn Config>,
     /// Operations that run first, without exploration.
     pub prepare: Vec<AnyOp>,
