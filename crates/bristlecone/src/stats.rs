@@ -39,7 +39,7 @@ pub struct Stats {
     /// The journal, if the store has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub journal: Option<JournalStats>,
-    /// Blocks that were removed from an index without locks and are not freed yet.
+    /// Blocks that a latch-free index has removed and not freed yet. `None` for other indexes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limbo: Option<LimboStats>,
     /// Latencies of operations since the open.
@@ -70,7 +70,7 @@ pub struct Space {
 /// Sizes and counts of a store's journal. If the store is only read, `activity` is `None`.
 #[derive(Clone, Copy, Debug, Default, serde::Serialize)]
 pub struct JournalStats {
-    /// Capacity for groups in bytes. Opening after a crash reads at most this much.
+    /// Capacity for groups in bytes. Opening after a crash reads at most this much, and one group that is larger than half of it.
     pub bytes: u64,
     /// Bytes of the journal's file.
     pub file_bytes: u64,

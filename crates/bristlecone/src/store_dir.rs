@@ -3,8 +3,8 @@
 //! Invariants:
 //! * A file with the store's name always has a superblock. A new store is made under a temporary name. The rename to the store's name is
 //!   the commit point.
-//! * A writer has the file exclusively. Readers ([`StoreDir::look`]) share it, and exclude writers. If a writer has it and there is a
-//!   journal, a reader copies the state of one moment into memory. A reader changes nothing in the directory.
+//! * A writer locks the file exclusively. Readers ([`StoreDir::look`]) share a lock, which excludes writers. If a writer has the lock and
+//!   the store has a journal, a reader copies the state of one moment into memory. A reader changes nothing in the directory.
 //! * A store with a journal keeps it, and a store without one gets none.
 //!
 //! On an ordinary file system a store has a journal ([`pmem::journal`]), unless it is made for process durability.
@@ -259,7 +259,7 @@ impl StoreDir {
     /// Opens the store in `dir` for reading only.
     ///
     /// # Errors
-    /// `Missing`; `Pmem` if the file cannot be read, or is in use and has no journal.
+    /// `Missing`; `InUse` if a writer has the store and it has no journal; `Pmem` if the file cannot be read.
     pub fn look(dir: &Path) -> Result<Self> {
         let path = dir.join(FILE_NAME);
         loop {

@@ -1,4 +1,4 @@
-//! Journal bytes per put: counts, not speeds.
+//! These tests count the journal bytes of a put. They do not measure speed.
 
 use crate::common::{existing, options, scratch};
 use bristlecone::{Store, WriteOptions};
@@ -40,7 +40,8 @@ fn bytes_per_put(puts: u64, run: usize, write: impl Fn(&Store, &[[u8; 20]], &[[u
     activity.waiting_bytes / puts
 }
 
-/// When changed words were stored whole, a put took 266 bytes in groups of 50, 203 in a load, and 251 in batches.
+/// The previous format of the journal stored changed words whole. A put then took 266 bytes in groups of 50, 203 in a load, and 251 in
+/// batches.
 #[test]
 fn a_put_takes_its_pair_and_three_quarters_of_it_of_the_journal_or_less() {
     let single = bytes_per_put(4000, 1, |store, keys, values| _ = store.put(&keys[0], &values[0]).unwrap());

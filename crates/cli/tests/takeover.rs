@@ -1,5 +1,5 @@
-//! `serve --take-over`: a new process takes over the sockets of the old one. Clients that reconnect often, clients that keep one connection,
-//! and clients with pipelines see no error. No acknowledged write is lost.
+//! `serve --take-over`: a new process takes over the sockets of the old one. Clients that reconnect often, clients that keep one
+//! connection, and clients with pipelines see no error. No acknowledged write is lost.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};

@@ -1,11 +1,12 @@
-//! The registry of connections: their addresses, their latest activity, the memory that each holds, and the order to end one.
+//! The registry of connections: their addresses, their latest activity, the memory that each holds, and the request to end one.
 //!
 //! Invariants:
 //! * I1: a client is in the registry exactly while its connection exists ([`ClientEntry`] removes it).
 //! * I2: all connections together hold at most [`Config::held_bytes_max`](crate::Config). Beyond it, the server ends connections until the
 //!   others fit. Each time it considers those that hold at least half of the largest share. It ends the one that was idle for the most
-//!   seconds, among equals one with waiting commands. So the replies of small connections always have space. The bound can be exceeded for
-//!   a moment, by one reply for each thread that runs commands, and by the buffers of ended connections until their tasks drop them.
+//!   seconds. If several were idle equally long, it ends one with waiting commands. So the replies of small connections always have space.
+//!   The bound can be exceeded for a moment, by one reply for each thread that runs commands, and by the buffers of ended connections until
+//!   their tasks drop them.
 //! * I3: the limit of a reply ([`Shared::reply_bytes_max`]) is known before its command runs. A reply within it does not make its own
 //!   connection the one that is ended, unless another connection takes the same space at that moment. So a command that removes what it
 //!   returns can check the space first.
@@ -80,9 +81,9 @@ pub struct Client {
     pub since: Instant,
     /// Data that the client has sent about itself.
     pub names: Mutex<ClientNames>,
-    /// The client is ended for its memory only if no other client can be (CLIENT NO-EVICT).
+    /// True if the server ends the client for its memory only when it can end no other client (CLIENT NO-EVICT).
     pub no_evict: AtomicBool,
-    /// The client receives the lines of MONITOR. It is never idle.
+    /// True if the client receives the lines of MONITOR. Such a client is never idle.
     pub is_monitor: AtomicBool,
     /// Milliseconds from `since` to the latest activity.
     active_ms: AtomicU64,
@@ -121,7 +122,7 @@ impl Client {
         self.active_ms.store(ms, Ordering::Relaxed);
     }
 
-    /// Tells whether commands are running. Then the client is not idle.
+    /// Sets whether commands are running. While they run, the client is not idle.
     pub fn set_running(&self, is_running: bool) {
         self.is_running.store(is_running, Ordering::Relaxed);
     }
@@ -172,9 +173,9 @@ impl Client {
 /// A pause of the commands of all clients.
 #[derive(Clone, Copy, Debug)]
 pub struct Pause {
-    /// The end.
+    /// The end of the pause.
     pub until: Instant,
-    /// False: only commands that change keys wait.
+    /// True if all commands wait. False if only commands that change keys wait.
     pub all: bool,
 }
 
@@ -224,7 +225,7 @@ impl Shared {
         lock(&self.clients.all).values().filter(|client| client.ending().is_none()).cloned().collect()
     }
 
-    /// The command of this name, in any case. It may have been renamed.
+    /// Finds the command with this name. The name is the new one if the configuration renames the command. Upper and lower case are equal.
     #[must_use]
     pub fn find(&self, name: &[u8]) -> Option<&'static Command> {
         self.config.renames.find(name)
@@ -278,13 +279,13 @@ impl Shared {
         self.clients.pause.send_replace(pause);
     }
 
-    /// False: there is certainly no pause.
+    /// True if a pause may be running. False if there is certainly none.
     #[must_use]
     pub fn may_pause(&self) -> bool {
         self.clients.may_pause.load(Ordering::Acquire)
     }
 
-    /// The pause that this command has to wait for. `changes`: it changes keys.
+    /// The pause that a command has to wait for. `changes` returns whether the command changes keys.
     #[must_use]
     pub fn pause(&self, changes: impl FnOnce() -> bool) -> Option<Pause> {
         let pause = (*self.clients.pause.borrow())?;
@@ -300,8 +301,8 @@ impl Shared {
         let _ = tokio::time::timeout_at(pause.until.into(), other).await;
     }
 
-    /// True if so much memory was freed that it should be returned to the system. A load that goes on, with connections that come and go,
-    /// is no reason: the memory will be used again.
+    /// True if so much memory was freed that the server should return it to the system. While the load continues, connections that come and
+    /// go are no reason to return memory, because the server will use it again.
     pub fn has_memory_to_release(&self) -> bool {
         let held = self.held_bytes();
         let held = self.clients.held_recently.swap(held, Ordering::Relaxed).max(held);
@@ -386,8 +387,8 @@ impl ClientEntry {
         &self.shared
     }
 
-    /// Sets the number of bytes that this connection holds, and whether commands wait for earlier replies to be read. If all connections
-    /// exceed the bound, the largest are ended, possibly this one.
+    /// Sets the number of bytes that this connection holds, and whether its commands wait until the client reads earlier replies. If all
+    /// connections together exceed the bound, the server ends the largest, possibly this one.
     pub fn hold(&mut self, bytes: usize, has_waiting: bool) {
         self.client.has_waiting.store(has_waiting, Ordering::Relaxed);
         let bytes = if bytes > SMALL_BYTES { bytes } else { 0 };

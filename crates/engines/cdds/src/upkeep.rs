@@ -7,9 +7,9 @@ use crate::structure::Structure;
 use crate::structure::Versioned;
 
 impl<M: Medium, X: Structure> Versioned<M, X> {
-    /// Collects garbage and removes the traces of dead versions in about `places` nodes of a tree or buckets of a table. In a tree it visits
-    /// more nodes if retained versions have many nodes below one node. From a table that lost most of its keys it also removes up to
-    /// `places` buckets. True if a complete pass has ended.
+    /// Collects garbage and removes the traces of dead versions in about `places` nodes of a tree or buckets of a table. In a tree it
+    /// visits more nodes if retained versions have many nodes below one node. From a table that lost most of its keys it also removes up
+    /// to `places` buckets. True if a complete pass has ended.
     ///
     /// # Errors
     /// `Closed`; `Corrupt` if a node is damaged; over a journal the errors of a commit.

@@ -12,8 +12,8 @@
 //!               8192+2h annex: a group that is larger than a half, header and body, while its generation is live
 //! ```
 //!
-//! Two generations are live: the oldest and the next. A half is reused for another generation once the header names the next
-//! generation as the oldest.
+//! Two generations are live: the oldest and the next. The writer reuses the half of the oldest generation only after the header
+//! durably records the next generation as the oldest.
 //!
 //! Invariants:
 //! * H1: a header copy is changed only while the other copy is complete and durable. A change of the header writes both copies. The
@@ -62,7 +62,7 @@ pub(super) struct Header {
     pub oldest: u64,
     /// Number of the first group of the oldest generation: all groups before it are checkpointed.
     pub first: u64,
-    /// There are no groups (H4).
+    /// True if the journal contains no groups (H4).
     pub closed: bool,
     /// The copy with this content. It is durable after [`Header::settle`].
     newest: usize,
@@ -119,8 +119,8 @@ impl Header {
 
     /// Makes durable that `oldest` and the next generation are live, so the half of the generation before them is free.
     ///
-    /// `discard` is called after that is durable. It returns whether it punched holes into the data file. A reader of both files
-    /// then sees another header afterwards (V4 of `copy`).
+    /// `advance` calls `discard` after that is durable. `discard` returns whether it punched holes into the data file. If it did, the
+    /// header gets another sequence number, so a reader of both files notices the punch (V4 of `copy`).
     ///
     /// # Errors
     /// `Io` if a copy cannot be written or synced. Whether the other half is free is then unknown.
