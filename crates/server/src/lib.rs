@@ -1,6 +1,6 @@
-//! The server: network protocols in front of a [`Store`]. There is one, RESP, the protocol of Redis clients.
+//! The server: RESP, the protocol of Redis clients, in front of a [`Store`]. Monitoring uses HTTP ([`metrics`]).
 //!
-//! The way of a request: [`listener`] accepts the connection and starts a [`session`]. The session reads all bytes that have arrived.
+//! A request takes this way: [`listener`] accepts the connection and starts a [`session`]. The session reads all bytes that have arrived.
 //! [`resp::RequestParser`] splits them into commands. [`command`] runs each command, and [`resp::Reply`] encodes its reply. The session
 //! writes all replies of a pipeline together.
 //!
@@ -71,7 +71,7 @@ pub struct Config {
     pub held_bytes_max: usize,
     /// Maximum bytes of memory that the store uses ([`eviction`]). 0: no limit.
     pub memory_bytes_max: u64,
-    /// The keys that are evicted at this limit.
+    /// Selects the keys that the server evicts at this limit.
     pub memory_policy: eviction::Policy,
     /// Number of keys that are compared for each one that is evicted, 1 to 64.
     pub memory_samples: usize,
@@ -79,11 +79,11 @@ pub struct Config {
     pub cursors_max: usize,
     /// The password of the user `default`. `None`: it needs none.
     pub password: Option<Password>,
-    /// Users beside `default`, or in its place: from the ACL file.
+    /// The users of the ACL file. One of them may replace `default`.
     pub users: Vec<users::User>,
     /// The ACL file, for ACL LOAD and ACL SAVE.
     pub acl_file: Option<PathBuf>,
-    /// Answers clients on other machines although there is no password.
+    /// True to answer clients on other machines although the user `default` needs no password (I5).
     pub unprotected: bool,
     /// Directory for the backups of SAVE and BGSAVE. `None` refuses these commands.
     pub backup_dir: Option<PathBuf>,
@@ -95,7 +95,7 @@ pub struct Config {
     pub renames: settings::Renames,
     /// Options of the program and their values, for CONFIG GET.
     pub options: Vec<(String, String)>,
-    /// Changes the level of log lines. `None`: CONFIG SET cannot.
+    /// Changes the level of log lines. `None`: CONFIG SET cannot change it.
     pub log: Option<settings::LogControl>,
     /// Maximum time of a TLS handshake.
     pub handshake_timeout: Duration,
@@ -156,7 +156,7 @@ impl Default for Config {
     }
 }
 
-/// The reason why a server stopped without a request.
+/// The reason why a server could not run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

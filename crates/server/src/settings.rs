@@ -92,7 +92,7 @@ impl Renames {
         Ok(Self(names))
     }
 
-    /// The command of this name, in any case.
+    /// Finds the command with this name. The name is the new one if the command is renamed. Upper and lower case are equal.
     #[must_use]
     pub fn find(&self, name: &[u8]) -> Option<&'static Command> {
         if self.0.is_empty() {

@@ -1,4 +1,4 @@
-//! Loading: after an open, the directory lacks leaves. They are added while the index is in use.
+//! Loading: after an open, the directory lacks leaves. The loading adds them while the index is in use.
 //!
 //! A list of ten million keys has half a million leaves. If an open read all of them, it would delay the first lookup. So an open reads the
 //! heads of some chunks, spread evenly over the region. From each of these chunks that has leaves, it takes one leaf. The first directory
@@ -10,8 +10,8 @@
 //!
 //! Invariants:
 //! * O1: every leaf of the directory is in the list. An open takes only allocated leaves, and these are in the list, with two exceptions: a
-//!   leaf in the newest operation's intents, and the leaves of a cleared list that is being freed. So an open never takes the former, and
-//!   takes only the head of the list while there is a cleared list.
+//!   leaf in the newest operation's intents, and the leaves of a cleared list that is being freed. So an open never takes a leaf of the
+//!   intents. While there is a cleared list, it takes only the head of the list.
 //! * O2: while the index is loading, only a clear removes leaves from the list. It begins the loading again, with the new list.
 
 use std::cmp::Ordering as Order;
@@ -30,7 +30,7 @@ use crate::leaf::Leaf;
 use crate::node::Child;
 use crate::vectored::Lead;
 
-/// Most chunks that an open looks at.
+/// Maximum number of chunks whose heads an open reads.
 const CHUNKS_LOOKED_AT: u64 = 2048;
 /// Leaves that are added to the directory in one step, while writers wait.
 const LEAVES_OF_STEP: u64 = 64;

@@ -94,7 +94,7 @@ impl Tables {
         })
     }
 
-    /// Gives a table a new number, so that it is empty. The background removes the keys of the old number.
+    /// Gives a table a new number, so that it is empty. Background work removes the keys of the old number.
     pub(super) fn clear(&self, slot: &Arc<Slot>) -> Result<()> {
         let renumber = |catalog: &mut Catalog, gate: &Gate| {
             let has_keys = self.has_keys(slot.id()?)?;
@@ -158,7 +158,7 @@ impl Tables {
         Count { keys: slot.keys.load(Ordering::Relaxed), pending }
     }
 
-    /// Forgets the counts. The background, or a close, counts again.
+    /// Forgets the counts. Background work, or a close, counts again.
     pub(super) fn count_again(&self) {
         let mut gate = self.exclusive();
         gate.slots.values().for_each(|slot| slot.keys.store(0, Ordering::Relaxed));
@@ -213,7 +213,7 @@ impl Tables {
         removes && !self.has_ended.load(Ordering::Acquire) || !matches!(gate.counted, Counted::All)
     }
 
-    /// One step of background work. Returns the pause before the next one; `None` if none is left.
+    /// Does one step of background work. Returns the pause before the next step; `None` if no work is left.
     pub(super) fn maintain(&self) -> Option<Duration> {
         if self.has_ended.load(Ordering::Acquire) {
             // Only the count goes on.
@@ -240,7 +240,7 @@ impl Tables {
         self.count_all()
     }
 
-    /// Removes keys of dropped tables, and frees a number that has none left (T4). False if no number is left.
+    /// Removes keys of dropped tables, and frees a number that has no keys left (T4). False if no dropped table is left.
     fn remove_some(&self) -> Result<bool> {
         let Some(id) = self.shared().dropped.first().copied() else { return Ok(false) };
         let (low, high) = keys::range(id);

@@ -56,7 +56,8 @@ pub trait CommitProtocol: Send + Sync + 'static {
     /// Access to nodes: the medium itself, or a buffer pool in front of it.
     type Memory<M: Medium>: Access<M>;
 
-    /// Commits the edits, and the allocator's pending blocks with them, as one crash-atomic change. The change is durable on return.
+    /// Commits the edits, and the allocator's pending blocks with them. The edits are one crash-atomic change, unless they are independent
+    /// ([`Change::apart`]). The change is durable on return.
     ///
     /// # Errors
     /// `TooLarge` if the change exceeds the log. Then nothing has changed.
