@@ -1,7 +1,8 @@
-//! `kill -9` under load of transactions on keys that all connections share: amounts move between accounts with WATCH, MULTI and EXEC.
+//! The test kills a server (`kill -9`) while all connections run transactions on the same keys. A transaction moves an amount between two
+//! accounts with WATCH, MULTI and EXEC.
 //!
-//! After the restart the sum of the accounts is the same, and every transaction that was acknowledged is present: each connection counts
-//! its own in a key that changes in the same transactions. While the server runs, every MGET finds the same sum.
+//! After the restart the sum of the accounts is the same, and every acknowledged transaction is present: each connection counts its
+//! transactions in a key that changes in the same transactions. While the server runs, every MGET finds the same sum.
 //!
 //! `BRISTLECONE_ROUNDS` sets the number of rounds (100), `BRISTLECONE_SEED` changes the seeds.
 

@@ -22,7 +22,7 @@ pub enum Kind {
 }
 
 impl Golden {
-    /// The name of its files. Between versions of the format only the version in it changes.
+    /// The name of the store's files. Names for two versions of the format differ only in the version.
     pub fn name(&self, version: u64) -> String {
         let kind = match self.kind {
             Kind::Bytes => "bytes",
@@ -40,7 +40,7 @@ const fn golden(engine: &'static str, kind: Kind, journaled: bool, closed: bool)
     Golden { engine, kind, journaled, closed }
 }
 
-/// At least one store of each family of engines. For the default engine all kinds and states.
+/// At least one store of each family of engines. For the default engine: byte strings in each state.
 pub const ALL: [Golden; 19] = [
     golden("wbtree", Kind::Bytes, false, true),
     golden("wbtree", Kind::Bytes, false, false),
@@ -63,7 +63,7 @@ pub const ALL: [Golden; 19] = [
     golden("cdds", Kind::Tables, true, false),
 ];
 
-/// The stores of a version. Tables are newer than version 4.
+/// The stores of a version of the format. Version 4 had no tables.
 #[allow(dead_code)] // the program that writes them needs one version
 pub fn of_version(version: u64) -> impl Iterator<Item = Golden> {
     ALL.into_iter().filter(move |golden| version > 4 || golden.kind != Kind::Tables)

@@ -1,5 +1,5 @@
-//! The trees of the wB+-Tree paper: simulated, figures 11 and 12 with the claims of section 5.2; measured, figures 13 and 14 with the
-//! claims of sections 5.3 and 5.4.
+//! The trees of the wB+-Tree paper. Figures 11 and 12 are simulated, with the claims of section 5.2 and one of section 5.3. Figures 13 and
+//! 14 are measured, with the claims of sections 5.3 and 5.4.
 //!
 //! The paper loads 50 million keys, many times the size of its caches, and runs half a million operations per batch. As in the paper,
 //! string trees with a counter in unsorted leaves are omitted. Inline prefixes are our addition.
@@ -262,8 +262,8 @@ pub fn claims_11(rows: &[Row]) -> Vec<Claim> {
     claims_of_searches(rows).into_iter().chain(of_kinds).chain(of_wb).flatten().collect()
 }
 
-/// Claims of section 5.3 about the durable trees of figure 12. The series of times has the shape of the bits written if memory takes
-/// time for each new word, and of the flushes otherwise. Shapes are compared by correlation.
+/// The claim of section 5.3 about the durable trees of figure 12: if memory takes time for each new word, the times have the shape of the
+/// bits written, otherwise the shape of the flushes. The function compares shapes by correlation.
 pub fn claims_12(rows: &[Charged], memory: &Config) -> Vec<Claim> {
     let durable: Vec<_> = rows.iter().filter(|charged| !is_volatile(&charged.row)).collect();
     let of = |bar: fn(&Charged) -> f64| -> Vec<f64> { durable.iter().map(|charged| bar(charged)).collect() };

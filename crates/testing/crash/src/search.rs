@@ -113,7 +113,7 @@ impl Search<'_> {
         });
     }
 
-    /// Call it before the continuation or the expected contents change.
+    /// Forgets all judged images. The caller does this before the continuation or the expected contents change.
     pub(crate) fn forget(&mut self) {
         self.stage.forget();
     }

@@ -151,7 +151,7 @@ impl Journal {
     /// Makes everything stored since the last commit durable as one group. Returns the group's number; numbers begin with 1 and
     /// have no gaps. If nothing was changed, it writes nothing and returns the number of the newest group.
     ///
-    /// Called by the thread that stores, or while no thread stores (M3).
+    /// The thread that stores calls this, or another thread while no thread stores (M3).
     ///
     /// # Errors
     /// As [`Journal::commit_beside`].
@@ -160,7 +160,7 @@ impl Journal {
     }
 
     /// As [`Journal::commit`], concurrently with writers. `hold` keeps stores away while the group is closed. Its result is dropped
-    /// before the group is written, so the next group runs meanwhile. If `hold` returns `None`, nothing is done.
+    /// before the group is written, so the next group runs meanwhile. If `hold` returns `None`, the call does nothing.
     ///
     /// # Errors
     /// `TooLarge` if the group is larger than 4 GiB, `NoSpace` if it is larger than a half and the disk is full: nothing was
@@ -218,11 +218,12 @@ impl Journal {
     }
 
     /// Rolls back everything that is not durable, in the image that readers see: the stores since the last commit, and after a
-    /// failed commit those of its group too. Called as [`Journal::commit`], and not concurrently with one.
+    /// failed commit those of its group too. The rule of [`Journal::commit`] for the calling thread applies. No commit may run
+    /// concurrently.
     ///
-    /// Lines are restored one by one, the line that was saved last first. This is not the reverse order of the stores: a line that
-    /// was stored to twice is restored at once. So the caller keeps readers out meanwhile, with the version locks of everything
-    /// that the groups changed, or lets them validate again.
+    /// The rollback restores lines one by one and begins with the line that was saved last. This is not the reverse order of the
+    /// stores: a line that was stored to twice is restored at once. So the caller keeps readers out meanwhile, with the version locks
+    /// of everything that the groups changed, or lets them validate again.
     pub fn roll_back(&self) {
         self.image.roll_back();
     }
@@ -235,8 +236,8 @@ impl Journal {
         self.memory_bytes.store(bytes.max(MEMORY_MIN), Ordering::Relaxed);
     }
 
-    /// Most lines that a group may change, whatever part of them, to fit into a half. A group with more lines goes through the
-    /// annex.
+    /// Maximum number of lines that a group can change and still fit into a half, even if it changes all words of them. A larger
+    /// group goes through the annex.
     pub fn group_lines_max(&self) -> u64 {
         group::lines_in(self.pair.half_bytes)
     }
@@ -279,7 +280,8 @@ impl Journal {
         self.files.check().is_err()
     }
 
-    /// Checkpoints the older half if the writer has left it. Any thread may call this, concurrently with the writer and readers.
+    /// Checkpoints the older half if the writer has left it and no copy holds off checkpoints. `None` otherwise. Any thread may call
+    /// this, concurrently with the writer and readers.
     ///
     /// # Errors
     /// `Io`, or `Corrupt` if an acknowledged group cannot be read back: the journal takes no more groups then. `Failed` if it
