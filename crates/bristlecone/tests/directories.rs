@@ -3,7 +3,7 @@
 //! The stores have real files. [`faults::Disk`] knows which of their names, bytes and lengths are durable. An existing store opens with
 //! every acknowledged write, before and after each step of a compaction. A backup is complete or absent.
 //!
-//! `BRISTLECONE_ROUNDS` sets the number of lives of each test (default 1). `BRISTLECONE_SEED` changes the seeds.
+//! `BRISTLECONE_ROUNDS` sets the number of rounds of each test (default 1). `BRISTLECONE_SEED` changes the seeds.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use crate::common::{existing, number_from, options, pairs, scratch};
 use bristlecone::{Error, Options, Store, backup, compact};
 use faults::{Disk, DiskImages, Lie, mix};
 
-/// One in this many writing calls is a cut.
+/// The power is cut at one in this many writing calls.
 const WRITE_STRIDE: u64 = 11;
 
 fn journaled() -> Options {
@@ -161,7 +161,7 @@ fn a_backup_that_is_cut_anywhere_is_whole_or_not_there_and_can_be_made_again() {
     campaigns("backed up", 100, |seed| back_up(seed, Lie::None));
 }
 
-/// Each run injects one of the two faults into each life, in turn.
+/// Each run injects one of the two faults into each of the four scenarios, in turn.
 #[test]
 fn syncs_that_do_nothing_are_caught() {
     type Life = fn(Lie) -> Result<DiskImages, String>;

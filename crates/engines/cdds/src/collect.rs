@@ -1,12 +1,12 @@
-//! Garbage collection, logical and physical in one [thesis §4.4.4, algorithm 5], and the removal of the traces of dead versions [§4.4.5,
-//! algorithm 6].
+//! Garbage collection, and the removal of the traces of dead versions. One pass does the logical and the physical collection [thesis
+//! §4.4.4, algorithm 5; §4.4.5, algorithm 6].
 //!
 //! An entry that no reader at the horizon ([`crate::pins`]) or later sees is removed: its slot is cleared. Blocks that only this entry
 //! references are freed with it, and so are those that only a freed node references.
 //!
 //! A pass visits the tree in key order, some nodes in each step, under the writer's lock. It clears void slots, revives entries that a dead
-//! version ended, and removes second copies of entries. After a complete pass the dead intervals whose traces it removed are taken off the
-//! list.
+//! version ended, and removes second copies of entries. At its end, a complete pass removes from the list the dead intervals whose traces
+//! it removed.
 //!
 //! | fence passed | durable | after a crash |
 //! |---|---|---|
@@ -84,8 +84,9 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
         self.pass_some(writer, usize::MAX, false).map(drop)
     }
 
-    /// Before a change of `key`: removes garbage from a full leaf of byte strings. If the change may split or merge, it also removes
-    /// garbage from inner nodes on the path that have little space. Returns the leaf if the change cannot reach inner nodes.
+    /// Removes garbage from the leaf of `key`, if the leaf is full and contains byte strings. If a change of `key` may split or merge, the
+    /// function also removes garbage from inner nodes on the path that have little space. A change calls this first. Returns the leaf if
+    /// the change cannot reach inner nodes.
     pub(crate) fn make_space(&self, writer: &mut Writer, key: &S::Key) -> Result<Option<Node>> {
         let view = self.view_now(writer);
         let shape = &self.shape;

@@ -17,10 +17,10 @@ const PAGE_LINES: u64 = 64;
 /// A paper, by the unit it counts in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub enum Source {
-    /// Words. Operations do not flush data lines.
+    /// The paper counts words. Its operations do not flush the words that the log covers.
     #[serde(rename = "wB+ table 3")]
     Wbtree2015,
-    /// Bytes. Operations flush and fence data lines.
+    /// The paper counts bytes. Its operations flush and fence the words that the log covers.
     #[serde(rename = "VLAB table 2")]
     Vlab2018,
 }
@@ -40,7 +40,7 @@ pub struct Claims {
 
 /// An engine to measure.
 pub struct Engine {
-    /// Its entry of the registry.
+    /// The engine's entry in the registry.
     pub about: &'static About,
     /// The parts of its expected cost.
     pub parts: Parts,

@@ -1,7 +1,7 @@
-//! Operations counted: the batches of the figures, repeated on a small tree that counts its accesses to durable memory.
+//! Repeats the batches of the figures on a small tree, and counts the tree's accesses to durable memory.
 //!
-//! Lines read: number of times that a read accesses another line than the read before, with keys compared one by one. This is an order of
-//! magnitude, because a native medium may compare eight keys at a time.
+//! A read counts as a line read if it accesses another line than the previous read. Here a search compares keys one by one. So the number
+//! of lines read is an order of magnitude, because a search on a native medium may compare eight keys at a time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

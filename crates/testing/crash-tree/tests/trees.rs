@@ -29,7 +29,7 @@ const FLOORS: &[(&str, u64)] = &[
     ("nvtree", 4_500),
 ];
 
-/// The minimum of an engine without a recorded one: those of the general suite.
+/// Minimum number of states for engines that [`FLOORS`] does not list: those of the general suite.
 const FLOOR_OF_OTHERS: u64 = 3_000;
 
 /// Returns the number of states, and of crash points whose images were only sampled.
