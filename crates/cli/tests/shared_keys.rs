@@ -1,5 +1,5 @@
-//! `kill -9` under load on keys that all connections share. All replies, before the kill and after the restart, must be linearizable: for
-//! each key there is an order of the operations that explains them.
+//! The test kills a server (`kill -9`) while all connections write and read the same keys. All replies, before the kill and after the
+//! restart, must be linearizable: for each key there is an order of the operations that explains the replies.
 //!
 //! Operations without a reply may have happened or not. The state after the restart is read after all of them. If a write that was
 //! acknowledged, or that another connection had read, is lost, no order explains the replies.

@@ -3,11 +3,11 @@
 use pmem::alloc::{self, Class, Kind};
 use pmem::{Medium, Region, Result, record};
 
-/// Recovers the allocation bits of the intents' blocks. `owns` returns true if the index references a block. It is never asked about pieces
-/// of records: a piece has the owner of its record.
+/// Recovers the allocation bits of the intents' blocks. `owns` returns true if the index references a block. For a piece of a record, the
+/// function asks about the record, so `owns` never gets a piece. The function ignores an intent whose address is not a block.
 ///
 /// # Errors
-/// The errors of `owns`. An intent whose address is not a block is left out.
+/// The errors of `owns`.
 pub fn recover_blocks<M: Medium>(
     region: &Region<M>,
     mut owns: impl FnMut(Class, u64) -> Result<bool>,

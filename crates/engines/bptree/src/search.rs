@@ -1,4 +1,4 @@
-//! Descents, and lookups by readers beside the writer.
+//! Descents, and lookups by readers that run concurrently with the writer.
 //!
 //! A reader reads the version of a child before it validates the version of the parent. If the validation succeeds, the parent referenced
 //! the child at the time when the reader read the child's version. A get reads the leaf's version, then the value, and then validates the
@@ -57,7 +57,7 @@ impl Search for Scalar {
     }
 }
 
-/// Compares eight keys at a time. Used only if [`pmem::simd::available`] returned true.
+/// Compares eight keys at a time. Operations use it only if [`pmem::simd::available`] returned true.
 #[derive(Debug)]
 pub struct Vector<const LINES: usize>(());
 
@@ -318,8 +318,8 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         (child, index == of_key)
     }
 
-    /// For a reader that found nothing in a leaf. False if the leaf changed since it was read. A damaged pointer may lead to another sound
-    /// leaf. Then the leaf's keys lead to another path than the one taken.
+    /// Verifies, for a reader that found nothing in a leaf, that this is the target's leaf. False if the leaf changed since the reader read
+    /// it. A damaged pointer may lead to another sound leaf. The keys of that leaf lead to another path than the one taken.
     ///
     /// # Errors
     /// `Corrupt` if it is another leaf.
