@@ -178,7 +178,7 @@ impl<S: Schema<Tail = [u64; 0]>, O: Order> Structure for Ordered<S, O> {
 }
 
 impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
-    /// Maximum lines that this many operations change, without their records, wherever they are.
+    /// Maximum number of lines that this many operations change, whatever their keys are. The lines of records do not count.
     pub(crate) fn lines_of_each(&self, writer: &Writer, operations: u64) -> u64 {
         let node_lines = self.shape.bytes / LINE;
         let each = (NODES_OF_LEVEL + 1) * node_lines + 8;
