@@ -346,8 +346,8 @@ pub fn execute_journaled<K: Scheduled>(lines: u64, how: How) -> Verdict {
     Ok(tally)
 }
 
-/// Injects one fault after another and checks that an execution detects it. Each element of `canaries` is a fault (`None`: no fault besides
-/// `How`), the settings of the executions, and a text that the message of the violation contains.
+/// Injects one fault after another and checks that an execution detects it. Each element of `canaries` is a fault, the settings of the
+/// executions, and a text that the message of the violation contains. Without a fault (`None`) only the settings are faulty.
 ///
 /// # Panics
 /// If no execution detects a fault, or if the message does not contain the text.
