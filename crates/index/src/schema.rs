@@ -23,6 +23,7 @@ use pmem::log::Log;
 use pmem::{Error, Medium, Region, Result, WORD, record};
 
 use crate::entry::{Entry, LongTail, TAIL_MAX, Tail};
+use crate::leaf_list::bound::leading;
 
 /// Follows the name of a kind in the superblock if the keys are those of several tables ([`Tables`](crate::tables::Tables)).
 pub const TABLES: &str = ", tables";
@@ -115,6 +116,17 @@ pub trait Schema: Send + Sync + 'static {
     /// Prefetches the record that an entry references.
     #[inline(always)]
     fn prefetch<M: Medium>(_medium: &M, _entry: &Entry<Self::Tail>) {}
+    /// Prefetches the first line of the record of a key, which has the first bytes of the key.
+    #[inline(always)]
+    fn prefetch_key<M: Medium>(_medium: &M, _key: [u64; 2]) {}
+    /// The eight bytes of a key after the first `skipped` ones, as a big-endian word, padded with zeros. With 64-bit keys it is the key. `None`
+    /// if there is no key (a race, or damage).
+    fn lead<M: Medium>(medium: &M, key: [u64; 2], skipped: usize) -> Option<u64> {
+        let mut buffer = Self::KeyBuf::default();
+        let is_read = Self::read_key(medium, key, &mut buffer);
+        let bytes = Self::key_bytes(Self::borrow(&buffer));
+        is_read.then(|| leading(bytes.as_ref().get(skipped..).unwrap_or_default()))
+    }
     /// Creates a leaf entry and writes its record.
     ///
     /// # Errors
@@ -189,6 +201,10 @@ macro_rules! plain_keys {
         }
         fn compare_keys<M: Medium>(_medium: &M, a: [u64; 2], b: [u64; 2]) -> Ordering {
             a[0].cmp(&b[0])
+        }
+        #[inline(always)]
+        fn lead<M: Medium>(_medium: &M, key: [u64; 2], _skipped: usize) -> Option<u64> {
+            Some(key[0])
         }
         #[inline(always)]
         fn read_key<M: Medium>(_medium: &M, key: [u64; 2], out: &mut u64) -> bool {
@@ -424,6 +440,14 @@ macro_rules! byte_strings {
         #[inline]
         fn prefetch<M: Medium>(medium: &M, entry: &Entry) {
             record::prefetch(medium, entry.payload);
+        }
+        #[inline]
+        fn prefetch_key<M: Medium>(medium: &M, key: [u64; 2]) {
+            medium.prefetch(key[$pointer], pmem::LINE);
+        }
+        #[inline]
+        fn lead<M: Medium>(medium: &M, key: [u64; 2], skipped: usize) -> Option<u64> {
+            record::key_word(medium, key[$pointer], skipped as u64)
         }
         fn plain(_probe: Self::Probe<'_>) -> u64 {
             0

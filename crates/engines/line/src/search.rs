@@ -12,7 +12,7 @@ use pmem::{Found, Medium, Region, Result};
 use crate::change::Change;
 use crate::index::{Line, Own};
 use crate::leaf::{Leaf, Shape, entries, entry_of};
-use crate::vectored::{Find, Lead, LeadAndFind, LeadMany, LeadToScan, Sort};
+use crate::vectored::{CopyEntries, Find, Lead, LeadAndFind, LeadMany, LeadToScan};
 
 impl<M: Medium, S: Schema> LeafList for Line<M, S> {
     type Medium = M;
@@ -109,17 +109,8 @@ impl<M: Medium, S: Schema> LeafList for Line<M, S> {
         (entry, self.has_found(entry.is_some(), leaf))
     }
 
-    fn entries_of(&self, leaf: u64, copy: &mut LeafCopy<S>) -> bool {
-        let (medium, leaf) = (self.region.medium(), Leaf(leaf));
-        if S::PLAIN {
-            return self.with_vectors(Sort(self, leaf, copy));
-        }
-        for (_, words) in leaf.used::<M, S>(medium, &self.shape, None) {
-            let entry = entry_of::<S>(words);
-            S::prefetch(medium, &entry);
-            copy.push(entry);
-        }
-        copy.pairs().iter_mut().fold(true, |sound, (key, entry)| sound & S::read_key(medium, entry.key, key))
+    fn entries_of(&self, leaf: u64, copy: &mut LeafCopy<S>) {
+        self.with_vectors(CopyEntries(self, Leaf(leaf), copy));
     }
 
     fn leaves_for(&self, leaf: u64, writes: u64) -> u64 {

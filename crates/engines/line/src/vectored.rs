@@ -2,8 +2,8 @@
 
 use index::Schema;
 use index::leaf_list::{LeafCopy, LeafList};
-use pmem::simd::{BELOW, Body, Vectors};
-use pmem::{Line as Words, Medium};
+use pmem::Medium;
+use pmem::simd::{Body, Vectors};
 
 use crate::index::Line;
 use crate::leaf::{Leaf, Slot, entry_of};
@@ -132,43 +132,20 @@ impl<M: Medium, S: Schema> Body for FindOrFree<'_, M, S> {
     }
 }
 
-/// Most slots of a leaf of 64-bit keys.
-const PLAIN_SLOTS: usize = 32;
+/// Copies the entries of a leaf, in no order.
+pub(crate) struct CopyEntries<'a, M: Medium, S: Schema>(
+    pub &'a Line<M, S>,
+    pub Leaf,
+    pub &'a mut LeafCopy<S>,
+);
 
-/// Appends the entries of a leaf of 64-bit keys, in key order. The position of an entry is the number of smaller keys: counting them has no
-/// branches to mispredict. False if a key cannot be read.
-pub(crate) struct Sort<'a, M: Medium, S: Schema>(pub &'a Line<M, S>, pub Leaf, pub &'a mut LeafCopy<S>);
-
-impl<M: Medium, S: Schema> Body for Sort<'_, M, S> {
-    type Out = bool;
+impl<M: Medium, S: Schema> Body for CopyEntries<'_, M, S> {
+    type Out = ();
     #[inline(always)]
-    fn run(self, vectors: Option<Vectors>) -> bool {
+    fn run(self, vectors: Option<Vectors>) {
         let Self(index, leaf, copy) = self;
-        let medium = index.region.medium();
-        let mut slots = [[0; 2]; PLAIN_SLOTS];
-        // No key is above the unused words, so they are never counted.
-        let mut keys = [[u64::MAX; 8]; PLAIN_SLOTS / 8];
-        let mut count = 0;
-        for (_, words) in leaf.used::<M, S>(medium, &index.shape, vectors) {
-            let i = count % PLAIN_SLOTS;
-            keys[i / 8][i % 8] = words[0];
-            slots[i] = words;
-            count += 1;
+        for (_, words) in leaf.used::<M, S>(index.region.medium(), &index.shape, vectors) {
+            copy.push(entry_of::<S>(words));
         }
-        let keys = &keys.map(Words::of)[..count.min(PLAIN_SLOTS).div_ceil(8)];
-        let mut order = [0_u8; PLAIN_SLOTS];
-        for (i, slot) in slots.iter().enumerate().take(count) {
-            let below = match vectors {
-                Some(vectors) => vectors.words::<BELOW>(keys, slot[0]).count_ones() as usize,
-                None => slots.iter().take(count).filter(|other| other[0] < slot[0]).count(),
-            };
-            order[below % PLAIN_SLOTS] = i as u8;
-        }
-        // The greatest key has as many smaller ones as there are other entries, so unused places are not read. (During a change keys may
-        // repeat. The reader's validation detects that.)
-        order.iter().take(count).fold(true, |sound, i| {
-            let entry = entry_of::<S>(slots[usize::from(*i) % PLAIN_SLOTS]);
-            sound & S::read_key(medium, entry.key, copy.push(entry))
-        })
     }
 }

@@ -1,144 +1,243 @@
-//! A copy of a leaf's entries, for scans. It reuses its buffers: a scan of byte strings would otherwise allocate each key.
+//! A copy of a leaf's entries in key order, for scans. It reuses its buffers.
+//!
+//! The copy contains no keys. Of each key it has a *lead*: the eight bytes after those that all keys of the leaf share, as a word, or a
+//! 64-bit key itself. Entries are ordered by their leads, and by their keys where leads are equal.
+//!
+//! All methods allow for entries that a writer changes meanwhile: the order is useless then, and the reader's validation detects it.
+
+use std::cmp::Ordering;
+use std::ops::Bound;
+use std::sync::atomic::Ordering::Relaxed;
+
+use pmem::simd::{BELOW, Body, Vectors};
+use pmem::{Line, Medium};
 
 use crate::entry::Entry;
 use crate::schema::Schema;
 
-use super::bound::leading;
+/// Maximum number of entries that are ordered by counting.
+const COUNTED: usize = 64;
+/// How often the order is tried with later bytes, if all keys share more bytes than their bounds do.
+const LEADS: usize = 8;
 
-type Pair<S> = (<S as Schema>::KeyBuf, Entry<<S as Schema>::Tail>);
-
-/// Entries of a leaf with their keys.
+/// The entries of a leaf.
 pub struct LeafCopy<S: Schema> {
-    /// The pairs, and after `len` unused pairs with buffers.
-    pairs: Vec<Pair<S>>,
-    len: usize,
-    /// For sorting: of each key the eight bytes after those that all keys share, and its position.
-    order: Vec<(u64, u32)>,
+    /// In the order of the leaf.
+    entries: Vec<Entry<S::Tail>>,
+    leads: Leads,
+    /// The positions of the entries, in key order.
+    order: Vec<u32>,
 }
 
 impl<S: Schema> Default for LeafCopy<S> {
     fn default() -> Self {
-        Self { pairs: Vec::new(), len: 0, order: Vec::new() }
+        Self { entries: Vec::new(), leads: Leads::default(), order: Vec::new() }
     }
 }
 
 impl<S: Schema> LeafCopy<S> {
     /// Removes all entries.
-    pub fn clear(&mut self) {
-        self.len = 0;
-    }
-
-    /// Adds an entry. The caller stores its key through the returned reference, which may hold an old key.
-    #[inline(always)]
-    pub fn push(&mut self, entry: Entry<S::Tail>) -> &mut S::KeyBuf {
-        let i = self.len;
-        self.len += 1;
-        if i == self.pairs.len() {
-            self.pairs.push((S::KeyBuf::default(), entry));
-        }
-        let (key, of_entry) = &mut self.pairs[i];
-        *of_entry = entry;
-        key
-    }
-
-    /// The keys with their entries.
-    #[inline(always)]
-    pub fn pairs(&mut self) -> &mut [Pair<S>] {
-        &mut self.pairs[..self.len]
-    }
-
-    /// Keeps the pairs whose keys satisfy `is`, in their order.
-    pub(crate) fn retain(&mut self, is: impl Fn(&S::KeyBuf) -> bool) {
-        // Most copies keep all of their pairs.
-        let Some(first) = self.pairs().iter().position(|(key, _)| !is(key)) else { return };
-        let mut kept = first;
-        for i in first + 1..self.len {
-            if is(&self.pairs[i].0) {
-                self.pairs.swap(kept, i);
-                kept += 1;
-            }
-        }
-        self.len = kept;
-    }
-
-    /// Sorts by key. Sorted pairs, as some engines copy them, cost O(n).
-    pub(crate) fn sort(&mut self) {
-        if self.pairs().is_sorted_by(|a, b| a.0 < b.0) {
-            return;
-        }
-        let pairs = &mut self.pairs[..self.len];
-        if S::PLAIN {
-            return crate::sorting::sort_unstable_by_first(pairs);
-        }
-        // Most comparisons need only the bytes after those that all keys share. Pairs are moved once, after the sorting.
-        fn bytes<S: Schema>(key: &S::KeyBuf) -> impl AsRef<[u8]> {
-            S::key_bytes(S::borrow(key))
-        }
-        let first = bytes::<S>(&pairs[0].0);
-        let shared = pairs.iter().map(|(key, _)| common(first.as_ref(), bytes::<S>(key).as_ref())).min();
-        let shared = shared.unwrap_or(0);
-        let leads = pairs.iter().map(|(key, _)| leading(&bytes::<S>(key).as_ref()[shared..]));
+    pub(crate) fn clear(&mut self) {
+        self.entries.clear();
         self.order.clear();
-        self.order.extend(leads.zip(0..));
-        drop(first);
-        self.order.sort_unstable_by(|(a, i), (b, j)| {
-            a.cmp(b).then_with(|| pairs[*i as usize].0.cmp(&pairs[*j as usize].0))
-        });
-        for to in 0..self.order.len() {
-            // The pair may have been swapped to the place of one that was moved before.
-            let mut from = self.order[to].1 as usize;
-            while from < to {
-                from = self.order[from].1 as usize;
+    }
+
+    /// Adds an entry.
+    #[inline(always)]
+    pub fn push(&mut self, entry: Entry<S::Tail>) {
+        self.entries.push(entry);
+    }
+
+    /// The entries in the order of the leaf.
+    pub(crate) fn entries(&self) -> &[Entry<S::Tail>] {
+        &self.entries
+    }
+
+    /// Number of entries that a scan returns.
+    pub(crate) fn len(&self) -> usize {
+        self.order.len()
+    }
+
+    /// The entry at a position in key order, from the greatest key on if `descending`.
+    #[inline(always)]
+    pub(crate) fn nth(&self, position: usize, descending: bool) -> Option<&Entry<S::Tail>> {
+        let position = if descending { self.order.len().checked_sub(position + 1)? } else { position };
+        self.entries.get(*self.order.get(position)? as usize)
+    }
+
+    /// Prefetches the first line of each record, for [`LeafCopy::order`].
+    pub(crate) fn prefetch<M: Medium>(&self, medium: &M) {
+        self.entries.iter().for_each(|entry| S::prefetch_key(medium, entry.key));
+    }
+
+    /// Orders the entries by key. All keys have the same first `shared` bytes. False if a key cannot be read (a race, or damage).
+    pub(crate) fn order<M: Medium>(
+        &mut self,
+        medium: &M,
+        vectors: Option<Vectors>,
+        mut shared: usize,
+    ) -> bool {
+        for _ in 0..LEADS {
+            self.leads.resize(self.entries.len());
+            for (position, entry) in self.entries.iter().enumerate() {
+                let Some(lead) = S::lead(medium, entry.key, shared) else { return false };
+                self.leads.set(position, lead);
             }
-            pairs.swap(to, from);
+            if S::PLAIN || self.entries.len() < 2 || !self.leads.are_all_equal() {
+                break;
+            }
+            // The next bytes may differ.
+            shared += size_of::<u64>();
+        }
+        let are_different = self.leads.order(vectors, &mut self.order);
+        if !S::PLAIN && !are_different {
+            self.order_equal_leads(medium);
+        }
+        true
+    }
+
+    /// Orders the entries whose leads are equal by their keys. Few leads are equal. An order that changes meanwhile does no harm here.
+    fn order_equal_leads<M: Medium>(&mut self, medium: &M) {
+        let (entries, leads, order) = (&self.entries, &self.leads, &mut self.order);
+        let key = |position: u32| entries.get(position as usize).map_or([0; 2], |entry| entry.key);
+        let lead = |position: u32| leads.get(position as usize);
+        for i in 1..order.len() {
+            let mut at = i;
+            while let Some(before) = at.checked_sub(1)
+                && lead(order[before]) == lead(order[at])
+                && S::compare_keys(medium, key(order[before]), key(order[at])) == Ordering::Greater
+            {
+                order.swap(before, at);
+                at = before;
+            }
+        }
+    }
+
+    /// Removes the entries that a scan from this position does not return.
+    pub(crate) fn cut<M: Medium>(&mut self, medium: &M, from: &Bound<S::KeyBuf>, descending: bool) {
+        let (key, includes) = match from {
+            Bound::Unbounded => return,
+            Bound::Included(key) => (key, true),
+            Bound::Excluded(key) => (key, false),
+        };
+        let probe = S::probe(S::borrow(key));
+        let entries = &self.entries;
+        let is_before = |position: &u32| {
+            let key = entries.get(*position as usize).map_or([0; 2], |entry| entry.key);
+            match S::compare_words(medium, key, probe) {
+                Ordering::Less => true,
+                Ordering::Equal => includes == descending,
+                Ordering::Greater => false,
+            }
+        };
+        // Most copies keep all of their entries.
+        if descending && !self.order.last().is_none_or(is_before) {
+            let kept = self.order.partition_point(is_before);
+            self.order.truncate(kept);
+        } else if !descending && self.order.first().is_some_and(is_before) {
+            let cut = self.order.partition_point(is_before);
+            self.order.drain(..cut);
         }
     }
 }
 
-/// The number of first bytes that are equal.
-fn common(a: &[u8], b: &[u8]) -> usize {
-    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+/// The leads of entries, in the order of the leaf. They are in lines, so that vectors can compare them.
+#[derive(Default)]
+struct Leads {
+    lines: Vec<Line>,
+    len: usize,
+}
+
+impl Leads {
+    /// Sets the number of leads. No lead is above the unused words of the last line.
+    fn resize(&mut self, len: usize) {
+        self.len = len;
+        self.lines.resize_with(len.div_ceil(8), Line::zero);
+        if let Some(last) = self.lines.last() {
+            last.0.iter().for_each(|word| word.store(u64::MAX, Relaxed));
+        }
+    }
+
+    #[inline(always)]
+    fn set(&self, position: usize, lead: u64) {
+        self.lines[position / 8].0[position % 8].store(lead, Relaxed);
+    }
+
+    #[inline(always)]
+    fn get(&self, position: usize) -> u64 {
+        self.lines.get(position / 8).map_or(0, |line| line.0[position % 8].load(Relaxed))
+    }
+
+    fn are_all_equal(&self) -> bool {
+        let first = self.get(0);
+        (1..self.len).all(|position| self.get(position) == first)
+    }
+
+    /// Sets `order` to the positions of the leads in ascending order. True if no two leads are equal; false may also mean that this is unknown.
+    fn order(&self, vectors: Option<Vectors>, order: &mut Vec<u32>) -> bool {
+        order.clear();
+        order.extend(0..self.len as u32);
+        if let Some(vectors) = vectors.filter(|_| self.len <= COUNTED)
+            && vectors.run_body(Count(self, order))
+        {
+            return true;
+        }
+        order.clear();
+        order.extend(0..self.len as u32);
+        order.sort_unstable_by_key(|position| self.get(*position as usize));
+        false
+    }
+}
+
+/// Orders at most [`COUNTED`] leads: the place of a lead is the number of smaller ones. Counting has no branches to mispredict. False if
+/// two leads are equal; the order is useless then.
+struct Count<'a>(&'a Leads, &'a mut [u32]);
+
+impl Body for Count<'_> {
+    type Out = bool;
+    #[inline(always)]
+    fn run(self, vectors: Option<Vectors>) -> bool {
+        let Self(leads, order) = self;
+        let (Some(vectors), true) = (vectors, order.len() <= COUNTED) else { return false };
+        let mut taken = 0_u64;
+        for position in 0..order.len() {
+            let below = vectors.words::<BELOW>(&leads.lines, leads.get(position)).count_ones();
+            taken |= 1 << (below % 64);
+            if let Some(place) = order.get_mut(below as usize) {
+                *place = position as u32;
+            }
+        }
+        taken.count_ones() as usize == order.len()
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Keyed, Words};
 
     #[test]
-    fn byte_strings_are_sorted_by_all_their_bytes_and_keep_their_entries() {
-        let mut copy = LeafCopy::<Keyed>::default();
+    fn leads_are_ordered_with_and_without_vectors() {
         let mut random = fastrand::Rng::with_seed(3);
-        for round in 0..200 {
-            copy.clear();
-            // Few letters and different lengths: many keys share more than eight bytes after their common prefix.
-            let mut keys: Vec<Vec<u8>> = (0..random.usize(..60))
-                .map(|_| {
-                    b"key".iter().copied().chain((0..random.usize(..14)).map(|_| random.u8(..2))).collect()
-                })
-                .collect();
-            for (i, key) in keys.iter().enumerate() {
-                copy.push(Entry::new([i as u64, 0], i as u64)).clone_from(key);
+        for len in (0..140).chain([1000]) {
+            let vectors = Vectors::of_processor();
+            let mut leads = Leads::default();
+            leads.resize(len);
+            let words: Vec<u64> = (0..len).map(|_| random.u64(..) >> 1 << random.u32(..2)).collect();
+            words.iter().enumerate().for_each(|(position, lead)| leads.set(position, *lead));
+            let mut expected: Vec<u32> = (0..len as u32).collect();
+            expected.sort_by_key(|position| words[*position as usize]);
+            let (mut plain, mut counted) = (Vec::new(), Vec::new());
+            assert!(!leads.order(None, &mut plain));
+            assert_eq!(leads.order(vectors, &mut counted), vectors.is_some() && len <= COUNTED);
+            assert_eq!((&plain, &counted), (&expected, &expected));
+            // Equal leads, and the greatest word.
+            for lead in [words.first().copied().unwrap_or(0), u64::MAX] {
+                leads.resize(len);
+                (0..len).for_each(|position| leads.set(position, lead));
+                assert_eq!(leads.order(vectors, &mut counted), vectors.is_some() && len < 2);
+                assert_eq!(counted.len(), len);
+                assert!(leads.are_all_equal());
             }
-            let original = keys.clone();
-            copy.sort();
-            keys.sort();
-            assert!(copy.pairs().iter().map(|(key, _)| key).eq(&keys), "round {round}");
-            assert!(copy.pairs().iter().all(|(key, entry)| original[entry.payload as usize] == *key));
-            copy.retain(|key| key.len() > 8);
-            keys.retain(|key| key.len() > 8);
-            assert!(copy.pairs().iter().map(|(key, _)| key).eq(&keys), "round {round}");
         }
-    }
-
-    #[test]
-    fn words_are_sorted() {
-        let mut copy = LeafCopy::<Words>::default();
-        for key in [5, 1, u64::MAX, 0, 7] {
-            *copy.push(Entry::new([key, 0], !key)) = key;
-        }
-        copy.sort();
-        let pairs: Vec<_> = copy.pairs().iter().map(|(key, entry)| (*key, entry.payload)).collect();
-        assert_eq!(pairs, [0, 1, 5, 7, u64::MAX].map(|key| (key, !key)));
     }
 }

@@ -216,8 +216,8 @@ pub trait LeafList:
         let (entry, is_leaf) = self.entry_with_leaf(leaf, key);
         (seen, entry, is_leaf)
     }
-    /// Copies all entries of a leaf with their keys, in any order. False if one cannot be read (a race, or damage).
-    fn entries_of(&self, leaf: u64, copy: &mut LeafCopy<Self::Schema>) -> bool;
+    /// Copies all entries of a leaf, in any order. None if there is no leaf at this address.
+    fn entries_of(&self, leaf: u64, copy: &mut LeafCopy<Self::Schema>);
     /// Maximum number of leaves that this many writes to a leaf, and the structure changes that follow, may allocate.
     fn leaves_for(&self, leaf: u64, writes: u64) -> u64;
     /// Stores a write into its leaf, except for the word that commits it, and flushes the stores.

@@ -1,21 +1,31 @@
 //! Scans in both directions, concurrent with the writer.
 //!
-//! A cursor copies the entries of one leaf, validates the copy, and sorts it. The bound of the leaf leads to the next leaf. If a record has
-//! changed since, the cursor finds the leaf again from the last returned key. So a scan returns each key at most once and in order. It
+//! A cursor copies the entries of one leaf, orders them, and validates the copy. The bound of the leaf leads to the next leaf. If a record
+//! has changed since, the cursor finds the leaf again from the last returned key. So a scan returns each key at most once and in order. It
 //! misses no key that was present throughout the scan.
+//!
+//! The records of a leaf are scattered. While the entries of a leaf are returned, the cursor prefetches the records of the next leaf, a few
+//! at a time. So a short scan prefetches little in vain.
 
 use std::ops::Bound;
 
 use crate::images::{Scanned, Scans, View};
 use crate::schema::Schema;
+use pmem::simd::Vectors;
 use pmem::stripe::Version;
-use pmem::{Error, Result};
+use pmem::{Error, LINE, Medium, Result};
 
-use super::bound::read_bound;
+use super::bound::{read_bound, shared_bytes};
 use super::copy::LeafCopy;
 use super::core::{KeyBufOf, LeafList, SchemaOf, ValueBufOf};
 use super::read::Reads;
 use crate::group::Life;
+
+/// Number of records to prefetch of a leaf whose records were not prefetched during the leaf before.
+const RECORDS_AHEAD: usize = 24;
+
+/// Number of records of the next leaf that are prefetched together.
+const TOGETHER: usize = 8;
 
 /// A position in key order. It holds no lock.
 pub struct Cursor<'a, T: LeafList> {
@@ -27,6 +37,15 @@ pub struct Cursor<'a, T: LeafList> {
     ended: bool,
     page: LeafCopy<SchemaOf<T>>,
     given: usize,
+    /// The entries of the next leaf, for prefetches only: they were not validated.
+    ahead: LeafCopy<SchemaOf<T>>,
+    /// The leaf of `ahead`; 0: none.
+    leaf_ahead: u64,
+    /// Number of the first entries of `ahead` whose records were prefetched.
+    sent: usize,
+    /// True if the records of the page were prefetched.
+    prefetched: bool,
+    vectors: Option<Vectors>,
     /// The version of the page's leaf, and the key at which the next leaf begins.
     version: Option<Version>,
     beyond: Option<KeyBufOf<T>>,
@@ -51,6 +70,11 @@ impl<'a, T: LeafList> Cursor<'a, T> {
             ended: false,
             page: LeafCopy::default(),
             given: 0,
+            ahead: LeafCopy::default(),
+            leaf_ahead: 0,
+            sent: 0,
+            prefetched: false,
+            vectors: Vectors::of_processor(),
             version: None,
             beyond: None,
             // The contents of a snapshot are durable already.
@@ -121,12 +145,21 @@ impl<'a, T: LeafList> Cursor<'a, T> {
                 (Bound::Included(key) | Bound::Excluded(key), _) => find(key, false),
             });
             let leaf = seen.leaf;
-            let edge = if self.descending { index.lower_bound(leaf) } else { index.upper_bound(leaf) };
+            let bounds = (index.lower_bound(leaf), index.upper_bound(leaf));
+            let (other_edge, edge) = if self.descending { (bounds.1, bounds.0) } else { bounds };
             let mut beyond = KeyBufOf::<T>::default();
             let is_bound = edge == 0 || read_bound::<_, SchemaOf<T>>(medium, edge, &mut beyond);
             self.page.clear();
             self.given = 0;
-            let sound = index.is_leaf(leaf) & is_bound & index.entries_of(leaf, &mut self.page);
+            index.entries_of(leaf, &mut self.page);
+            let shared = if edge == 0 { 0 } else { self.shared_bytes(other_edge, &beyond) };
+            self.prefetched = leaf == self.leaf_ahead;
+            if !self.prefetched {
+                self.page.prefetch(medium);
+            }
+            let is_ordered = self.page.order(medium, self.vectors, shared);
+            self.page.cut(medium, &self.from, self.descending);
+            let sound = index.is_leaf(leaf) & is_bound & is_ordered;
             if !index.is_good(&seen) {
                 tries.fail()?;
                 continue;
@@ -145,24 +178,59 @@ impl<'a, T: LeafList> Cursor<'a, T> {
             self.version = Some(seen.version);
             self.ended = edge == 0;
             self.beyond = (edge != 0).then_some(beyond);
-            self.order();
+            self.look_ahead(leaf);
             return Ok(true);
         }
     }
 
-    /// Sorts the page and removes the keys that the scan has passed.
-    fn order(&mut self) {
-        let (from, descending) = (&self.from, self.descending);
-        self.page.retain(|key| match (from, descending) {
-            (Bound::Unbounded, _) => true,
-            (Bound::Included(from), false) => key >= from,
-            (Bound::Excluded(from), false) => key > from,
-            (Bound::Included(from), true) => key <= from,
-            (Bound::Excluded(from), true) => key < from,
-        });
-        self.page.sort();
-        if descending {
-            self.page.pairs().reverse();
+    /// Number of first bytes that all keys of a leaf share, as far as its bounds show it: the word of one bound, and the key of the other.
+    fn shared_bytes(&self, bound: u64, beyond: &KeyBufOf<T>) -> usize {
+        if SchemaOf::<T>::PLAIN || bound == 0 {
+            return 0;
+        }
+        let mut key = KeyBufOf::<T>::default();
+        let is_bound = read_bound::<_, SchemaOf<T>>(self.index.region.medium(), bound, &mut key);
+        let borrow = SchemaOf::<T>::borrow;
+        if is_bound { shared_bytes::<SchemaOf<T>>(borrow(&key), borrow(beyond)) } else { 0 }
+    }
+
+    /// Prefetches the first records of the page, and copies the next leaf.
+    fn look_ahead(&mut self, leaf: u64) {
+        if SchemaOf::<T>::PLAIN {
+            return;
+        }
+        let medium = self.index.region.medium();
+        let first = if self.prefetched { 0 } else { RECORDS_AHEAD };
+        (0..first).for_each(|position| self.prefetch(position));
+        let next = self.index.next_leaf(leaf).filter(|next| !self.descending && *next < medium.len());
+        self.leaf_ahead = next.unwrap_or(0);
+        self.ahead.clear();
+        self.sent = 0;
+        if self.leaf_ahead != 0 {
+            self.index.entries_of(self.leaf_ahead, &mut self.ahead);
+            // The key of the bound is in a record, too.
+            medium.prefetch(self.index.upper_bound(self.leaf_ahead), LINE);
+        }
+    }
+
+    /// Prefetches some records of the next leaf: all of them before the last entries of the page are returned. A prefetch waits for its page
+    /// walk, and the walks for several records overlap. So the first line of each record is requested before the others.
+    fn prefetch_ahead(&mut self) {
+        let medium = self.index.region.medium();
+        let entries = self.ahead.entries();
+        let wanted = (self.given + 2 * TOGETHER) * entries.len() / self.page.len().max(1);
+        let wanted = wanted.min(entries.len()).max(self.sent);
+        let some = &entries[self.sent..wanted];
+        some.iter().for_each(|entry| SchemaOf::<T>::prefetch_key(medium, entry.key));
+        some.iter().for_each(|entry| SchemaOf::<T>::prefetch(medium, entry));
+        self.sent = wanted;
+    }
+
+    /// Prefetches the record at a position of the page.
+    #[inline(always)]
+    fn prefetch(&self, position: usize) {
+        if let Some(entry) = self.page.nth(position, self.descending) {
+            SchemaOf::<T>::prefetch(self.index.region.medium(), entry);
         }
     }
 }
@@ -189,13 +257,21 @@ impl<'a, T: LeafList> Scans<'a, SchemaOf<T>> for Cursor<'a, T> {
         let medium = index.region.medium();
         let mut tries = index.stripes.tries();
         loop {
-            let Some((of_entry, entry)) = self.page.pairs().get_mut(self.given) else {
+            if !SchemaOf::<T>::PLAIN {
+                if self.given.is_multiple_of(TOGETHER) {
+                    self.prefetch_ahead();
+                }
+                if !self.prefetched {
+                    self.prefetch(self.given + RECORDS_AHEAD);
+                }
+            }
+            let Some(entry) = self.page.nth(self.given, self.descending) else {
                 if !self.turn()? {
                     return Ok(false);
                 }
                 continue;
             };
-            let sound = SchemaOf::<T>::read_value(medium, entry, value);
+            let sound = SchemaOf::<T>::read_pair(medium, entry, key, value);
             // Plain entries contain their value, and the copy of the page was validated.
             if !SchemaOf::<T>::PLAIN && !self.version.is_some_and(|version| index.stripes.check(version)) {
                 tries.fail()?;
@@ -207,12 +283,6 @@ impl<'a, T: LeafList> Scans<'a, SchemaOf<T>> for Cursor<'a, T> {
             }
             if !sound {
                 return Err(Error::Corrupt { what: "record", at: entry.payload });
-            }
-            if SchemaOf::<T>::PLAIN {
-                key.clone_from(of_entry);
-            } else {
-                // The page does not need this key again.
-                std::mem::swap(key, of_entry);
             }
             self.given += 1;
             return Ok(true);

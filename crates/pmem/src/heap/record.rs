@@ -338,6 +338,21 @@ pub fn compare_key<M: Medium>(medium: &M, at: u64, probe: &[u8]) -> Ordering {
     key_bytes.cmp(&probe.len())
 }
 
+/// The eight bytes of a record's key after the first `skipped` ones, as a big-endian word, padded with zeros; `None` if there is no record.
+#[inline]
+pub fn key_word<M: Medium>(medium: &M, at: u64, skipped: u64) -> Option<u64> {
+    let head = Head::read(medium, at)?;
+    let bytes = head.key_bytes.saturating_sub(skipped).min(WORD);
+    if bytes == 0 {
+        return Some(0);
+    }
+    let word_at = head.key_at(at) + skipped / WORD * WORD;
+    let word = |at| u64::from_be(medium.word(at).to_le());
+    let (first, bits) = (word(word_at), skipped % WORD * 8);
+    let second = if skipped % WORD + bytes > WORD { word(word_at + WORD) >> (64 - bits) } else { 0 };
+    Some((first << bits | second) & u64::MAX << (64 - bytes * 8))
+}
+
 /// Appends a record's key to `key`; false if there is no record.
 pub fn read_key<M: Medium>(medium: &M, at: u64, key: &mut Vec<u8>) -> bool {
     let Some(head) = Head::read(medium, at) else { return false };

@@ -129,13 +129,9 @@ impl<M: Medium, S: Schema> LeafList for Toy<M, S> {
         entries.get(found.ok()?).copied()
     }
 
-    fn entries_of(&self, leaf: u64, copy: &mut LeafCopy<S>) -> bool {
-        let medium = self.region.medium();
-        let mut is_sound = true;
-        for entry in Page(leaf).entries(medium, &self.shape) {
-            is_sound &= S::read_key(medium, entry.key, copy.push(entry));
-        }
-        is_sound
+    fn entries_of(&self, leaf: u64, copy: &mut LeafCopy<S>) {
+        let entries = Page(leaf).entries(self.region.medium(), &self.shape);
+        entries.into_iter().for_each(|entry| copy.push(entry));
     }
 
     /// Each write needs a page, and one more for a split.
