@@ -6,10 +6,10 @@
 //! All methods allow for entries that a writer changes meanwhile: the order is useless then, and the reader's validation detects it.
 
 use std::cmp::Ordering;
-use std::ops::Bound;
+use std::ops::{Bound, Range};
 use std::sync::atomic::Ordering::Relaxed;
 
-use pmem::simd::{BELOW, Body, Vectors};
+use pmem::simd::{BELOW, Body, EQUAL, Vectors};
 use pmem::{Line, Medium};
 
 use crate::entry::Entry;
@@ -17,7 +17,7 @@ use crate::schema::Schema;
 
 /// Maximum number of entries that are ordered by counting.
 const COUNTED: usize = 64;
-/// How often the order is tried with later bytes, if all keys share more bytes than their bounds do.
+/// How often later bytes are tried. Keys that are still equal are compared as a whole.
 const LEADS: usize = 8;
 
 /// The entries of a leaf.
@@ -27,11 +27,21 @@ pub struct LeafCopy<S: Schema> {
     leads: Leads,
     /// The positions of the entries, in key order.
     order: Vec<u32>,
+    /// Runs in `order` of entries whose first bytes are equal, and the number of these bytes.
+    equal: Vec<(Range<usize>, usize)>,
+    /// The entries of a run by later bytes.
+    later: Vec<(u64, u32)>,
 }
 
 impl<S: Schema> Default for LeafCopy<S> {
     fn default() -> Self {
-        Self { entries: Vec::new(), leads: Leads::default(), order: Vec::new() }
+        Self {
+            entries: Vec::new(),
+            leads: Leads::default(),
+            order: Vec::new(),
+            equal: Vec::new(),
+            later: Vec::new(),
+        }
     }
 }
 
@@ -90,27 +100,35 @@ impl<S: Schema> LeafCopy<S> {
             shared += size_of::<u64>();
         }
         let are_different = self.leads.order(vectors, &mut self.order);
-        if !S::PLAIN && !are_different {
-            self.order_equal_leads(medium);
-        }
-        true
+        S::PLAIN || are_different || self.order_equal_leads(medium, shared + size_of::<u64>())
     }
 
-    /// Orders the entries whose leads are equal by their keys. Few leads are equal. An order that changes meanwhile does no harm here.
-    fn order_equal_leads<M: Medium>(&mut self, medium: &M) {
-        let (entries, leads, order) = (&self.entries, &self.leads, &mut self.order);
-        let key = |position: u32| entries.get(position as usize).map_or([0; 2], |entry| entry.key);
-        let lead = |position: u32| leads.get(position as usize);
-        for i in 1..order.len() {
-            let mut at = i;
-            while let Some(before) = at.checked_sub(1)
-                && lead(order[before]) == lead(order[at])
-                && S::compare_keys(medium, key(order[before]), key(order[at])) == Ordering::Greater
-            {
-                order.swap(before, at);
-                at = before;
+    /// Orders the entries whose leads are equal by later bytes of their keys: eight more at a time, and then by whole keys. An order that
+    /// changes meanwhile does no harm here.
+    fn order_equal_leads<M: Medium>(&mut self, medium: &M, skipped: usize) -> bool {
+        let skipped_max = skipped + LEADS * size_of::<u64>();
+        let lead = |position: u32| self.leads.get(position as usize);
+        let key = |position: u32| self.entries.get(position as usize).map_or([0; 2], |entry| entry.key);
+        self.equal.clear();
+        self.equal.extend(runs(&self.order, |a, b| lead(*a) == lead(*b)).map(|run| (run, skipped)));
+        while let Some((run, skipped)) = self.equal.pop() {
+            let order = &mut self.order[run.clone()];
+            if skipped > skipped_max {
+                sort_by_insertion(order, |a, b| S::compare_keys(medium, key(*a), key(*b)));
+                continue;
             }
+            self.later.clear();
+            for position in &*order {
+                let Some(lead) = S::lead(medium, key(*position), skipped) else { return false };
+                self.later.push((lead, *position));
+            }
+            self.later.sort_unstable();
+            order.iter_mut().zip(&self.later).for_each(|(to, (_, position))| *to = *position);
+            let equal = runs(&self.later, |a, b| a.0 == b.0);
+            let at = |of: Range<usize>| run.start + of.start..run.start + of.end;
+            self.equal.extend(equal.map(|of| (at(of), skipped + size_of::<u64>())));
         }
+        true
     }
 
     /// Removes the entries that a scan from this position does not return.
@@ -177,20 +195,16 @@ impl Leads {
     fn order(&self, vectors: Option<Vectors>, order: &mut Vec<u32>) -> bool {
         order.clear();
         order.extend(0..self.len as u32);
-        if let Some(vectors) = vectors.filter(|_| self.len <= COUNTED)
-            && vectors.run_body(Count(self, order))
-        {
-            return true;
+        if let Some(vectors) = vectors.filter(|_| self.len <= COUNTED) {
+            return vectors.run_body(Count(self, order));
         }
-        order.clear();
-        order.extend(0..self.len as u32);
         order.sort_unstable_by_key(|position| self.get(*position as usize));
         false
     }
 }
 
-/// Orders at most [`COUNTED`] leads: the place of a lead is the number of smaller ones. Counting has no branches to mispredict. False if
-/// two leads are equal; the order is useless then.
+/// Orders at most [`COUNTED`] leads: the place of a lead is the number of smaller ones, and of equal ones before it. Counting has no
+/// branches to mispredict. True if no two leads are equal.
 struct Count<'a>(&'a Leads, &'a mut [u32]);
 
 impl Body for Count<'_> {
@@ -198,7 +212,7 @@ impl Body for Count<'_> {
     #[inline(always)]
     fn run(self, vectors: Option<Vectors>) -> bool {
         let Self(leads, order) = self;
-        let (Some(vectors), true) = (vectors, order.len() <= COUNTED) else { return false };
+        let Some(vectors) = vectors else { return false };
         let mut taken = 0_u64;
         for position in 0..order.len() {
             let below = vectors.words::<BELOW>(&leads.lines, leads.get(position)).count_ones();
@@ -207,7 +221,40 @@ impl Body for Count<'_> {
                 *place = position as u32;
             }
         }
-        taken.count_ones() as usize == order.len()
+        if taken.count_ones() as usize == order.len() {
+            return true;
+        }
+        for position in 0..order.len() {
+            let lead = leads.get(position);
+            let before = (1 << (position % 64)) - 1;
+            let below = vectors.words::<BELOW>(&leads.lines, lead);
+            let place = (below | vectors.words::<EQUAL>(&leads.lines, lead) & before).count_ones();
+            if let Some(place) = order.get_mut(place as usize) {
+                *place = position as u32;
+            }
+        }
+        false
+    }
+}
+
+/// The runs of at least two equal neighbours.
+fn runs<T>(of: &[T], equal: impl Fn(&T, &T) -> bool) -> impl Iterator<Item = Range<usize>> {
+    let mut end = 0;
+    of.chunk_by(equal).filter_map(move |run| {
+        let start = end;
+        end += run.len();
+        (run.len() > 1).then_some(start..end)
+    })
+}
+
+/// Sorts a few items. Unlike the standard library's sorts it does not panic if `compare` contradicts itself.
+fn sort_by_insertion<T>(of: &mut [T], compare: impl Fn(&T, &T) -> Ordering) {
+    for i in 1..of.len() {
+        let mut at = i;
+        while at > 0 && compare(&of[at - 1], &of[at]) == Ordering::Greater {
+            of.swap(at - 1, at);
+            at -= 1;
+        }
     }
 }
 
@@ -235,8 +282,9 @@ mod tests {
                 leads.resize(len);
                 (0..len).for_each(|position| leads.set(position, lead));
                 assert_eq!(leads.order(vectors, &mut counted), vectors.is_some() && len < 2);
-                assert_eq!(counted.len(), len);
-                assert!(leads.are_all_equal());
+                counted.sort_unstable();
+                assert!(counted.into_iter().eq(0..len as u32) && leads.are_all_equal());
+                counted = Vec::new();
             }
         }
     }
