@@ -1,7 +1,7 @@
 //! A copy of a leaf's entries in key order, for scans. It reuses its buffers.
 //!
-//! The copy contains no keys. Of each key it has a *lead*: the eight bytes after those that all keys of the leaf share, as a word, or a
-//! 64-bit key itself. Entries are ordered by their leads, and by their keys where leads are equal.
+//! The copy contains no keys, but a *lead* of each: the eight bytes after those that all keys of the leaf share, as a word, or a 64-bit key
+//! itself. Entries are ordered by their leads, and by their keys where leads are equal.
 //!
 //! All methods allow for entries that a writer changes meanwhile: the order is useless then, and the reader's validation detects it.
 
