@@ -98,37 +98,46 @@ fn byte_strings_are_as_in_a_map() {
 /// Keys with few letters and of many lengths: many are equal in the bytes by which a scan orders a leaf, and many are prefixes of others.
 #[test]
 fn scans_from_every_key_are_those_of_a_map() {
+    scans_equal_a_map(2, "", 0);
+    scans_equal_a_map(8, "", 0);
+    scans_equal_a_map(8, "the same beginning; ", 20);
+    scans_equal_a_map(3, "seven b", 20);
+    // The bounds of the first leaf and of the last one do not show what all keys share.
+    for bytes in [8, 15, 56, 64, 65, 72, 256, 264, 300] {
+        scans_equal_a_map(8, &"s".repeat(bytes), 0);
+    }
+}
+
+/// Compares scans of 700 keys that begin with `shared`; one in `exceptions` of them does not.
+fn scans_equal_a_map(lines: u64, shared: &str, exceptions: u32) {
     let mut rng = fastrand::Rng::with_seed(5);
-    for (lines, shared) in [(2, ""), (8, ""), (8, "the same beginning; "), (3, "seven b")] {
-        let (index, _) = counted::<Keyed>(lines);
-        let mut model = BTreeMap::new();
-        for step in 0..700_u32 {
-            // Some keys do not have the beginning.
-            let mut key = if rng.u8(..20) == 0 { Vec::new() } else { shared.as_bytes().to_vec() };
-            for _ in 0..rng.usize(..26) {
-                key.push(rng.u8(b'a'..=b'b'));
-            }
-            let value = step.to_le_bytes().to_vec();
-            index.put(&key, &value).unwrap();
-            model.insert(key, value);
+    let (index, _) = counted::<Keyed>(lines);
+    let mut model = BTreeMap::new();
+    for step in 0..700_u32 {
+        let is_exception = exceptions > 0 && rng.u32(..exceptions) == 0;
+        let mut key = if is_exception { Vec::new() } else { shared.as_bytes().to_vec() };
+        for _ in 0..rng.usize(..26) {
+            key.push(rng.u8(b'a'..=b'b'));
         }
-        let (mut key, mut value) = (Vec::new(), Vec::new());
-        let mut near: Vec<Vec<u8>> = model.keys().cloned().collect();
-        near.extend(model.keys().map(|key| [key, &b"\0"[..]].concat()));
-        for from in near {
-            for from in [Bound::Included(from.clone()), Bound::Excluded(from)] {
-                let mut cursor = index.cursor();
-                cursor.seek(from.clone(), false);
-                for (expected, of_key) in model.range((from.clone(), Bound::Unbounded)).take(70) {
-                    assert!(cursor.next(&mut key, &mut value).unwrap());
-                    assert!(key == *expected && value == *of_key, "{from:?}: {key:?}, not {expected:?}");
-                }
-                let mut cursor = index.cursor();
-                cursor.seek(from.clone(), true);
-                for (expected, of_key) in model.range((Bound::Unbounded, from.clone())).rev().take(70) {
-                    assert!(cursor.next(&mut key, &mut value).unwrap());
-                    assert!(key == *expected && value == *of_key, "{from:?}: {key:?}, not {expected:?}");
-                }
+        let value = step.to_le_bytes().to_vec();
+        index.put(&key, &value).unwrap();
+        model.insert(key, value);
+    }
+    let (mut key, mut value) = (Vec::new(), Vec::new());
+    let mut near: Vec<Vec<u8>> = model.keys().cloned().collect();
+    near.extend(model.keys().map(|key| [key, &b"\0"[..]].concat()));
+    for from in near {
+        for from in [Bound::Included(from.clone()), Bound::Excluded(from)] {
+            let mut cursor = index.cursor();
+            cursor.seek(from.clone(), false);
+            for (expected, of_key) in model.range((from.clone(), Bound::Unbounded)).take(70) {
+                assert!(cursor.next(&mut key, &mut value).unwrap());
+                assert!(key == *expected && value == *of_key, "{from:?}: {key:?}, not {expected:?}");
+            }
+            cursor.seek(from.clone(), true);
+            for (expected, of_key) in model.range((Bound::Unbounded, from.clone())).rev().take(70) {
+                assert!(cursor.next(&mut key, &mut value).unwrap());
+                assert!(key == *expected && value == *of_key, "{from:?}: {key:?}, not {expected:?}");
             }
         }
     }

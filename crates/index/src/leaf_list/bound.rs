@@ -47,12 +47,3 @@ pub fn leading(bytes: &[u8]) -> u64 {
     word[..len].copy_from_slice(&bytes[..len]);
     u64::from_be_bytes(word)
 }
-
-/// Number of first bytes that two keys have in common, and so all keys between them; 0 for 64-bit keys.
-pub(crate) fn shared_bytes<S: Schema>(a: &S::Key, b: &S::Key) -> usize {
-    if S::PLAIN {
-        return 0;
-    }
-    let (a, b) = (S::key_bytes(a), S::key_bytes(b));
-    a.as_ref().iter().zip(b.as_ref()).take_while(|(a, b)| a == b).count()
-}

@@ -17,8 +17,8 @@ use crate::schema::Schema;
 
 /// Maximum number of entries that are ordered by counting.
 const COUNTED: usize = 64;
-/// How often later bytes are tried. Keys that are still equal are compared as a whole.
-const LEADS: usize = 8;
+/// How many more leads of a key are compared, if its lead is equal to another one. Keys that are still equal are compared as a whole.
+const LEADS: usize = 32;
 
 /// The entries of a leaf.
 pub struct LeafCopy<S: Schema> {
@@ -81,30 +81,18 @@ impl<S: Schema> LeafCopy<S> {
     }
 
     /// Orders the entries by key. All keys have the same first `shared` bytes. False if a key cannot be read (a race, or damage).
-    pub(crate) fn order<M: Medium>(
-        &mut self,
-        medium: &M,
-        vectors: Option<Vectors>,
-        mut shared: usize,
-    ) -> bool {
-        for _ in 0..LEADS {
-            self.leads.resize(self.entries.len());
-            for (position, entry) in self.entries.iter().enumerate() {
-                let Some(lead) = S::lead(medium, entry.key, shared) else { return false };
-                self.leads.set(position, lead);
-            }
-            if S::PLAIN || self.entries.len() < 2 || !self.leads.are_all_equal() {
-                break;
-            }
-            // The next bytes may differ.
-            shared += size_of::<u64>();
+    pub(crate) fn order<M: Medium>(&mut self, medium: &M, vectors: Option<Vectors>, shared: usize) -> bool {
+        self.leads.resize(self.entries.len());
+        for (position, entry) in self.entries.iter().enumerate() {
+            let Some(lead) = S::lead(medium, entry.key, shared) else { return false };
+            self.leads.set(position, lead);
         }
         let are_different = self.leads.order(vectors, &mut self.order);
         S::PLAIN || are_different || self.order_equal_leads(medium, shared + size_of::<u64>())
     }
 
-    /// Orders the entries whose leads are equal by later bytes of their keys: eight more at a time, and then by whole keys. An order that
-    /// changes meanwhile does no harm here.
+    /// Orders the entries whose leads are equal by the bytes of their keys after the first `skipped` ones: eight at a time, and then by whole
+    /// keys. An order that changes meanwhile does no harm here. False if a key cannot be read.
     fn order_equal_leads<M: Medium>(&mut self, medium: &M, skipped: usize) -> bool {
         let skipped_max = skipped + LEADS * size_of::<u64>();
         let lead = |position: u32| self.leads.get(position as usize);
@@ -113,7 +101,7 @@ impl<S: Schema> LeafCopy<S> {
         self.equal.extend(runs(&self.order, |a, b| lead(*a) == lead(*b)).map(|run| (run, skipped)));
         while let Some((run, skipped)) = self.equal.pop() {
             let order = &mut self.order[run.clone()];
-            if skipped > skipped_max {
+            if skipped >= skipped_max {
                 sort_by_insertion(order, |a, b| S::compare_keys(medium, key(*a), key(*b)));
                 continue;
             }
@@ -148,13 +136,11 @@ impl<S: Schema> LeafCopy<S> {
                 Ordering::Greater => false,
             }
         };
-        // Most copies keep all of their entries.
+        // Most copies keep all of their entries. Each entry is compared: among others a damaged key may be in a wrong place.
         if descending && !self.order.last().is_none_or(is_before) {
-            let kept = self.order.partition_point(is_before);
-            self.order.truncate(kept);
+            self.order.retain(is_before);
         } else if !descending && self.order.first().is_some_and(is_before) {
-            let cut = self.order.partition_point(is_before);
-            self.order.drain(..cut);
+            self.order.retain(|position| !is_before(position));
         }
     }
 }
@@ -184,11 +170,6 @@ impl Leads {
     #[inline(always)]
     fn get(&self, position: usize) -> u64 {
         self.lines.get(position / 8).map_or(0, |line| line.0[position % 8].load(Relaxed))
-    }
-
-    fn are_all_equal(&self) -> bool {
-        let first = self.get(0);
-        (1..self.len).all(|position| self.get(position) == first)
     }
 
     /// Sets `order` to the positions of the leads in ascending order. True if no two leads are equal; false may also mean that this is unknown.
@@ -283,7 +264,7 @@ mod tests {
                 (0..len).for_each(|position| leads.set(position, lead));
                 assert_eq!(leads.order(vectors, &mut counted), vectors.is_some() && len < 2);
                 counted.sort_unstable();
-                assert!(counted.into_iter().eq(0..len as u32) && leads.are_all_equal());
+                assert!(counted.into_iter().eq(0..len as u32));
                 counted = Vec::new();
             }
         }

@@ -15,15 +15,14 @@ use pmem::simd::Vectors;
 use pmem::stripe::Version;
 use pmem::{Error, LINE, Medium, Result};
 
-use super::bound::{read_bound, shared_bytes};
+use super::bound::read_bound;
 use super::copy::LeafCopy;
 use super::core::{KeyBufOf, LeafList, SchemaOf, ValueBufOf};
 use super::read::Reads;
 use crate::group::Life;
 
-/// Number of records to prefetch of a leaf whose records were not prefetched during the leaf before.
+/// How many records of the page are prefetched before one is read, if they were not prefetched while the leaf before was returned.
 const RECORDS_AHEAD: usize = 24;
-
 /// Number of records of the next leaf that are prefetched together.
 const TOGETHER: usize = 8;
 
@@ -98,6 +97,8 @@ impl<'a, T: LeafList> Cursor<'a, T> {
         self.ended = false;
         self.page.clear();
         self.given = 0;
+        self.ahead.clear();
+        (self.leaf_ahead, self.sent) = (0, 0);
         self.beyond = None;
     }
 
@@ -183,15 +184,19 @@ impl<'a, T: LeafList> Cursor<'a, T> {
         }
     }
 
-    /// Number of first bytes that all keys of a leaf share, as far as its bounds show it: the word of one bound, and the key of the other.
+    /// Number of first bytes that the two bounds of a leaf share, and so all keys in it. `bound` is the word of one bound, `beyond` the key of
+    /// the other. 0 with 64-bit keys, or if there is no bound.
     fn shared_bytes(&self, bound: u64, beyond: &KeyBufOf<T>) -> usize {
         if SchemaOf::<T>::PLAIN || bound == 0 {
             return 0;
         }
         let mut key = KeyBufOf::<T>::default();
-        let is_bound = read_bound::<_, SchemaOf<T>>(self.index.region.medium(), bound, &mut key);
-        let borrow = SchemaOf::<T>::borrow;
-        if is_bound { shared_bytes::<SchemaOf<T>>(borrow(&key), borrow(beyond)) } else { 0 }
+        if !read_bound::<_, SchemaOf<T>>(self.index.region.medium(), bound, &mut key) {
+            return 0;
+        }
+        let bytes = |key| SchemaOf::<T>::key_bytes(SchemaOf::<T>::borrow(key));
+        let (key, beyond) = (bytes(&key), bytes(beyond));
+        key.as_ref().iter().zip(beyond.as_ref()).take_while(|(a, b)| a == b).count()
     }
 
     /// Prefetches the first records of the page, and copies the next leaf.
@@ -213,14 +218,21 @@ impl<'a, T: LeafList> Cursor<'a, T> {
         }
     }
 
-    /// Prefetches some records of the next leaf: all of them before the last entries of the page are returned. A prefetch waits for its page
-    /// walk, and the walks for several records overlap. So the first line of each record is requested before the others.
-    fn prefetch_ahead(&mut self) {
+    /// Prefetches a record of the page if the page was not prefetched, and now and then some records of the next leaf: all of them before the
+    /// last entries of the page are returned.
+    fn prefetch_some(&mut self) {
+        if !self.prefetched {
+            self.prefetch(self.given + RECORDS_AHEAD);
+        }
+        if !self.given.is_multiple_of(TOGETHER) {
+            return;
+        }
         let medium = self.index.region.medium();
         let entries = self.ahead.entries();
         let wanted = (self.given + 2 * TOGETHER) * entries.len() / self.page.len().max(1);
         let wanted = wanted.min(entries.len()).max(self.sent);
         let some = &entries[self.sent..wanted];
+        // A prefetch waits for its page walk, and the walks for several records overlap. So the first lines are requested first.
         some.iter().for_each(|entry| SchemaOf::<T>::prefetch_key(medium, entry.key));
         some.iter().for_each(|entry| SchemaOf::<T>::prefetch(medium, entry));
         self.sent = wanted;
@@ -257,13 +269,8 @@ impl<'a, T: LeafList> Scans<'a, SchemaOf<T>> for Cursor<'a, T> {
         let medium = index.region.medium();
         let mut tries = index.stripes.tries();
         loop {
-            if !SchemaOf::<T>::PLAIN {
-                if self.given.is_multiple_of(TOGETHER) {
-                    self.prefetch_ahead();
-                }
-                if !self.prefetched {
-                    self.prefetch(self.given + RECORDS_AHEAD);
-                }
+            if !SchemaOf::<T>::PLAIN && self.given < self.page.len() {
+                self.prefetch_some();
             }
             let Some(entry) = self.page.nth(self.given, self.descending) else {
                 if !self.turn()? {
