@@ -116,7 +116,7 @@ pub trait Schema: Send + Sync + 'static {
     /// Prefetches the record that an entry references.
     #[inline(always)]
     fn prefetch<M: Medium>(_medium: &M, _entry: &Entry<Self::Tail>) {}
-    /// Prefetches the first line of the record of a key, which has the first bytes of the key.
+    /// Prefetches the first line of the record of a key. It has the first bytes of the key, except in records of many pieces.
     #[inline(always)]
     fn prefetch_key<M: Medium>(_medium: &M, _key: [u64; 2]) {}
     /// The eight bytes of a key after the first `skipped` ones, as a big-endian word, padded with zeros. With 64-bit keys it is the key. `None`

@@ -16,9 +16,14 @@ fn form(lines: u64) -> Form {
     Form::new(line::ENGINE, lines, Durability::Power)
 }
 
+/// Observed memory and its counter.
+fn observed() -> (Observed, Arc<Counter>) {
+    let counter = Arc::new(Counter::default());
+    (Observed::new(Memory::new(64 << 20, 0), Arc::clone(&counter) as Arc<_>), counter)
+}
+
 /// An empty index in observed memory, and its counter.
 fn counted<S: index::Schema>(lines: u64) -> (Line<Observed, S>, Arc<Counter>) {
-    let counter = Arc::new(Counter::default());
-    let medium = Observed::new(Memory::new(64 << 20, 0), Arc::clone(&counter) as Arc<_>);
+    let (medium, counter) = observed();
     (Line::create(medium, &form(lines)).unwrap(), counter)
 }

@@ -6,7 +6,8 @@ use std::ops::Bound;
 use crate::counted;
 use index::leaf_list::LeafList;
 use index::leaf_list::prelude::*;
-use index::{Keyed, Schema, Words};
+use index::{Create, Keyed, Schema, Words};
+use pmem::Medium;
 
 /// Random puts and deletes with keys of `key`; the list grows, shrinks, and grows again.
 fn equals_a_map<S>(
@@ -106,6 +107,49 @@ fn scans_from_every_key_are_those_of_a_map() {
     for bytes in [8, 15, 56, 64, 65, 72, 256, 264, 300] {
         scans_equal_a_map(8, &"s".repeat(bytes), 0);
     }
+}
+
+/// A damaged slot references the record of a key that belongs to another leaf. The record is sound, so only its place shows the damage. A scan
+/// ends with an error there, or omits the key of this slot. It returns all other keys up to there, in order, and no key twice.
+#[test]
+fn a_key_in_a_wrong_leaf_does_not_change_the_order_of_a_scan() {
+    let (medium, _) = crate::observed();
+    let index: line::Line<_, Keyed> = line::Line::create(medium.clone(), &crate::form(2)).unwrap();
+    let key = |n: u32| format!("key {n:04}").into_bytes();
+    for n in 0..1000 {
+        index.put(&key(n), b"value").unwrap();
+    }
+    let words = |is: &dyn Fn(u64) -> bool| -> Vec<u64> {
+        (0..1 << 20).step_by(8).filter(|at| is(medium.word(*at))).collect()
+    };
+    let record = |n: u32| {
+        let at = words(&|word| word.to_le_bytes() == key(n)[..]);
+        assert_eq!(at.len(), 1, "the key is stored once");
+        at[0] - 16
+    };
+    let own = record(500);
+    let slots = words(&|word| word & ((1 << 48) - 1) == own && word >> 48 != 0);
+    let [slot] = *slots else { panic!("{slots:?}") };
+    let mut errors = 0;
+    for other in [3, 13, 577, 988] {
+        medium.publish(slot, medium.word(slot) >> 48 << 48 | record(other));
+        for (start, descending) in [(0, false), (400, false), (999, true), (600, true)] {
+            let mut cursor = index.cursor();
+            cursor.seek(Bound::Included(key(start)), descending);
+            let up = (start..1000).filter(|_| !descending);
+            let mut expected = up.chain((0..=start).rev().filter(|_| descending)).filter(|n| *n != 500);
+            let (mut found, mut value) = (Vec::new(), Vec::new());
+            loop {
+                match cursor.next(&mut found, &mut value) {
+                    Ok(true) => assert_eq!(found, key(expected.next().unwrap()), "{other} {start}"),
+                    Ok(false) => break assert_eq!(expected.next(), None, "{other} {start}"),
+                    Err(error) => break assert!(matches!(error, pmem::Error::Corrupt { .. }), "{error}"),
+                }
+            }
+            errors += u32::from(expected.next().is_some());
+        }
+    }
+    assert!(errors > 0, "no scan found the damage");
 }
 
 /// Compares scans of 700 keys that begin with `shared`; one in `exceptions` of them does not.

@@ -14,11 +14,12 @@ use pmem::{Line, Medium};
 
 use crate::entry::Entry;
 use crate::schema::Schema;
+use crate::sorting::sort_unstable_by_first;
 
 /// Maximum number of entries that are ordered by counting.
 const COUNTED: usize = 64;
-/// How many more leads of a key are compared, if its lead is equal to another one. Keys that are still equal are compared as a whole.
-const LEADS: usize = 32;
+/// How many more leads of a key are compared, if its lead is equal to another one. Keys that are still equal are copied.
+const LEADS: usize = 8;
 
 /// The entries of a leaf.
 pub struct LeafCopy<S: Schema> {
@@ -102,7 +103,16 @@ impl<S: Schema> LeafCopy<S> {
         while let Some((run, skipped)) = self.equal.pop() {
             let order = &mut self.order[run.clone()];
             if skipped >= skipped_max {
-                sort_by_insertion(order, |a, b| S::compare_keys(medium, key(*a), key(*b)));
+                let mut keys = Vec::with_capacity(order.len());
+                for position in &*order {
+                    let mut buffer = S::KeyBuf::default();
+                    if !S::read_key(medium, key(*position), &mut buffer) {
+                        return false;
+                    }
+                    keys.push((buffer, *position));
+                }
+                sort_unstable_by_first(&mut keys);
+                order.iter_mut().zip(&keys).for_each(|(to, (_, position))| *to = *position);
                 continue;
             }
             self.later.clear();
@@ -136,7 +146,7 @@ impl<S: Schema> LeafCopy<S> {
                 Ordering::Greater => false,
             }
         };
-        // Most copies keep all of their entries. Each entry is compared: among others a damaged key may be in a wrong place.
+        // Most copies keep all of their entries. If one is removed, each is compared: a damaged key may be in a wrong place.
         if descending && !self.order.last().is_none_or(is_before) {
             self.order.retain(is_before);
         } else if !descending && self.order.first().is_some_and(is_before) {
@@ -226,17 +236,6 @@ fn runs<T>(of: &[T], equal: impl Fn(&T, &T) -> bool) -> impl Iterator<Item = Ran
         end += run.len();
         (run.len() > 1).then_some(start..end)
     })
-}
-
-/// Sorts a few items. Unlike the standard library's sorts it does not panic if `compare` contradicts itself.
-fn sort_by_insertion<T>(of: &mut [T], compare: impl Fn(&T, &T) -> Ordering) {
-    for i in 1..of.len() {
-        let mut at = i;
-        while at > 0 && compare(&of[at - 1], &of[at]) == Ordering::Greater {
-            of.swap(at - 1, at);
-            at -= 1;
-        }
-    }
 }
 
 #[cfg(test)]

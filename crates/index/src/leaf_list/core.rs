@@ -216,7 +216,7 @@ pub trait LeafList:
         let (entry, is_leaf) = self.entry_with_leaf(leaf, key);
         (seen, entry, is_leaf)
     }
-    /// Copies all entries of a leaf, in any order. Copies nothing if there is no leaf at this address.
+    /// Copies all entries of a leaf, in any order. If there is no leaf at this address, it may copy anything ([`LeafList::is_leaf`]).
     fn entries_of(&self, leaf: u64, copy: &mut LeafCopy<Self::Schema>);
     /// Maximum number of leaves that this many writes to a leaf, and the structure changes that follow, may allocate.
     fn leaves_for(&self, leaf: u64, writes: u64) -> u64;

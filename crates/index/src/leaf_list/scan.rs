@@ -4,8 +4,8 @@
 //! has changed since, the cursor finds the leaf again from the last returned key. So a scan returns each key at most once and in order. It
 //! misses no key that was present throughout the scan.
 //!
-//! The records of a leaf are scattered. While the entries of a leaf are returned, the cursor prefetches the records of the next leaf, a few
-//! at a time. So a short scan prefetches little in vain.
+//! The records of a leaf of byte strings are scattered. While an ascending cursor returns the entries of a leaf, it prefetches the records
+//! of the next leaf, a few at a time. So a short scan prefetches little in vain.
 
 use std::ops::Bound;
 
@@ -162,6 +162,7 @@ impl<'a, T: LeafList> Cursor<'a, T> {
             self.page.cut(medium, &self.from, self.descending);
             let sound = index.is_leaf(leaf) & is_bound & is_ordered;
             if !index.is_good(&seen) {
+                self.page.clear();
                 tries.fail()?;
                 continue;
             }
@@ -238,6 +239,19 @@ impl<'a, T: LeafList> Cursor<'a, T> {
         self.sent = wanted;
     }
 
+    /// True if a key is behind the position of the scan, and inside of the leaf's other bound.
+    #[inline(always)]
+    fn may_return(&self, key: &KeyBufOf<T>) -> bool {
+        let is_behind = match &self.from {
+            Bound::Unbounded => true,
+            Bound::Included(from) if self.descending => key <= from,
+            Bound::Excluded(from) if self.descending => key < from,
+            Bound::Included(from) => key >= from,
+            Bound::Excluded(from) => key > from,
+        };
+        is_behind && self.beyond.as_ref().is_none_or(|beyond| (key < beyond) != self.descending)
+    }
+
     /// Prefetches the record at a position of the page.
     #[inline(always)]
     fn prefetch(&self, position: usize) {
@@ -290,6 +304,10 @@ impl<'a, T: LeafList> Scans<'a, SchemaOf<T>> for Cursor<'a, T> {
             }
             if !sound {
                 return Err(Error::Corrupt { what: "record", at: entry.payload });
+            }
+            // The order of byte strings is that of their keys only if they belong to their leaf.
+            if !SchemaOf::<T>::PLAIN && !self.may_return(key) {
+                return Err(Error::Corrupt { what: "place of a key, record", at: entry.payload });
             }
             self.given += 1;
             return Ok(true);

@@ -108,6 +108,29 @@ fn byte_strings_are_as_in_a_map() {
     run::<Prefixed>(9, true, 12, 8_000, 1_500);
 }
 
+/// Keys that share more bytes than the bounds of their leaf show, with many entries in a leaf, and records of several pieces.
+#[test]
+fn byte_strings_that_begin_alike_are_scanned_in_order() {
+    for (bytes, value_bytes) in [(0, 1), (61, 1), (72, 40 << 10), (300, 1)] {
+        let (medium, _) = memory(256 << 20);
+        let index: Index<_, Keyed> = Index::create(medium, &options::<Keyed>(33, false)).unwrap();
+        let mut model = BTreeMap::new();
+        for n in 0..500_u32 {
+            let key = [&vec![b's'; bytes][..], format!("{:b}", n / 2).as_bytes(), &vec![0; n as usize % 2]]
+                .concat();
+            let value = vec![n as u8; if n % 50 == 0 { value_bytes } else { 1 }];
+            index.put(&key, &value).unwrap();
+            model.insert(key, value);
+        }
+        assert!(pairs(&mut index.cursor(), Bound::Unbounded, false).into_iter().eq(model.clone()));
+        for from in model.keys().step_by(17) {
+            let down = pairs(&mut index.cursor(), Bound::Excluded(from.clone()), true);
+            let expected = model.range::<Vec<u8>, _>((Bound::Unbounded, Bound::Excluded(from))).rev();
+            assert!(down.iter().map(|(key, value)| (key, value)).eq(expected), "{bytes}");
+        }
+    }
+}
+
 #[test]
 fn wide_values_are_as_in_a_map() {
     run::<Fixed>(3, false, 7, 8_000, 300);

@@ -36,12 +36,6 @@ impl Line {
         Self([const { AtomicU64::new(0) }; 8])
     }
 
-    /// A line of these words.
-    #[inline(always)]
-    pub fn of(words: [u64; 8]) -> Self {
-        Self(words.map(AtomicU64::new))
-    }
-
     /// Begins to load the line into the cache.
     #[inline(always)]
     pub fn prefetch(&self) {
@@ -231,6 +225,6 @@ pub trait Medium: Send + Sync + 'static {
 #[inline(always)]
 pub fn lines_of(at: u64, bytes: u64) -> impl Iterator<Item = u64> {
     let first = at & !(LINE - 1);
-    let end = at + bytes;
+    let end = at.saturating_add(bytes);
     (0..).map(move |i| first + i * LINE).take_while(move |line| *line < end)
 }
