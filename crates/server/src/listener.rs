@@ -299,17 +299,21 @@ fn start(
 async fn run_tls(stream: TcpStream, acceptor: TlsAcceptor, entry: ClientEntry) {
     let shared = Arc::clone(entry.shared());
     let mut stopping = shared.stopping();
+    // The stream outlives the refusal: who sees the connection closed finds it counted.
+    let mut accept = std::pin::pin!(acceptor.accept(stream).into_fallible());
     let handshake = tokio::select! {
-        handshake = tokio::time::timeout(shared.config.handshake_timeout, acceptor.accept(stream)) => handshake,
+        handshake = tokio::time::timeout(shared.config.handshake_timeout, &mut accept) => handshake,
         _ = stopping.wait_for(|stop| *stop != Stopping::No) => return,
         _ = entry.client.ended() => return,
     };
-    let why = match handshake {
+    let peer = &entry.client.peer;
+    match handshake {
         Ok(Ok(stream)) => return session::run(Stream::Tls(Box::new(stream)), entry).await,
-        Ok(Err(error)) => format!("the TLS handshake failed: {error}"),
-        Err(_) => "the TLS handshake takes too long".to_owned(),
-    };
-    shared.refuse(Class::Tls, &entry.client.peer, &why);
+        Ok(Err((error, _stream))) => {
+            shared.refuse(Class::Tls, peer, &format!("the TLS handshake failed: {error}"));
+        }
+        Err(_) => shared.refuse(Class::Tls, peer, "the TLS handshake takes too long"),
+    }
 }
 
 /// The answer to a client on another machine, if there is no password.
