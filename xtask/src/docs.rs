@@ -27,7 +27,6 @@ const TABLES: &[Table] = &[
     ("docs/testing.md", "docs/records/soak.json", |text| Ok(crash_table(&Record::parse(text)?))),
     ("docs/testing.md", "docs/records/clients.json", clients_table),
     ("README.md", STORES_POWER, benchmarks::first_table),
-    ("README.md", STORES_PROCESS, benchmarks::first_table),
     ("docs/benchmarks.md", STORES_PROCESS, benchmarks::stores_table),
     ("docs/benchmarks.md", STORES_POWER, benchmarks::stores_table),
     ("docs/benchmarks.md", "docs/records/trees.json", benchmarks::trees_table),

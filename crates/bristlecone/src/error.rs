@@ -18,7 +18,7 @@ impl From<BadLength> for Error {
 /// The limit that a key or value of this length breaks. Only a key can be too short.
 fn limit_of(bytes: usize, with_tables: usize, without: usize) -> String {
     match bytes {
-        0 => "at least 1".to_owned(),
+        0 => format!("a key has 1 to {with_tables} bytes"),
         _ => format!("at most {with_tables} ({without} in a store without tables)"),
     }
 }
@@ -133,7 +133,10 @@ pub enum Error {
         bytes: u64,
     },
     /// There is no store in the directory.
-    #[error("there is no store in {path}: `load`, `put` or `serve` make one")]
+    #[error(
+        "there is no store in {path}: name the directory of a store, or make one (`bristlecone put`, `load` or `serve`, \
+             or `Options::create`)"
+    )]
     Missing {
         /// The directory.
         path: std::path::PathBuf,
@@ -194,6 +197,7 @@ impl Error {
                 // These have been compared above, or are wrong arguments.
                 _ => ErrorKind::Invalid,
             },
+            Self::KeyLength { bytes: 0 } => ErrorKind::Invalid,
             Self::KeyLength { .. } | Self::ValueLength { .. } => ErrorKind::TooLarge,
             Self::UnknownEngine { .. } | Self::Option(_) => ErrorKind::Invalid,
             Self::NotCompiled { .. } | Self::Unordered { .. } | Self::NoBatches { .. } | Self::NoTables => {

@@ -230,6 +230,12 @@ fn open<K: Kind>(
                 entry.about.name
             )));
         }
+        if options.durability.is_some() {
+            return Err(Error::Option(format!(
+                "{} keeps nothing after the end of the process: leave the durability out (`--durability`), or choose another engine",
+                entry.about.name
+            )));
+        }
         // Otherwise the store in the directory would seem to be empty.
         if dir.join(FILE_NAME).exists() {
             return Err(Error::Option(format!(

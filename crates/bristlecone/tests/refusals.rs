@@ -55,13 +55,18 @@ fn the_length_of_a_key_or_a_value_is_refused_with_its_limit() {
     assert_eq!((TABLE_KEY_BYTES_MAX, TABLE_VALUE_BYTES_MAX), (65_520, 268_435_447));
     assert_eq!(put(65_521, 0), "a key of 65521 bytes: at most 65520");
     assert_eq!(put(65_536, 0), "a key of 65536 bytes: at most 65520 (65535 in a store without tables)");
-    assert_eq!(put(0, 0), "a key of 0 bytes: at least 1");
+    assert_eq!(put(0, 0), "a key of 0 bytes: a key has 1 to 65520 bytes");
     assert_eq!(put(1, TABLE_VALUE_BYTES_MAX + 1), "a value of 268435448 bytes: at most 268435447");
 }
 
 #[test]
 fn an_engine_that_keeps_nothing_says_so() {
     let dir = scratch();
+    let promised = options("bwtree", false).durability(Durability::Process);
+    assert_eq!(
+        refused(Store::open(dir.path(), promised)),
+        "bwtree keeps nothing after the end of the process: leave the durability out (`--durability`), or choose another engine"
+    );
     let store = Store::open(dir.path(), options("bwtree", false)).unwrap();
     let stats = store.stats();
     assert_eq!(

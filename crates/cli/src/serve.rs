@@ -122,13 +122,16 @@ async fn life(
     mut unix_path: Option<SocketFile>,
     signals: &mut Signals,
 ) -> Result<ExitCode> {
-    let mut control = match Control::listen(&arguments.common.dir, &handed.listeners) {
-        Ok(control) => Some(control),
-        Err(error) => {
-            tracing::warn!("no other server can take over from this one: {error}");
-            None
-        }
-    };
+    // Another server could not take over a store that is in this process alone.
+    let control =
+        store.capabilities().durable.then(|| Control::listen(&arguments.common.dir, &handed.listeners));
+    let mut control = control.transpose().unwrap_or_else(|error| {
+        tracing::warn!(
+            "no other server can take over from this one, because it has no socket in {}: {error}",
+            arguments.common.dir.display()
+        );
+        None
+    });
     loop {
         let mut request = None;
         let stop = async {

@@ -62,7 +62,7 @@ type Row = (&'static str, String);
 /// The statistics of a store that `serve` also prints, as rows of text.
 pub fn rows(stats: &Stats) -> Vec<Row> {
     let keys = match stats.keys_pending {
-        true => format!("at least {} (the count after the crash is running)", stats.keys),
+        true => format!("at least {} (they are counted again after a crash)", stats.keys),
         false => stats.keys.to_string(),
     };
     let mut rows = vec![

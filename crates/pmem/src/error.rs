@@ -277,7 +277,7 @@ impl std::fmt::Display for Holder {
         };
         write!(
             f,
-            "{process}: stop that one first (one process writes, and none beside readers), or only read (`--read-only`)"
+            "{process}: stop that process first. Meanwhile a store with a journal can be read (`--read-only`)"
         )
     }
 }

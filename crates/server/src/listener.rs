@@ -299,7 +299,7 @@ fn start(
 async fn run_tls(stream: TcpStream, acceptor: TlsAcceptor, entry: ClientEntry) {
     let shared = Arc::clone(entry.shared());
     let mut stopping = shared.stopping();
-    // The stream outlives the refusal: who sees the connection closed finds it counted.
+    // The stream outlives the refusal: a client that sees the connection closed finds it counted.
     let mut accept = std::pin::pin!(acceptor.accept(stream).into_fallible());
     let handshake = tokio::select! {
         handshake = tokio::time::timeout(shared.config.handshake_timeout, &mut accept) => handshake,
@@ -308,7 +308,7 @@ async fn run_tls(stream: TcpStream, acceptor: TlsAcceptor, entry: ClientEntry) {
     };
     let peer = &entry.client.peer;
     match handshake {
-        Ok(Ok(stream)) => return session::run(Stream::Tls(Box::new(stream)), entry).await,
+        Ok(Ok(stream)) => session::run(Stream::Tls(Box::new(stream)), entry).await,
         Ok(Err((error, _stream))) => {
             shared.refuse(Class::Tls, peer, &format!("the TLS handshake failed: {error}"));
         }

@@ -30,7 +30,7 @@ fn stores(figures: &Value) -> Vec<(&'static str, &Value)> {
 
 fn head(first: &str, stores: &[(&str, &Value)]) -> Vec<String> {
     let names: Vec<_> = stores.iter().map(|(name, _)| *name).collect();
-    vec![format!("| {first} | {} |", names.join(" | ")), format!("|{}", "---|".repeat(names.len() + 1))]
+    vec![format!("| {first} | {} |", names.join(" | ")), format!("|---|{}", "--:|".repeat(names.len()))]
 }
 
 /// A figure of a store in a column.
@@ -43,7 +43,7 @@ fn per_second(row: &Value, column: usize) -> Result<f64, String> {
     figure(row, column, "per_second")
 }
 
-/// The README's tables: operations per second with one thread, the fastest store of a row in bold. Without Berkeley DB, for its width.
+/// The README's table: operations per second with one thread, the fastest store of a row in bold. Without Berkeley DB, for its width.
 pub fn first_table(text: &str) -> Result<Option<Vec<String>>, String> {
     let figures = figures(text)?;
     let mut stores = stores(&figures);
@@ -57,7 +57,7 @@ pub fn first_table(text: &str) -> Result<Option<Vec<String>>, String> {
     let backing = backing.map_or("a disk".to_owned(), |path| format!("`{path}`"));
     let durability = figures["durability"].as_str().unwrap_or_default();
     let keys = grouped(figures["keys"].as_u64().unwrap_or(0));
-    let mut lines = head(&format!("{keys} keys, {backing}, `{durability}`, one thread"), &stores);
+    let mut lines = head(&format!("{keys} keys, {backing}, `{durability}`"), &stores);
     for (verb, name) in FIRST {
         let column = columns.iter().position(|column| column["verb"] == verb && column["threads"] == 1);
         let column = column.ok_or_else(|| format!("no column of {verb} with one thread"))?;
@@ -233,7 +233,7 @@ mod tests {
     fn tables_of_stores_have_the_figures_of_the_record() {
         let record = stores_record().to_string();
         let first = first_table(&record).unwrap().unwrap();
-        assert_eq!(first[0], "| 1,000 keys, `/dev/shm`, `process`, one thread | Bristlecone | redb |");
+        assert_eq!(first[0], "| 1,000 keys, `/dev/shm`, `process` | Bristlecone | redb |");
         assert_eq!((first.len(), first[2].as_str()), (7, "| put | **2,469** | 1,235 |"));
         let on_a_disk = first_table(&record.replace("/dev/shm", "target")).unwrap().unwrap();
         assert!(on_a_disk[0].starts_with("| 1,000 keys, a disk, "), "{}", on_a_disk[0]);

@@ -1,7 +1,12 @@
 //! The options of `serve`.
 
+use std::ffi::OsStr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
+
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::error::ErrorKind;
+use clap::{Arg, Command};
 
 use super::logging::{Format, Level};
 use crate::common::{Common, Memory, size};
@@ -144,9 +149,37 @@ pub enum Promise {
     Power,
 }
 
-fn engines() -> clap::builder::PossibleValuesParser {
+fn engines() -> impl TypedValueParser<Value = String> {
     let values = bristlecone::registry::engines();
-    values.map(|tree| clap::builder::PossibleValue::new(tree.name).help(tree.about)).into()
+    let values: Vec<_> = values.map(|tree| PossibleValue::new(tree.name).help(tree.about)).collect();
+    Engines(values.into())
+}
+
+/// Parses the name of an engine. The error for an engine that was not compiled says how to compile it.
+#[derive(Clone)]
+struct Engines(PossibleValuesParser);
+
+impl TypedValueParser for Engines {
+    type Value = String;
+
+    fn parse_ref(
+        &self,
+        command: &Command,
+        argument: Option<&Arg>,
+        value: &OsStr,
+    ) -> Result<String, clap::Error> {
+        let parsed = self.0.parse_ref(command, argument, value);
+        parsed.map_err(|error| match bristlecone::registry::find(&value.to_string_lossy()) {
+            Err(missing @ bristlecone::Error::NotCompiled { .. }) => {
+                clap::Error::raw(ErrorKind::InvalidValue, format!("{missing}\n")).with_cmd(command)
+            }
+            _ => error,
+        })
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        self.0.possible_values()
+    }
 }
 
 fn policies() -> clap::builder::PossibleValuesParser {
