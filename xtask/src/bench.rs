@@ -2,8 +2,8 @@
 //! ([`docs`](crate::docs)).
 //!
 //! A record is one JSON object: `commit`; `machine` (processor, processors, memory in bytes, kernel); `command`, which repeats the run;
-//! `baseline`, by which figures of different machines compare; `figures`, the JSON output of the command. If the commands print several
-//! JSON objects, `figures` is the list of them.
+//! `baseline`, the reference that makes figures of different machines comparable; `figures`, the JSON output of the command. If the
+//! commands print several JSON objects, `figures` is the list of them.
 
 use std::fs;
 use std::process::Stdio;
@@ -21,7 +21,8 @@ struct Bench {
     /// True if it needs a build with the other stores.
     competes: bool,
     baseline: &'static str,
-    /// Members of the output that the record leaves out. They are long, and no table shows them. Numbers of these names stay.
+    /// Members of the output that the record leaves out. They are long, and no table shows them. Members with these names that are numbers
+    /// stay.
     omitted: &'static [&'static str],
 }
 

@@ -103,7 +103,7 @@ fn user_crate(folder: &Path) -> Result<Row, String> {
     })
 }
 
-/// The tree's tests, rebuilt after a change of its insert.
+/// The tests of the crate `bptree`, rebuilt after a change of `insert.rs`.
 fn touched(folder: &Path) -> Result<Row, String> {
     let line = format!("cargo test --package bristlecone-bptree --no-run --target-dir {}", folder.display());
     let step = Step::new(&line);

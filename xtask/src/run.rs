@@ -45,7 +45,7 @@ fn children() -> Duration {
     Duration::from_millis((ticks(13) + ticks(14)) * 10)
 }
 
-/// Runs a closure. Returns its result with the times of it and its children.
+/// Runs a closure. Returns its result, its wall time, and the processor time of the child processes that ended in it.
 pub fn timed<T>(run: impl FnOnce() -> T) -> (T, Times) {
     let (start, before) = (Instant::now(), children());
     let outcome = run();

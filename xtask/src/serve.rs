@@ -1,8 +1,8 @@
 //! `cargo xtask record serve`: the server beside Debian's `redis-server`, driven by `redis-benchmark`, and its record,
 //! `docs/records/serve.json`.
 //!
-//! Both servers run on this machine and take turns, so a figure is a ratio of the same minutes. Each figure is the median of the rounds. Both
-//! acknowledge with the same durability: without persistence on a memory file system; with a sync before the reply on a disk
+//! Both servers run on this machine and take turns, so both figures of a ratio come from the same minutes. Each figure is the median of the
+//! rounds. Both acknowledge with the same durability: without persistence on a memory file system; with a sync before the reply on a disk
 //! (`appendfsync always` of Redis).
 
 use std::fs;
@@ -18,10 +18,10 @@ use crate::run::{Step, target};
 
 /// Rounds of each load, for each server.
 const ROUNDS: usize = 3;
-/// Different keys of the random ones.
+/// Number of different random keys.
 const KEYS: u64 = 1_000_000;
 const VALUE_BYTES: [u64; 2] = [64, 1024];
-/// Connections and commands of a pipeline.
+/// Numbers of connections, each with the number of commands in a pipeline.
 const LOADS: [(u64, u64); 6] = [(1, 1), (1, 16), (50, 1), (50, 16), (500, 1), (500, 16)];
 
 /// A durability that both servers provide.
@@ -54,7 +54,7 @@ impl Level {
         base.join(format!("bristlecone-serve-{}", std::process::id()))
     }
 
-    /// Commands of one run. A run takes some seconds.
+    /// Number of commands of one run. A run takes some seconds.
     fn commands(self, (clients, pipeline): (u64, u64)) -> u64 {
         let (few, many) = if self.in_memory { (20_000, 200_000) } else { (2_000, 50_000) };
         let commands = if clients == 1 { few } else { many };
@@ -229,7 +229,7 @@ pub fn measure() -> Result<Value, String> {
     Ok(json!({ "rounds": ROUNDS, "keys": KEYS, "rows": all }))
 }
 
-/// What the record is compared with.
+/// The baseline of the record.
 pub const BASELINE: &str = "redis-server 7 of Debian in the same rounds";
 
 /// The command that repeats the run.

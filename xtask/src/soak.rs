@@ -1,9 +1,9 @@
 //! `cargo xtask soak`: long campaigns, round-robin, each for a slice of the time. Crash exploration comes first.
 //!
-//! A campaign repeats its command with new seeds until its slice ends. Then a running command is killed, unless it is the campaign's first:
-//! a campaign without a finished run proves nothing. The target directory keeps the next seed of each campaign and the next campaign
-//! (`soak.json`), so that a later soak continues there. [`record`] keeps the results. Engines come from the registry. An engine without a
-//! campaign is an error.
+//! A campaign repeats its command with new seeds until its slice ends. Then a running command is killed, unless it is the campaign's first
+//! (a campaign without a finished run proves nothing) or prints JSON. The target directory keeps the next seed of each campaign and the
+//! next campaign (`soak.json`), so that a later soak continues there. [`record`] keeps the results. Engines come from the registry. An
+//! engine without a campaign is an error.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -290,7 +290,7 @@ impl Cursor {
     }
 }
 
-/// Runs campaigns in turn until the time is up. Each gets at least one run.
+/// Runs campaigns in turn until the time is up. Each campaign that starts gets at least one run.
 pub fn run(options: &Options) -> Outcome {
     let end = Instant::now() + Duration::from_secs(options.minutes * 60);
     let mut all = campaigns()?;
@@ -368,7 +368,8 @@ fn run_slice(campaign: &Campaign, mut seed: u64, slice: Duration, commit: &str) 
     (record::Result { commit: commit.to_owned(), seed: last, seconds, passed, figures }, seed)
 }
 
-/// Runs a command that prints one JSON object. Returns its numbers, lists as their lengths, and the outcome. A failed run has figures, too.
+/// Runs a command that prints one JSON object. Returns its members that are not objects, lists as their lengths, and the outcome. A failed
+/// run has figures, too.
 fn printed(step: &Step) -> Result<(Value, Outcome), String> {
     println!("\n== {}", step.line());
     let output = step

@@ -6,8 +6,8 @@
 //!   moment would leave it ([`pmem::copy`], [`pmem::journal::copy_files`]). The copy is opened, which recovers it, and closed, which counts
 //!   its keys. Then it gets its name.
 //!
-//! Readers always go on. Over a journal, the moment of a byte copy is the end of a group; writers go on until the journal is full.
-//! Elsewhere, a byte copy holds the writer's lock.
+//! Readers always go on. In a store with a journal, a byte copy shows the end of a write group, and writers go on until the journal is
+//! full. In a store without a journal, a byte copy holds the writer's lock.
 //!
 //! Invariant: if the backup's file has the name of a store's file, it opens as after a clean close. The backup opened and closed it once.
 //!

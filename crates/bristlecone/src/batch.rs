@@ -60,10 +60,12 @@ impl<'s, K: Kind> Batch<'s, K> {
     /// Applies the batch. False if a condition did not hold; then nothing has changed.
     ///
     /// # Errors
-    /// `KeyLength`, `ValueLength`; `Pmem` with `TooLarge` if keys and values exceed 256 MiB, with `NoSpace` or `Full` if there is no space.
-    /// Nothing has changed then.
+    /// `KeyLength`, `ValueLength`; `Pmem` with `TooLarge` if keys and values exceed 256 MiB, with `Length` if a key or value is too long
+    /// for a table, with `NoSpace` or `Full` if there is no space. Nothing has changed then.
     /// `NoBatches` if the engine has no batches and the writes and conditions are of several keys.
-    /// `Unfinished` if the batch failed after its commit point. Then the store takes no more writes, and the next open finishes the batch.
+    /// `Pmem` with `Unfinished` if the batch failed after its commit point. Then the store takes no more writes, and the next open finishes
+    /// the batch.
+    /// Otherwise as for a single write.
     pub fn commit(self) -> Result<bool> {
         for (key, value) in self.writes.iter().chain(&self.required) {
             K::validate(K::key(key), value.as_ref().map(K::value))?;

@@ -125,7 +125,7 @@ impl<P: Pairs> BwIndex<P> {
 
     /// Returns an error if the memory bound is reached. Deletes do not check it, because they free memory in the end.
     fn check_space(&self) -> Result<()> {
-        // The used memory never exceeds the held memory. So one word decides as a rule.
+        // The used memory never exceeds the held memory, so in most cases one load is enough.
         if self.tree.held_bytes() < self.max_bytes {
             return Ok(());
         }

@@ -27,7 +27,7 @@ pub(crate) fn spawn(name: &str, work: Box<dyn FnOnce() + Send>) -> Option<JoinHa
 struct State {
     /// Futures that wait, with their tickets.
     waiting: Vec<(u64, Waker)>,
-    /// Set when a group was rolled back: no later one becomes durable.
+    /// True after a group was rolled back. Then no later group becomes durable.
     failed: bool,
     ends: bool,
     thread: Option<JoinHandle<()>>,
@@ -106,7 +106,7 @@ impl Committer {
         }
     }
 
-    /// Ends the thread. It first commits for the futures that still wait.
+    /// Ends the thread. Before that, the thread commits for the futures that still wait.
     pub(crate) fn end(&self) {
         let mut state = self.state();
         state.ends = true;

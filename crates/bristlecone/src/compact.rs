@@ -1,4 +1,5 @@
-//! Compaction: writes a store anew, so that its file shrinks to the size of its pairs. An ordered engine writes them in key order.
+//! Compaction: rewrites a store, so that its file shrinks to the size of its pairs. With an ordered engine, it writes the pairs in key
+//! order.
 //!
 //! Later keys use the space of deleted keys, but the file of a store never shrinks by itself. A compaction loads the pairs into a new file
 //! beside the store's file, into nearly full leaves. For each kind and size of block at most one chunk of 256 KiB remains partly empty.
@@ -48,9 +49,10 @@ pub struct Compacted {
 /// the size of the pairs.
 ///
 /// # Errors
-/// `Missing`; `NoRoom` if the file system has no space for both files; `Option` if the new index does not have all keys; `Pmem`: `Locked`
-/// if the store is in use, `Corrupt` if a pair cannot be read, `Io`. After an error the store is unchanged, unless the last step failed,
-/// the sync of the directory.
+/// `Missing`; `NoRoom` if the file system has no space for both files; `NotCompiled` or `UnknownEngine` if this program does not have the
+/// store's engine; `Option` if the new index does not have all keys; `Pmem`: `Locked` if the store is in use, `Corrupt` if a pair cannot be
+/// read, `Io`. After an error the store is unchanged. Only the last step, the sync of the directory, is an exception: if it fails, the new
+/// file already has the store's name, but a power failure can bring back the old one.
 pub fn compact(dir: &Path, progress: Progress<'_>) -> Result<Compacted> {
     // The kind of a store is known when it is open.
     match compact_kind::<Bytes>(dir, progress) {

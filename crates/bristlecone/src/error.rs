@@ -23,7 +23,7 @@ fn limit_of(bytes: usize, with_tables: usize, without: usize) -> String {
     }
 }
 
-/// The reason why a store refused an operation. No error loses data.
+/// The reason why a store refused an operation. No error loses a durable write.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -97,7 +97,7 @@ pub enum Error {
          `Options::tables`, as `serve` makes it. To move this store, write it out with `scan --json`, and load it into such a store"
     )]
     NoTables,
-    /// An option has a wrong value.
+    /// An option or an argument is not valid, or the store cannot do what the caller asks. The text has the reason.
     #[error("{0}")]
     Option(String),
     /// Another process has the store open, and the store has no journal.
@@ -153,15 +153,15 @@ pub enum ErrorKind {
     InUse,
     /// The file system is full, or the store has reached its maximum size.
     Full,
-    /// The files are damaged, foreign, or not a pair.
+    /// The files are damaged or foreign, or the journal does not belong to the store's file.
     Damaged,
-    /// A program of another version, or with another kind of keys or values, made the store.
+    /// The store has another format version, another engine, or another kind of keys or values.
     Mismatch,
     /// Other threads changed what a transaction had read.
     Conflict,
-    /// A key, a value, or all writes of one step are too large.
+    /// A key, a value, a name, or all writes of one step together are too large.
     TooLarge,
-    /// A snapshot is too old, or its version was rolled back.
+    /// A snapshot or scan lost before-images to the memory bound, or its version was rolled back.
     Expired,
     /// The engine or the store has no such operation.
     Unsupported,
@@ -194,7 +194,7 @@ impl Error {
                 P::Closed | P::Dropped => ErrorKind::Closed,
                 P::Failed | P::Unfinished { .. } => ErrorKind::Failed,
                 P::Io { .. } => ErrorKind::Io,
-                // These have been compared above, or are wrong arguments.
+                // The other variants are damage, which the first arm covers, or wrong arguments.
                 _ => ErrorKind::Invalid,
             },
             Self::KeyLength { bytes: 0 } => ErrorKind::Invalid,
@@ -210,7 +210,8 @@ impl Error {
         }
     }
 
-    /// True if the store's files are damaged, truncated, torn or not a pair. `check --salvage` then copies the intact records.
+    /// True if the store's files are damaged, truncated or torn, or do not belong together. `check --salvage` then copies the intact
+    /// records.
     pub fn is_damage(&self) -> bool {
         matches!(self, Self::Pmem(error) if error.is_damage())
     }

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 
-/// Average number of gets per sample, and of writes that wait for no sync.
+/// Average number of gets per sample, and of writes that do not wait for a sync.
 pub const EVERY: u32 = 128;
 /// Number of histograms for each kind of operation.
 const SHARDS: usize = 16;
@@ -60,11 +60,12 @@ pub struct LatencyStats {
     /// `get`, `get_into` and `contains`. One in [`EVERY`] is timed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub get: Option<Percentiles>,
-    /// `put`, `delete`, `update`, `put_if_absent` and `compare_and_swap`, until they return. Over a journal a write with sync returns when
-    /// it is durable. Every write that waits for a sync is timed, and one in [`EVERY`] of the others.
+    /// `put`, `delete`, `update`, `put_if_absent` and `compare_and_swap`, until they return. In a store with a journal, a write with sync
+    /// returns when it is durable. Every write that waits for a sync is timed, and one in [`EVERY`] of the others.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub write: Option<Percentiles>,
-    /// `commit`. Every call is timed. Stores without a journal have none, because `commit` does nothing there.
+    /// `commit`, and waits for tickets that were not durable yet (`wait`, and the futures of `durable`). Every such call is timed. Stores
+    /// without a journal have none, because their commits do not wait.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub commit: Option<Percentiles>,
 }
@@ -162,7 +163,7 @@ impl Latencies {
         outcome
     }
 
-    /// Notes how long an operation took that stands for `stands_for` ones.
+    /// Records the time of an operation. It counts as `stands_for` operations.
     #[inline(never)]
     pub fn note(&self, what: Timed, stands_for: u32, took: Duration) {
         let nanoseconds = took.as_nanos().clamp(1, u128::from(LONGEST_NS)) as u64;

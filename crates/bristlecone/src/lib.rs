@@ -1,7 +1,7 @@
 //! Bristlecone: an embedded, ordered key-value store whose index is durable.
 //!
-//! A [`Store`] is a directory with one region file, and on a disk a journal. Every store instruction leaves the index in durable memory
-//! consistent. So an acknowledged write survives, and opening needs no rebuild.
+//! A [`Store`] is a directory with one region file and, on an ordinary file system, a journal. The index in durable memory is consistent
+//! after every store instruction. So opening rebuilds nothing, and an acknowledged write survives a crash.
 //!
 //! * [`store`]: [`Store`] (byte strings), [`StoreU64`], [`StoreFixed`], and scans. [`options`]: how a store is opened.
 //! * [`batch`]: atomic writes of several keys.
@@ -10,14 +10,14 @@
 //! * [`store_dir`]: the directory and the file of a store, and the durability that they can provide.
 //! * [`registry`]: the engines by name. A new engine is one crate and one line there.
 //! * [`mod@backup`]: copies the state of a store at one moment into a new store.
-//! * [`mod@compact`]: writes a store anew in key order, so that its file shrinks to the size of its pairs.
+//! rewrites a store in key order, so that its file shrinks to the size of its pairs.
 //! * [`mod@salvage`]: copies the intact records of a damaged store into a new store.
 //! * [`snapshot`]: the state of a store at one moment, and durable versions.
 //! * [`tables`]: several key spaces in one store, and deadlines of keys. [`transaction`]: reads and writes in one step.
 //! * [`typed`]: tuples as keys.
 //! * [`error`]: errors, and what the user can do about them.
 
-// Some parts serve some engines only. The build with all engines reports dead code.
+// Some items are used only by some engines. The build with all engines reports dead code.
 #![cfg_attr(not(feature = "all-engines"), allow(dead_code, unused_imports))]
 
 pub mod backup;

@@ -76,9 +76,10 @@ impl Options {
         self
     }
 
-    /// Bytes of the journal of a new store, 4 MiB to 1 GiB. Default: 64 MiB. Opening after a crash reads at most this much, and the latest
-    /// large group. A batch that does not fit into half of the journal extends the file until the batch is checkpointed. On an ordinary
-    /// file system a store has a journal unless it is made for process durability. Elsewhere a store has a journal if this option is set.
+    /// Bytes of the journal of a new store, 4 MiB to 1 GiB. Default: 64 MiB. Opening after a crash reads at most this much, and one group
+    /// that is larger than half of the journal. A batch that does not fit into half of the journal extends the journal's file until the
+    /// batch is checkpointed. On an ordinary file system, a store has a journal unless it is made for process durability. Elsewhere, a
+    /// store has a journal if this option is set.
     pub fn journal_bytes(mut self, bytes: impl Into<Option<u64>>) -> Self {
         self.journal_bytes = bytes.into();
         self
@@ -107,8 +108,9 @@ impl Options {
         self
     }
 
-    /// True, the default, for a new store with several tables, transactions that scan, and deadlines of keys ([`crate::tables`]). Only for
-    /// byte strings and ordered engines; others ignore it. A key and a value take one byte more each. An existing store keeps what it has.
+    /// If true, a new store has tables, transactions that scan, and deadlines of keys ([`crate::tables`]). Default: true. Only stores of
+    /// byte strings with an ordered engine can have them; other stores ignore the option. A table adds 1 byte to each key (5 if its number
+    /// exceeds 239) and 1 byte to each value (9 if the key has a deadline). An existing store keeps the setting of its creation.
     pub fn tables(mut self, has_tables: bool) -> Self {
         self.tables = has_tables;
         self
@@ -120,15 +122,15 @@ impl Options {
         self
     }
 
-    /// True, the default: makes the store if it does not exist.
+    /// If true, opening makes the store if it does not exist. Default: true.
     pub fn create(mut self, is_allowed: bool) -> Self {
         self.create = is_allowed;
         self
     }
 
-    /// True opens the store for reading only. Nothing in the directory changes, writes are refused, and reads see the state of one moment.
-    /// Several processes may read a store in this way. Meanwhile it cannot be opened for writing. If another process has it open for
-    /// writing, a store with a journal can still be read: opening copies it into memory. Default: false.
+    /// If true, opens the store for reading only. Nothing in the directory changes, writes are refused, and reads see the state of one
+    /// moment. Several processes may read a store in this way. Meanwhile it cannot be opened for writing. If another process has it open
+    /// for writing, a store with a journal can still be read: opening copies it into memory. Default: false.
     pub fn read_only(mut self, is_read_only: bool) -> Self {
         self.read_only = is_read_only;
         self

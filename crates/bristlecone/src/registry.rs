@@ -169,7 +169,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     engines().map(|about| about.name)
 }
 
-/// The kinds of keys and values of stores.
+/// A kind of keys and values, with the functions that open stores of this kind.
 pub trait Open: Tabled {
     /// Opens the store in directory `dir`.
     ///
@@ -177,7 +177,8 @@ pub trait Open: Tabled {
     /// As [`Store::open`](crate::Store::open).
     fn open(dir: &Path, options: &Options) -> Result<Arc<Engine<Self>>>;
 
-    /// Opens the store in a journal over the caller's files. `replay` is the result of opening the journal; `None` for new files.
+    /// Opens a store whose journal and data file are the caller's own implementation of files. `replay` is the result of opening the
+    /// journal; `None` for new files.
     ///
     /// # Errors
     /// As [`Store::open`](crate::Store::open).
@@ -279,7 +280,7 @@ fn open_over<K: Kind>(
     opened(entry, found, Home::Given(Arc::new(journal), replay), options, opener)
 }
 
-/// Opens the copy of a region in a fresh directory, which recovers it, and closes it cleanly. Returns its number of keys.
+/// Opens the copy of a region in a fresh directory and closes it cleanly. The open recovers the copy. Returns its number of keys.
 pub(crate) fn close_copy(store_dir: &StoreDir) -> Result<u64> {
     struct Close;
     impl OnCopy for Close {
@@ -292,7 +293,7 @@ pub(crate) fn close_copy(store_dir: &StoreDir) -> Result<u64> {
     on_copy(store_dir.again()?, memory, replay, Close)
 }
 
-/// Opens the store in `memory`, which recovers it there, and checks all of it. Returns its number of keys if it is sound.
+/// Opens the store in `memory` and checks all of it. The open recovers the store in this memory. Returns its number of keys if it is sound.
 ///
 /// # Errors
 /// As opening a store. `Corrupt` if the check finds a problem.

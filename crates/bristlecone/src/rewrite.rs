@@ -25,8 +25,8 @@ pub(crate) struct Written {
 /// Writes the next pair into its arguments. False at the end.
 type Next<'n, K> = dyn FnMut(&mut <K as Kind>::KeyBuf, &mut <K as Kind>::ValueBuf) -> Result<bool> + 'n;
 
-/// Makes an index with the settings of `like` in the file of `to`, with all pairs of `next`, about `total`. Checks the index, closes it
-/// cleanly, and syncs the file.
+/// Makes an index with the settings of `like` in the file of `to`, and stores all pairs of `next` in it. `total` is the approximate number
+/// of pairs, for `progress`. Checks the index, closes it cleanly, and syncs the file.
 ///
 /// # Errors
 /// The errors of `next`; `NoSpace` if the file system is full; `Io`; `Option` if the count of the new index is wrong.

@@ -6,7 +6,7 @@
 //! 3. In chunks with a damaged header: all bytes with a record's tag and checksum.
 //!
 //! Salvage takes a key from the most reliable source that has it. Source 3 may return deleted keys, so its keys are counted separately.
-//! Source 1 may return keys of a clear whose leaves were not freed yet.
+//! Source 1 may return keys that a clear removed, if the leaves that held them were not freed yet.
 //!
 //! Invariant: the damaged store is only read. Its file may be read-only.
 
@@ -41,17 +41,19 @@ pub struct SalvageReport {
     pub from_damaged_chunks: u64,
     /// Leaf entries whose record is damaged.
     pub damaged_records: u64,
-    /// Values that were left out because they exceed a group of the new store's journal.
+    /// Number of records that were left out because the new store refused them as too large: a write of them exceeds the largest write
+    /// group, or a key or value exceeds a limit of the store. Records with a key or value longer than any store takes are not counted.
     pub too_long: u64,
     /// True if the superblock could not be read. Then default sizes were assumed.
     pub superblock_lost: bool,
     /// True if the journal could not be read, or a group in it is damaged. Then the latest writes may be missing.
     pub journal_lost: bool,
-    /// Bytes that are missing at the end of the store's file. Groups of the journal for them were replayed.
+    /// Bytes missing at the end of the store's file. If the store has a journal, the parts that its write groups contain were restored; the
+    /// rest is zero.
     pub missing_bytes: u64,
-    /// True if nothing is missing: with its journal replayed the store is sound, and every key was copied.
+    /// True if nothing is missing: the store is sound after the replay of its journal, and every key was copied.
     pub complete: bool,
-    /// "bytes", "u64", or "u64, N bytes" if all values have N bytes.
+    /// "bytes", "u64", or "u64, N bytes" if all values have N bytes. "bytes, tables" if the store has tables.
     pub kind: String,
 }
 
@@ -66,7 +68,9 @@ impl SalvageReport {
 /// linear in the size of the region.
 ///
 /// # Errors
-/// `Option` if `new_dir` has a store; `Missing` if `dir` has none; `Pmem` if files cannot be read or written.
+/// `Option` if `new_dir` has a store; `Missing` if `dir` has none; `NotCompiled` or `UnknownEngine` if this program does not have the
+/// store's engine; `NotMade` if the file system has no space for the new store; `Pmem` if the store is in use, or files cannot be read or
+/// written.
 pub fn salvage(dir: &Path, new_dir: &Path, progress: &dyn Fn(f64)) -> Result<SalvageReport> {
     let mut report = copy_intact(dir, new_dir, progress)?;
     // The check comes after the copy. If a damaged store makes the check fail, the copied records are already durable.
@@ -105,7 +109,8 @@ fn copy_intact(dir: &Path, new_dir: &Path, progress: &dyn Fn(f64)) -> Result<Sal
     }
     let journal_path = dir.join(JOURNAL_NAME);
     let journaled = pmem::journal::is_journaled(&file, &path, &journal_path)?;
-    // The new journal is at least as large as the old one and as the default. So every value fits.
+    // The new journal is at least as large as the old one and as the default, so it holds every value that the old one held. If the new
+    // store still refuses a record as too large, `too_long` counts the record.
     let journal_bytes = pmem::journal::capacity_of(&journal_path).filter(|_| journaled);
     let journal_bytes = journal_bytes.map(|bytes| bytes.max(pmem::journal::CAPACITY));
     let durability = (!journaled).then_some(Durability::Process);
@@ -120,7 +125,7 @@ fn copy_intact(dir: &Path, new_dir: &Path, progress: &dyn Fn(f64)) -> Result<Sal
         Ok((identity, geometry)) => (identity, geometry, false),
         Err(_) => (guess(&medium), Geometry::default(), true),
     };
-    // Without a journal, no group tells the length of the region. The superblock does.
+    // Without a journal, no group records the length of the region. The superblock does.
     let noted_bytes = pmem::region::noted_bytes(&medium).unwrap_or(0);
     let missing_bytes = noted_bytes.saturating_sub(medium.len()).max(missing_bytes);
     let region = Region::unchecked(medium, geometry, identity.clone());
@@ -164,8 +169,8 @@ fn copy_intact(dir: &Path, new_dir: &Path, progress: &dyn Fn(f64)) -> Result<Sal
     Ok(salvager.report)
 }
 
-/// The most probable identity of a store without a superblock: the first engine of the registry whose leaves usually have the size of this
-/// store's. Chunks of records indicate byte strings.
+/// The most probable identity of a store without a superblock: the first engine of the registry whose default leaf size is that of this
+/// store's leaves. Chunks of records indicate byte strings.
 fn guess(medium: &Native) -> Identity {
     let classes = || alloc::classes(medium, Geometry::default()).filter_map(|class| class.ok().flatten());
     let leaves = classes().find(|class| class.kind == Kind::Leaf);
@@ -180,11 +185,11 @@ fn guess(medium: &Native) -> Identity {
     }
 }
 
-/// Number of records that [`has_tables`] looks at.
+/// Maximum number of records that [`has_tables`] reads.
 const SAMPLE: usize = 1000;
 
-/// True if a store without a superblock probably has tables: the first intact records are pairs of tables. Other keys and values rarely
-/// end and begin like all of these.
+/// True if a store without a superblock probably has tables: its first intact records all have the form of pairs of tables. Without tables,
+/// it is unlikely that all of these keys and values begin and end in this way.
 fn has_tables(region: &Region<Native>) -> bool {
     let (mut key, mut value, mut met) = (Vec::new(), Vec::new(), 0);
     for (chunk, class) in alloc::chunks(region) {
@@ -215,8 +220,8 @@ struct Salvager<'a> {
 }
 
 impl Salvager<'_> {
-    /// 1 if the pair was stored. 0 if the key was already present, or no store can contain the pair. Too long values of byte strings are
-    /// found again among the records, so `is_last` is true only there.
+    /// 1 if the pair was stored. 0 if the key was already present, or no store can contain the pair. Salvage finds byte strings twice:
+    /// through a leaf, and among the records. `is_last` is true for the second time only, so that a pair that is too large is counted once.
     fn stored(&mut self, outcome: Result<bool>, is_last: bool) -> Result<u64> {
         match outcome {
             Ok(new) => Ok(new.into()),

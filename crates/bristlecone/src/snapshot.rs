@@ -12,8 +12,8 @@ use crate::store::{Scan, StoreOf, prefix_range};
 /// After a rollback to an earlier version, every read returns an error.
 ///
 /// Engines with [versions](crate::Capabilities::versions) keep overwritten values in the store. All other engines keep before-images in
-/// volatile memory, at most [`Options::snapshot_bytes`](crate::Options::snapshot_bytes). At that bound reads of the oldest snapshot fail
-/// with an error that names the option; younger snapshots go on. Such a snapshot ends with the process.
+/// volatile memory, at most [`Options::snapshot_bytes`](crate::Options::snapshot_bytes). At that bound, reads of the oldest snapshot fail
+/// with an error that names the option; younger snapshots go on. Before-images end with the process.
 ///
 /// ```
 /// # let dir = tempfile::tempdir().unwrap();
@@ -40,7 +40,8 @@ impl<K: Kind> std::fmt::Debug for Snapshot<'_, K> {
 /// Errors of every method: those of [`View`] and [`Kind::validate`].
 #[allow(clippy::missing_errors_doc)]
 impl<K: Kind> Snapshot<'_, K> {
-    /// The version. Writes are numbered. A batch is one version, or several if it is large. `None` if the engine has no versions.
+    /// The number of the version. Each write makes a new version. A batch makes one version, or several if it is large. `None` if the
+    /// engine has no versions.
     pub fn version(&self) -> Option<u64> {
         self.view.version()
     }
@@ -80,7 +81,8 @@ impl Snapshot<'_, Bytes> {
     }
 }
 
-/// Errors of every method: those of [`History`]; [`Error::Option`] if the engine has no versions (for [`StoreOf::snapshot`]: no snapshots).
+/// Errors of every method: those of [`History`]; [`Error::Option`] if the engine has no versions (for [`StoreOf::snapshot`]: no snapshots),
+/// if a version is not kept, or if a name does not exist (for [`StoreOf::keep`]: exists already).
 #[allow(clippy::missing_errors_doc)]
 impl<K: Kind> StoreOf<K> {
     /// A snapshot of the current state. Writes without sync are durable before this returns.
@@ -146,7 +148,7 @@ impl<K: Kind> StoreOf<K> {
         if !self.history()?.roll_back(version)? {
             return Err(self.no_version(version));
         }
-        // In a store with tables, their keys are counted again.
+        // In a store with tables, the maintenance thread counts the keys of each table again.
         self.engine().start_maintenance();
         Ok(())
     }

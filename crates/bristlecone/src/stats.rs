@@ -7,9 +7,9 @@ use crate::latency::LatencyStats;
 pub struct Stats {
     /// Name of the engine.
     pub engine: String,
-    /// "bytes", "u64", or "u64, N bytes" if all values have N bytes.
+    /// "bytes", "u64", or "u64, N bytes" if all values have N bytes. "bytes, tables" if the store has tables.
     pub kind: String,
-    /// Kind of memory ("file", "tmpfs", "anonymous memory" …).
+    /// Kind of memory, as text for users ("ordinary file with a journal", "memory file system", "anonymous memory" …).
     pub medium: String,
     /// "process", "power" or "eadr"; "none" if the engine keeps nothing after the process.
     pub durability: String,
@@ -22,8 +22,8 @@ pub struct Stats {
     /// Bytes of the store's file, without its journal. `None` if the store has no file in a directory, or the file cannot be inspected.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file_bytes: Option<u64>,
-    /// Bytes of the region, which contains the index. Over a journal the file is larger: it has one more page, which pairs it with the
-    /// journal, and space that was allocated in advance. [`Space`] tells how the bytes are used.
+    /// Bytes of the region, which contains the index. In a store with a journal, the file is larger: it has one more page, which pairs it
+    /// with the journal, and space that was allocated in advance. [`Space`] shows how the bytes are used.
     pub region_bytes: u64,
     /// Bytes of an index node.
     pub node_bytes: u64,
@@ -33,8 +33,8 @@ pub struct Stats {
     pub opened: String,
     /// True if the store was opened for reading only.
     pub read_only: bool,
-    /// True if another process had the store open for writing. Then this is a copy in memory of the state of one moment, and `opened` tells
-    /// nothing about a crash.
+    /// True if another process had the store open for writing. Then this is a copy in memory of the state of one moment, and `opened` does
+    /// not show whether there was a crash.
     pub beside_writer: bool,
     /// The journal, if the store has one.
     #[serde(skip_serializing_if = "Option::is_none")]

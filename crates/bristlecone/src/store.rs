@@ -21,10 +21,10 @@ use crate::stats::{Space, Stats};
 
 /// Number of keys that [`StoreOf::delete_range`] removes in one group.
 const DELETED_TOGETHER: usize = 1000;
-/// A larger buffer of [`Store::get_with`] is freed.
+/// Maximum bytes of the buffer that [`Store::get_with`] keeps for the next call.
 const KEPT_VALUE_BYTES: usize = 1 << 20;
 
-/// A store of one kind of keys and values. A clone is cheap. Many readers run beside a writer, from any thread.
+/// A store of one kind of keys and values. A clone is cheap. Many threads can read while another thread writes.
 pub struct StoreOf<K: Kind> {
     engine: Arc<Engine<K>>,
     /// The table of this handle; all keys if the store has no tables.
@@ -58,13 +58,15 @@ impl<K: registry::Open> StoreOf<K> {
     /// Opens the store in directory `path`. Recovers it if it was not closed.
     ///
     /// # Errors
-    /// See [`crate::Error`]: the directory cannot be used; the file is foreign, damaged, of a newer format, or in use.
+    /// The directory cannot be used; the file is foreign, damaged, of another format version, engine or kind, or in use; the engine is
+    /// unknown or not compiled; an option is not valid; the file system is full; there is no store and [`Options::create`] is false. See
+    /// [`crate::ErrorKind`].
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Self> {
         Ok(Self::from_engine(K::open(path.as_ref(), &options)?))
     }
 
-    /// Opens the store in a journal over the caller's own kind of files ([`pmem::journal::storage::Storage`]). `replay` is the result of
-    /// opening the journal; `None` for new files.
+    /// Opens a store whose journal and data file are the caller's own implementation of files ([`pmem::journal::storage::Storage`]).
+    /// `replay` is the result of opening the journal; `None` for new files.
     ///
     /// # Errors
     /// As [`StoreOf::open`].
@@ -123,8 +125,8 @@ impl<K: Kind> StoreOf<K> {
         self.latencies.each(Timed::Commit, || self.engine.commit())
     }
 
-    /// True if everything was durable a moment ago. Otherwise a read blocks for one commit if the latest write of its key is not durable
-    /// yet. A server uses this to do other work meanwhile.
+    /// True if every write was durable at the time of this call. Otherwise, a read blocks for one commit if the latest write of its key is
+    /// not durable yet. A server calls this to decide whether to do other work first.
     pub fn is_quiet(&self) -> bool {
         self.engine.is_quiet()
     }
@@ -183,8 +185,8 @@ impl<K: Kind> StoreOf<K> {
         Ok(values)
     }
 
-    /// As [`StoreOf::get_many`], but passes one value at a time to `give`, until `give` returns false. For values that together would take
-    /// too much memory.
+    /// As [`StoreOf::get_many`], but passes one value at a time to `give`, until `give` returns false. Use it if all values together would
+    /// take too much memory.
     pub fn get_each(
         &self,
         keys: &[&K::Key],
@@ -194,14 +196,16 @@ impl<K: Kind> StoreOf<K> {
         Ok(self.index.get_each(keys, &mut give)?)
     }
 
-    /// Prefetches the memory that reads of these keys will touch. For callers that know the keys and read the values one by one.
+    /// Prefetches the memory that reads of these keys will touch. Use it if the keys are known in advance and the values are read one by
+    /// one.
     pub fn prefetch(&self, keys: &[&K::Key]) {
         self.index.prefetch(keys);
     }
 
     /// Applies many writes. True for each write whose key was present. Writes of one key apply in their order. The writes share lookups,
-    /// fences and commits. All are durable when the call returns. Each write is atomic by itself: after a crash before the return, some may
-    /// be present and others not. [`StoreOf::batch`] makes several writes atomic together.
+    /// fences and commits. All are durable when the call returns, unless this handle writes without sync ([`StoreOf::with`]). Each write is
+    /// atomic by itself: after a crash before the return, some may be present and others not. [`StoreOf::batch`] makes several writes
+    /// atomic together.
     pub fn write_many(&self, writes: &[Write<'_, K::Key, K::Value>]) -> Result<Vec<bool>> {
         writes.iter().try_for_each(|write| match write {
             Write::Put(key, value) => K::validate(key, Some(value)),
@@ -224,8 +228,9 @@ impl<K: Kind> StoreOf<K> {
         Ok(self.index.batch(writes, required, self.how)?)
     }
 
-    /// Reads and changes one key in one step. `decide` gets the current value; no other write comes between. `decide` is called again if
-    /// the first attempt had to make space. It must not use the store.
+    /// Reads and changes one key in one step: no other write takes effect between the read and the change. `decide` gets the current value.
+    /// It may be called again, with the then current value: if the store had to make space, or if another write came first. Only the last
+    /// call counts. `decide` must not use the store.
     pub fn update(
         &self,
         key: &K::Key,
@@ -282,8 +287,8 @@ impl<K: Kind> StoreOf<K> {
         Scan::over(self.index.cursor(), &range)
     }
 
-    /// All pairs, in the engine's own order; an ordered engine returns them in key order. The guarantees beside writers are those of
-    /// [`StoreOf::scan`].
+    /// All pairs, in the engine's own order; an ordered engine returns them in key order. The guarantees with concurrent writers are those
+    /// of [`StoreOf::scan`].
     pub fn walk(&self) -> Scan<'_, K> {
         Scan::walk(self.index.cursor(), None)
     }
@@ -324,8 +329,8 @@ impl<K: Kind> StoreOf<K> {
         Ok(!self.walk().next_into(&mut key, &mut value)?)
     }
 
-    /// Removes the keys in a range, in groups. Returns their number. Not atomic: meanwhile, and after
-    /// a crash, some of the keys are gone and others are present. Keys that are written meanwhile may stay.
+    /// Removes the keys in a range, in groups. Returns their number. Not atomic: while the call runs, and after a crash, some of the keys
+    /// are gone and others are present. Keys that other threads write during the call may stay.
     pub fn delete_range(&self, range: impl RangeBounds<K::KeyBuf>) -> Result<u64> {
         let high = range.end_bound().cloned();
         let (mut low, mut removed) = (range.start_bound().cloned(), 0);
@@ -348,12 +353,12 @@ impl<K: Kind> StoreOf<K> {
         Ok(self.engine.check())
     }
 
-    /// Description, sizes, counts, and latencies since the open. Does not read the region; [`StoreOf::space`] tells how its bytes are used.
+    /// Description, sizes, counts, and latencies since the open. Does not read the region; [`StoreOf::space`] shows how its bytes are used.
     pub fn stats(&self) -> Stats {
         Stats { latency: self.latencies.stats(), ..self.engine.stats() }
     }
 
-    /// Use of the region's bytes. Reads the head of every chunk of 256 KiB, beside readers and writers. For a file that was just opened,
+    /// Use of the region's bytes. Reads the head of every chunk of 256 KiB, while reads and writes go on. For a file that was just opened,
     /// the heads come from the disk.
     pub fn space(&self) -> Space {
         self.engine.space()

@@ -31,7 +31,7 @@ pub const FILE_NAME: &str = "store.bristlecone";
 pub const JOURNAL_NAME: &str = "store.bristlecone.journal";
 const NEW_NAME: &str = "store.bristlecone.new";
 const NEW_JOURNAL_NAME: &str = "store.bristlecone.new.journal";
-/// Minimum size of a store's journal in bytes. Any change of any index fits many times into a group of such a journal.
+/// Minimum size of a store's journal in bytes. Every change of every index takes only a small part of a write group of such a journal.
 pub const JOURNAL_BYTES_MIN: u64 = 4 << 20;
 
 /// The properties of a store that its copy needs.
@@ -99,8 +99,9 @@ impl StoreDir {
     /// Opens or makes the file of the store in `dir`, and locks it.
     ///
     /// # Errors
-    /// `Missing` without `options.create`; `Option` if there is a journal without a store's file; `Pmem` if the directory or the file
-    /// cannot be used or is in use, or the file system cannot provide the requested durability.
+    /// `Missing` without `options.create`; `Option` if there is a journal without a store's file, or a size for the journal of a store that
+    /// has none; `Pmem` if the directory or the file cannot be used or is in use, or the file system cannot provide the requested
+    /// durability.
     pub fn take(dir: &Path, options: &Options) -> Result<Self> {
         let mut made_dirs = 0;
         match Self::take_or_make(dir, options, &mut made_dirs) {
@@ -112,7 +113,7 @@ impl StoreDir {
         }
     }
 
-    /// As [`StoreDir::take`]. Counts the directories that it makes, also if it fails.
+    /// As [`StoreDir::take`]. Counts the directories that it makes, even if it fails.
     fn take_or_make(dir: &Path, options: &Options, made_dirs: &mut usize) -> Result<Self> {
         let path = dir.join(FILE_NAME);
         loop {
@@ -198,7 +199,8 @@ impl StoreDir {
         }
     }
 
-    /// Removes the store in `dir`. After a crash in between there is the store, or an unfinished one that the next creation overwrites.
+    /// Removes the store in `dir`. After a crash half-way, the directory holds either the store or an unfinished one, which the next
+    /// creation overwrites.
     ///
     /// # Errors
     /// `Missing`; `Pmem` if the store is in use or a system call fails.
@@ -284,7 +286,7 @@ impl StoreDir {
         }
     }
 
-    /// Copies a file without a journal. No thread stores to it meanwhile.
+    /// Copies a file without a journal. The caller ensures that no thread stores to it meanwhile.
     pub(crate) fn copy_mapped(&self, to: &Target<'_>, progress: Progress<'_>) -> Result<()> {
         let bytes = system::inspect(&self.file, &self.path)
             .map_err(|source| io("cannot inspect", &self.path, source))?
@@ -332,7 +334,7 @@ impl StoreDir {
         Ok(promise)
     }
 
-    /// Maps the file, or opens it with its journal and replays that.
+    /// Maps the file. If the store has a journal, opens both files and replays the journal instead.
     ///
     /// # Errors
     /// `Option` for a journal size out of bounds; `Pmem` as [`Native::map`], [`Journal::create`] and [`Journal::open`].
@@ -487,7 +489,7 @@ fn sync_parent(dir: &Path) -> Result<()> {
     }
 }
 
-/// The durability of a store and its reason. `found`: whether the existing store has a journal; `None` for a new store.
+/// The durability of a store and its reason. `found` is true if an existing store has a journal; `None` for a new store.
 fn promise(backing: Backing, found: Option<bool>, options: &Options) -> Result<Promise> {
     use {Backing as B, Durability as D};
     let asked = options.durability;

@@ -6,7 +6,8 @@
 //!
 //! In such a store a key may have a deadline: a wall-clock time in milliseconds since 1970, from which on no read returns the key. The
 //! deadline is durable with its value. A background thread removes expired keys; until then they still count in [`StoreOf::len`].
-//! [`StoreOf::put`], a batch and a transaction's `put` remove the deadline of a key; [`StoreOf::update`] keeps it.
+//! [`StoreOf::put`], a batch and a transaction's `put` remove the deadline of a key; [`StoreOf::update`] and [`StoreOf::compare_and_swap`]
+//! keep it.
 //!
 //! If the clock jumps forward, keys expire early. If it jumps back, they live longer, and a key that had expired and was not removed yet is
 //! present again.
@@ -21,7 +22,7 @@ use crate::error::{Error, Result};
 use crate::store::StoreOf;
 
 /// Errors of every method: `NoTables` if the store has none; `Pmem` with `Dropped` if the table was dropped, with `Length` if a key or
-/// value is too long with what a table adds to it; otherwise those of writes.
+/// value is too long for a table, with `TooLarge` if a table's name is too long or there are too many tables; otherwise those of writes.
 #[allow(clippy::missing_errors_doc)]
 impl<K: Kind> StoreOf<K> {
     /// True if the store has tables and deadlines.
@@ -38,7 +39,8 @@ impl<K: Kind> StoreOf<K> {
         self.index().tables().ok_or(Error::NoTables)
     }
 
-    /// The table of this name, with 1 to 255 bytes. Makes it if there is none, in one step. Takes one lookup in memory if it exists.
+    /// The table of this name, which has at most 255 bytes; the empty name is that of the default table. Makes the table in one step if it
+    /// does not exist. If it exists, this takes one lookup in memory.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -69,7 +71,7 @@ impl<K: Kind> StoreOf<K> {
         Ok(self.table_ops()?.deadlines(most)?)
     }
 
-    /// At most `most` keys with deadlines, of all tables, in the order of deadlines. `position` is where the call before ended: an opaque
+    /// At most `most` keys with deadlines, of all tables, in the order of deadlines. `position` is where the previous call ended: an opaque
     /// value, empty for the first deadline and after the last one. A key may have been removed, or have another deadline by now. O(`most`).
     ///
     /// ```
@@ -208,7 +210,7 @@ impl<K: Kind> StoreOf<K> {
         };
         self.timed_write(|| tables.change(key, &mut decide, self.how()))?;
         if has_deadline {
-            // The thread that removes expired keys.
+            // This thread removes expired keys.
             self.engine().start_maintenance();
         }
         refused.map_or(Ok(()), |length| Err(length.into()))

@@ -1,9 +1,9 @@
-//! Tickets: positions in the order of a store's commits. A caller gets a ticket for reads and writes that it made without waiting. Later it
-//! waits until the ticket is durable, by a future or by a blocking wait.
+//! Tickets: positions in the order of a store's commits. A caller gets a ticket for reads and writes that did not wait for a commit. Later,
+//! the caller waits until the ticket is durable, by a future or by a blocking call.
 //!
-//! Over a journal a write waits for the sync of its group. A thread with many connections cannot afford this. [`StoreOf::apply`] runs reads
-//! and writes without waiting and returns a [`Ticket`]. When the ticket is durable, so is everything that these reads and writes saw or
-//! changed. [`StoreOf::durable`] is a future for that moment.
+//! In a store with a journal, a write waits for the sync of its group. A thread that serves many connections cannot afford this wait.
+//! [`StoreOf::apply`] runs reads and writes without waiting and returns a [`Ticket`]. When the ticket is durable, so is everything that
+//! these reads and writes saw or changed. [`StoreOf::durable`] is a future for that moment.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -19,7 +19,7 @@ use crate::error::Result;
 use crate::latency::{Latencies, Timed};
 use crate::store::StoreOf;
 
-/// A position in the order of a store's commits. A ticket is durable if all lower ones are.
+/// A position in the order of a store's commits. If a ticket is durable, all lower tickets are durable, too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(u64);
 
@@ -50,12 +50,12 @@ impl<K: Kind> Future for Durable<K> {
 /// Errors: those of a commit. If it fails, everything that was not durable is rolled back, and the store takes no more writes.
 #[allow(clippy::missing_errors_doc)]
 impl<K: Kind> StoreOf<K> {
-    /// Runs reads and writes on this store without waiting for commits. Returns the ticket that covers all of them: when it is durable,
-    /// every write that `work` made, and every value that it read, is durable. Before that, no client and no other
-    /// process may be told about them.
+    /// Runs reads and writes on this store without waiting until they are durable. Returns the ticket that covers all of them: when it is
+    /// durable, every write that `work` made, and every value that it read, is durable. Before that, no client and no other process may be
+    /// told about them.
     ///
-    /// `work` gets the store to use. The engines `cdds`, `cdds-unsorted` and `cdds-hash` wait in a lookup of a key that was written a moment
-    /// ago.
+    /// `work` gets the store to use. Exception: with the engines `cdds`, `cdds-unsorted` and `cdds-hash`, a lookup in `work` waits for a
+    /// commit if the latest write of its key was made without waiting, in this or an earlier call, and is not durable yet.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -85,8 +85,8 @@ impl<K: Kind> StoreOf<K> {
         Ok(self.latencies().each(Timed::Commit, || self.engine().wait_for_ticket(ticket.0))?)
     }
 
-    /// A future that is ready when everything that the ticket covers is durable. No thread is blocked meanwhile, except for one thread of
-    /// the store.
+    /// A future that is ready when everything that the ticket covers is durable. No thread is blocked meanwhile, except for the store's
+    /// commit thread. If the system refuses to start that thread, the poll itself blocks.
     pub fn durable(&self, ticket: Ticket) -> Durable<K> {
         let (engine, latencies) = (self.engine_shared(), Arc::clone(self.latencies()));
         Durable { engine, latencies, ticket, since: None }

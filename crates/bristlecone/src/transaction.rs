@@ -2,14 +2,14 @@
 //!
 //! A transaction collects its writes in memory and remembers what it read. [`StoreOf::transaction`] commits both in one step: the writes,
 //! with the condition that every key that was read still has its value and deadline, and that every range that was scanned still has the
-//! same pairs. If a condition does not hold, nothing has changed, and the transaction runs again. So committed transactions are serializable
-//! in the order of their commits (optimistic concurrency control by validation).
+//! same pairs. If a condition does not hold, nothing has changed, and the transaction runs again. So committed transactions are
+//! serializable in the order of their commits (optimistic concurrency control by validation).
 //!
 //! The writer compares keys under its lock. Ranges are scanned again while no other write of the store runs; this needs a store with
 //! [tables](crate::tables).
 //!
-//! Until the commit, two reads may be of different moments. Such a transaction never commits, but its code runs: it must not rely on
-//! conditions that hold only between keys of one moment.
+//! Until the commit, two reads may show different moments. If the values that were read never existed together, the transaction does not
+//! commit, but its code runs: it must not rely on conditions that hold only between keys of one moment.
 
 use std::collections::BTreeMap;
 use std::ops::{Bound, RangeBounds};
@@ -103,8 +103,8 @@ impl<K: Kind> Transaction<K> {
         TransactionTable { transaction: self, table: 0 }
     }
 
-    /// The value of a key: as this transaction wrote it, or as it is in the store, durable as for [`StoreOf::get`]. O(log n) in the writes
-    /// and reads so far, and a lookup when the key is read for the first time.
+    /// The value of a key: as this transaction wrote it, or as it is in the store. A value from the store is durable in the same way as for
+    /// [`StoreOf::get`]. O(log n) in the writes and reads so far, and a lookup when the key is read for the first time.
     pub fn get(&mut self, key: &K::Key) -> Result<Option<K::ValueBuf>> {
         self.own().get(key)
     }
@@ -124,8 +124,8 @@ impl<K: Kind> Transaction<K> {
         self.own().delete(key)
     }
 
-    /// Number of keys that the commit will add to the store, negative if it removes more. Looks up the keys that were written without being
-    /// read.
+    /// Number of keys that the commit will add to the table of the transaction's own methods, negative if it removes more. Looks up the
+    /// keys that were written without being read.
     pub fn keys_added(&mut self) -> Result<i64> {
         self.own().keys_added()
     }
@@ -152,8 +152,8 @@ impl<K: Kind> Transaction<K> {
         Ok(state)
     }
 
-    /// Commits. False if a key that was read has another value or deadline by now, or a range that was scanned has other pairs; then nothing
-    /// has changed.
+    /// Commits. False if a key that was read has another value or deadline by now, or a range that was scanned has other pairs; then
+    /// nothing has changed.
     ///
     /// A transaction of several keys needs an engine with batches ([`crate::Capabilities::atomic_batch`]).
     pub fn commit(self) -> Result<bool> {
@@ -278,8 +278,11 @@ impl<K: Kind> TransactionTable<'_, K> {
         Ok(())
     }
 
-    /// Passes the pairs of a range to `visit`, in key order (or in descending order), until it returns false. It sees the transaction's own
-    /// writes. The pairs are kept for the commit, so the memory that this takes grows with their number.
+    /// Passes the pairs of a range to `visit`, in key order (in descending order if `descending`), until it returns false. It sees the
+    /// transaction's own writes. The pairs are kept for the commit, so the memory that this takes grows with their number.
+    ///
+    /// # Errors
+    /// `NoTables` if the store has no tables; otherwise as [`StoreOf::scan`].
     pub fn scan(
         &mut self,
         range: impl RangeBounds<K::KeyBuf>,
@@ -302,7 +305,7 @@ impl<K: Kind> TransactionTable<'_, K> {
         }
         let (mut pairs, mut stopped) = (Vec::new(), false);
         let mut stored = scan.next().transpose()?;
-        // The commit must find nothing behind the pairs, if this scan found nothing there.
+        // If this scan found nothing after the pairs, the commit must find nothing there either.
         let mut met_end = stored.is_none();
         while !stopped {
             // The next key of both. A write replaces the stored pair.
@@ -337,7 +340,7 @@ impl<K: Kind> TransactionTable<'_, K> {
         }
         drop(scan);
         if let (true, Some(pair)) = (stopped, stored) {
-            // It was read to compare, and decided nothing but the order.
+            // It was read only for its place in the order.
             pairs.push(pair);
         }
         scans.push(Scanned { table, range, descending, pairs, stopped: stopped && !met_end });
@@ -368,8 +371,8 @@ impl<K: Kind> TransactionTable<'_, K> {
 
 impl<K: Kind> StoreOf<K> {
     /// Runs `run` as a transaction: its reads see its own writes, and all of it takes effect in one step, or nothing. If another thread
-    /// changed a key that it read, or a range that it scanned, `run` is called again with a new transaction. After an error of `run` nothing
-    /// has changed.
+    /// changed a key that it read, or a range that it scanned, `run` is called again with a new transaction. After an error of `run`
+    /// nothing has changed.
     ///
     /// A committed transaction is as durable as a single write: when this returns, or with the ticket of [`StoreOf::apply`].
     ///

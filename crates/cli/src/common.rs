@@ -75,7 +75,7 @@ pub struct StoreArgument {
     /// Directory of the store.
     #[arg(value_name = "STORE", required_unless_present = "dir", conflicts_with = "dir")]
     store: Option<PathBuf>,
-    /// Directory of the store, in the form of the other commands.
+    /// Directory of the store, given as an option, as for the other commands.
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 }

@@ -1,7 +1,7 @@
 //! `load`: fills a store from a file.
 //!
-//! The pairs become durable in groups. If the store refuses a pair, the pairs before it stay. After a bad input line no new store is left:
-//! if this command made the store, it removes the store. In an existing store the pairs before the bad line stay.
+//! The pairs become durable in groups. If the store fails, the pairs before the error stay. After a bad input line, or a pair that is too
+//! large, no new store is left: if this command made the store, it removes the store. In an existing store the pairs before that line stay.
 
 mod csv;
 mod jsonl;
@@ -182,7 +182,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     report(arguments, &loader, start.elapsed())
 }
 
-/// The directory of a store and its parents, as far as they do not exist: opening a new store makes them.
+/// The directory of a store and its parents, without those that exist. Opening a new store makes them.
 fn missing_dirs(dir: &Path) -> Vec<PathBuf> {
     let parts = dir.ancestors().filter(|dir| !dir.as_os_str().is_empty());
     parts.take_while(|dir| !dir.exists()).map(Path::to_owned).collect()

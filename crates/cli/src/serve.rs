@@ -114,7 +114,7 @@ async fn take_over(
     Ok((store, connections))
 }
 
-/// Serves until the end, or until another server has taken over.
+/// Serves until a signal or SHUTDOWN, or until another server has taken over.
 async fn life(
     arguments: &Arguments,
     mut store: Store,
@@ -280,7 +280,7 @@ pub fn first_line(file: &Path) -> Result<server::Password> {
     password.map_err(io(format!("there is no password in {}", file.display())))
 }
 
-/// The end of the last line. A close does not wait for the count of keys after a crash.
+/// The last line of output, after the word `closed`. A close does not wait for the count of keys after a crash.
 fn closing(keys: u64, pending: bool) -> String {
     match pending {
         true => {

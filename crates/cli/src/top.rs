@@ -29,7 +29,7 @@ Examples:
   bristlecone top --once                              one frame, for example for a report
   bristlecone top --json --interval 10 >> load.jsonl  one JSON object each 10 seconds";
 
-/// Rows and columns of a frame that is not shown on a terminal.
+/// Columns and rows of a frame that is not shown on a terminal.
 const PRINTED: (usize, usize) = (120, 40);
 
 /// Arguments of `top`.
@@ -45,7 +45,8 @@ pub struct Arguments {
     /// Name of the user.
     #[arg(long, value_name = "NAME", default_value = "default")]
     user: String,
-    /// File whose first line is the password. The variable BRISTLECONE_PASSWORD has the same effect.
+    /// File whose first line is the password. Without this option, the environment variable BRISTLECONE_PASSWORD can contain the password
+    /// itself.
     #[arg(long, value_name = "FILE")]
     password_file: Option<PathBuf>,
     /// Seconds between two samples.
@@ -87,7 +88,7 @@ impl Source<'_> {
             let command: &[&[u8]] = &[b"AUTH", self.arguments.user.as_bytes(), password.bytes()];
             client.call(&[command])?.iter().try_for_each(refused)?;
         }
-        // For CLIENT LIST. A server that does not know it need not.
+        // CLIENT LIST shows this name. The reply is ignored: a server need not know the command.
         client.call(&[&[b"CLIENT", b"SETNAME", b"bristlecone-top"]])?;
         Ok(client)
     }

@@ -39,7 +39,7 @@ pub struct Arguments {
 enum Action {
     /// List the named versions and the newest one.
     List,
-    /// Name the newest version, which keeps it.
+    /// Give the newest version a name, so that the store keeps it.
     Keep,
     /// Forget a name. The store frees what only this version needed.
     Forget,

@@ -7,18 +7,17 @@
 //! So a batch works the same way in every engine. The size of a record bounds it, not the size of a log. In addition to its writes, a batch
 //! costs its bytes once more, the commit that sets the word, and the commit that clears it: two fences each with write-atomic commits.
 //!
-//! Over a journal no record is needed: the writer's lock is held until all writes are done, and a group is durable as a whole or not at
-//! all.
+//! With a journal, no record is needed: the writer's lock is held until all writes are done, and a commit group is durable as a whole or
+//! not at all.
 //!
-//! Meanwhile no reader sees a part of a batch: see [`crate::images`].
+//! While a batch runs, no reader sees a part of it: see [`crate::images`].
 //!
 //! The bytes of the record are described at [`encode`].
 //!
 //! Invariants:
 //! * B1: a batch is refused before its first change if a condition does not hold, if a key's path is damaged, or if there is not enough
-//!   space: in the region for its blocks and for every possible split, in the group for its lines.
-//! * B2: if a batch fails after its commit point, the index takes no more writes, and readers see the values from before the batch. Over a
-//!   journal it is rolled back; otherwise the next open finishes it.
+//!   space: in the region for its blocks and for every possible split, in the commit group for its lines.
+//!   journal, the batch is rolled back; without one, the next open finishes it.
 //!
 //! The commit point is the publish of the word in the root line. A batch of one write is an ordinary write.
 //!
@@ -40,7 +39,7 @@ use crate::schema::Schema;
 use crate::sorting::sort_by_first;
 use crate::write::{Write, WriteOf, WriteOptions};
 
-/// In place of the value's length if the key is removed.
+/// Stands in place of the value's length if the write removes the key.
 const REMOVED: u32 = u32::MAX;
 
 /// Blocks to be allocated: kind, bytes of one block, number of blocks.
@@ -132,10 +131,10 @@ pub trait Batching: Life {
     /// several writes, the last one counts. False if a condition did not hold.
     ///
     /// # Errors
-    /// `TooLarge` for more than 256 MiB of keys and values, `NoSpace`, `Full`, `ValueBytes`, `Corrupt`: nothing has changed then.
-    /// `Unfinished` if the batch failed after its commit point: the index takes no more writes, readers see the values from before the
-    /// batch, and the next open finishes it. Over a journal the batch is rolled back instead, as by a failed commit, and the error is the
-    /// original one.
+    /// `TooLarge` for more than 256 MiB of keys and values or more lines than a commit group can hold, `NoSpace`, `Full`, `ValueBytes`,
+    /// `Corrupt`, `Closed`, `ReadOnly`, `Failed`: nothing has changed then. `Unfinished` if the batch failed after its commit point: the
+    /// index takes no more writes, readers see the values from before the batch, and the next open finishes it. With a journal, the batch
+    /// is rolled back instead, as by a failed commit, and the error is the original one. The errors of [`Life::commit`] are possible, too.
     fn batch(
         &self,
         writes: Vec<Pair<Self::Schema>>,
@@ -231,8 +230,8 @@ pub trait Batching: Life {
         check_values(self, &writes)?;
         let mut writer = self.lock_writer()?;
         let (_, extent) = self.survey(&writes)?;
-        // Space for the worst case may be missing now and still suffice: some of the writes may be done, and the batch reserved its space
-        // before the crash.
+        // An error is not final here. There may be too little space for the worst case and yet enough for the batch: some of the writes may
+        // be done, and the batch reserved its space before the crash.
         match prepare(self, &mut writer, &writes, &extent, 0) {
             Err(Error::NoSpace { .. } | Error::Full { .. }) => {}
             other => other?,

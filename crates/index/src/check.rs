@@ -1,5 +1,5 @@
-//! Verification of an index. [`Walk`] is a running verification, [`Report`] is its result. The engine tells the walk each block that it
-//! reaches, and the entries of each leaf. At the end, each allocated block must have exactly one owner, and each owned block must be
+//! Verification of an index. [`Walk`] is a running verification, [`Report`] is its result. The engine reports each block that it reaches to
+//! the walk, and the entries of each leaf. At the end, each allocated block must have exactly one owner, and each owned block must be
 //! allocated.
 
 use std::collections::HashMap;
@@ -134,7 +134,8 @@ impl Walk {
         self.owned.contains_key(&block)
     }
 
-    /// Checks the entries of a leaf: the keys are in `low..high`, each key occurs once, and all records are sound. O(n log n).
+    /// Checks the entries of a leaf: the keys are in `low..high`, each key occurs once, and all records are sound. O(n log n) in the number
+    /// of entries.
     pub fn check_entries<M: Medium, S: Schema>(
         &mut self,
         region: &Region<M>,
@@ -170,7 +171,7 @@ impl Walk {
     }
 
     /// Ends the verification: each allocated block must have an owner, each owned block must be allocated, and `len` keys must have been
-    /// found. Linear in the number of chunks and blocks.
+    /// found. O(n log n) in the number of blocks.
     pub fn end<M: Medium>(mut self, region: &Region<M>, len: u64) -> Report {
         if self.is_sound() && self.report.keys != len {
             let text = format!("{} keys are in leaves, {len} were counted", self.report.keys);

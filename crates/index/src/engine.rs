@@ -114,7 +114,9 @@ impl fmt::Display for Count {
 
 /// A position in key order, or in the engine's own order. It holds no lock. The index may change between two calls.
 pub trait Cursor<K: Kind> {
-    /// Places the cursor before the first key of `from` (ascending) or after the last key of it (descending).
+    /// Places the cursor at the bound `from`. Then [`Cursor::next`] returns the keys above the bound in ascending order, or the keys below
+    /// it in descending order. It also returns the key of an included bound. `Unbounded` is the start of the index, or its end if
+    /// `descending`.
     ///
     /// # Errors
     /// `Corrupt`; `Unsupported` if the engine has no key order.
@@ -165,7 +167,7 @@ pub trait View<K: Kind>: Send + Sync {
     }
     /// Copies the value of `key` into `value`. False if the key was absent.
     fn get(&self, key: &K::Key, value: &mut K::ValueBuf) -> Result<bool>;
-    /// A cursor over the keys. It keeps the version itself.
+    /// A cursor over the keys of the view.
     fn cursor(&self) -> Box<dyn Cursor<K> + '_>;
 }
 
@@ -231,7 +233,7 @@ pub trait Lifecycle: Send + Sync {
     /// # Errors
     /// As [`Life::commit`](crate::Life::commit).
     fn commit(&self) -> Result<()>;
-    /// True if everything was durable a moment ago. Then a read is unlikely to wait for a commit.
+    /// True if every write was durable at the time of this call. Then a read is unlikely to wait for a commit.
     fn is_quiet(&self) -> bool;
     /// The newest durable ticket ([`pmem::pending::defer_waits`]). All lower tickets are durable, too.
     fn durable_ticket(&self) -> u64 {
@@ -249,7 +251,7 @@ pub trait Lifecycle: Send + Sync {
     /// # Errors
     /// As [`Life::sync`](crate::Life::sync).
     fn sync(&self) -> Result<()>;
-    /// Refuses all later writes. The index needs no close then. For an index over a private mapping.
+    /// Refuses all later writes. After that, the index needs no close. Used for an index over a private mapping.
     fn refuse_writes(&self);
     /// Runs `run` while no other thread writes.
     ///
@@ -278,7 +280,8 @@ pub trait Lifecycle: Send + Sync {
 /// An index over keys and values of one kind, ordered or hashed. Threads share it.
 ///
 /// # Errors
-/// Every method: `Full` or `NoSpace` if there is no space, `Io` if a system call fails, `Corrupt`, `Closed`, `Failed`.
+/// Every method: `Full` or `NoSpace` if there is no space, `TooLarge` if a change or a batch is too large, `ValueBytes` or `Length` if a
+/// key or value has a wrong length, `Io` if a system call fails, `Corrupt`, `Closed`, `ReadOnly`, `Failed`.
 #[allow(clippy::len_without_is_empty)] // the count may be incomplete, so "empty" may have no answer
 pub trait Index<K: Kind>: Lifecycle {
     /// Copies the value of `key` into `value` (if given). False if the key is absent.
@@ -320,7 +323,7 @@ pub trait Index<K: Kind>: Lifecycle {
     }
     /// Stores the pairs that `next` returns, until it returns false. The pairs are in key order and above all keys of the index. If the
     /// engine is not [`Capabilities::ordered`], any order is allowed. `fill` is the fill factor of the new leaves, from 0 to 1, if the
-    /// engine can choose it. Returns the number of pairs.
+    /// engine can choose it. Returns the number of pairs. `Order` if a key is not above all earlier ones; the pairs before it stay.
     fn append(&self, next: &mut NextPair<'_, K>, fill: f64) -> Result<u64>;
     /// The writer's lock for several changes; `None` if the engine would not gain by it. Other writers wait until the session is dropped.
     fn session(&self) -> Result<Option<Box<dyn Session<K> + '_>>> {
@@ -349,7 +352,8 @@ pub trait Index<K: Kind>: Lifecycle {
     }
     /// Verifies the whole index. Never panics, whatever the region contains.
     fn check(&self) -> Report;
-    /// Measures the structure of the index with present keys, for benchmarks.
+    /// Measures the structure of the index, for benchmarks. All of `keys` are present; the engine may look them up to count comparisons.
+    /// `None` if the engine does not measure its structure.
     fn anatomy(&self, _keys: &[K::KeyBuf]) -> Option<Anatomy> {
         None
     }
@@ -365,7 +369,7 @@ pub trait Index<K: Kind>: Lifecycle {
 /// Milliseconds since 1970. `None`: a key does not expire.
 pub type Deadline = Option<u64>;
 
-/// The outcome of [`TableOps::change`].
+/// The decision of the closure of [`TableOps::change`].
 pub enum Next<V> {
     /// Leave the key as it is.
     Keep,
@@ -379,7 +383,7 @@ pub enum Next<V> {
 pub type DecideUntil<'d, K> =
     dyn FnMut(Option<(&<K as Kind>::Value, Deadline)>) -> Next<<K as Kind>::ValueBuf> + 'd;
 
-/// A table, as all its handles share it.
+/// The state of a table that all its handles share.
 #[derive(Debug)]
 pub struct Slot {
     /// The name. Empty for the default table.
@@ -418,15 +422,15 @@ pub struct Commit<'c, K: Kind> {
     pub writes: Vec<TableWrite<K>>,
     /// The keys that were read.
     pub reads: &'c [TableRead<K>],
-    /// Further conditions. It runs while no other thread writes, and may read.
+    /// Checks further conditions: false if one does not hold. Runs while no other thread writes. It may read the index.
     pub validate: Option<&'c mut dyn FnMut() -> Result<bool>>,
 }
 
 /// Operations of a table, and of all tables of its index.
 ///
 /// # Errors
-/// Every method: as the writes of [`Index`]. `Dropped` if the table was dropped. `Length` for a key or a value that is too long with what
-/// tables add to it.
+/// Every method: as the writes of [`Index`]. `Dropped` if the table was dropped. `Length` for a key or a value that is too long for a
+/// table.
 pub trait TableOps<K: Kind>: Send + Sync {
     /// The table.
     fn slot(&self) -> &Arc<Slot>;
@@ -438,7 +442,8 @@ pub trait TableOps<K: Kind>: Send + Sync {
     fn change(&self, key: &K::Key, decide: &mut DecideUntil<'_, K>, how: WriteOptions) -> Result<()>;
     /// Applies all writes in one step, if all conditions hold. False if one does not hold; then nothing has changed.
     fn commit_tables(&self, what: Commit<'_, K>, how: WriteOptions) -> Result<bool>;
-    /// The table of this name. `None` if there is none and `create` is false.
+    /// The table of this name. `None` if there is none and `create` is false. `TooLarge` if the name has more than 255 bytes, or if there
+    /// are too many tables.
     fn table(&self, name: &str, create: bool) -> Result<Option<Arc<dyn Index<K>>>>;
     /// Removes a table in one step. Its keys are removed in the background. False if there is none.
     fn drop_table(&self, name: &str) -> Result<bool>;
@@ -446,10 +451,10 @@ pub trait TableOps<K: Kind>: Send + Sync {
     fn swap(&self, one: &str, other: &str) -> Result<bool>;
     /// Removes all keys of all tables in one step.
     fn clear_all(&self) -> Result<()>;
-    /// Number of entries of deadlines of this table among the first `most` entries of all tables. O(`most`).
+    /// Number of deadlines of this table among the first `most` deadlines of all tables. O(`most`).
     fn deadlines(&self, most: usize) -> Result<u64>;
-    /// At most `most` keys with deadlines, of all tables, in the order of deadlines. `position` is an entry that the caller got from the
-    /// call before, or empty for the first entry. The call moves it to its last entry; to empty after the last of all. O(`most`).
+    /// At most `most` keys with deadlines, of all tables, in the order of deadlines. `position` is where the previous call ended; empty for
+    /// the first deadline. The call sets it to its own end, and to empty after the last deadline. O(`most`).
     fn expiring(&self, position: &mut Vec<u8>, most: usize) -> Result<Vec<Expiring<K>>>;
     /// The tables and their numbers of keys, by name.
     fn list(&self) -> Vec<(String, Count)>;
@@ -484,7 +489,7 @@ pub struct Anatomy {
     pub leaf_bytes: u64,
     /// Bytes of inner nodes or of the structure in their place, durable or volatile.
     pub extra_bytes: u64,
-    /// Average number of comparisons to find a key's leaf, if the engine counts them.
+    /// Average number of comparisons to find a key's leaf. `None` if the engine does not count them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub comparisons: Option<f64>,
 }

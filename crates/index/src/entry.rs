@@ -4,7 +4,7 @@
 pub trait Tail: Copy + Send + Sync + std::fmt::Debug + 'static {
     /// True if the type never has words.
     const EMPTY: bool;
-    /// A tail of `words` zeros, or of the maximum number.
+    /// A tail of `words` zeros, but at most the maximum number of words of the type.
     fn zeros(words: usize) -> Self;
     /// The words.
     fn words(&self) -> &[u64];

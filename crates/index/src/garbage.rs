@@ -131,8 +131,8 @@ pub fn with_space<T: Embed, R>(index: &T, mut write: impl FnMut() -> Result<R>) 
     }
 }
 
-/// Applies writes one by one, so that garbage can be freed for each. For a store with garbage: a write group would end at the first write
-/// that finds no space.
+/// Applies writes one by one, so that garbage can be freed for each. Used while there is garbage: a write group would end at the first
+/// write that finds no space.
 ///
 /// # Errors
 /// As for a write. The earlier writes are applied.

@@ -1,13 +1,13 @@
 //! The life cycle of an index, and its commit groups.
 //!
-//! Over a journal a commit takes milliseconds. Therefore many operations share one commit.
+//! With a journal, a commit takes milliseconds. Therefore many operations share one commit.
 //!
 //! 1. An operation changes the index under the writer's lock and releases the lock.
 //! 2. It waits for its group. One waiting thread becomes the leader and commits for all ([`pmem::pending`]).
 //! 3. The leader holds the writer's lock only while it closes the group. It writes the group without the lock. Meanwhile, operations join
 //!    the next group.
 //!
-//! Over all other media, fences make every write durable before the lock is released. There the group logic costs one test of a pointer.
+//! Without a journal, fences make every write durable before the lock is released. Then the group logic costs one test of a pointer.
 //!
 //! If a commit fails, the leader locks all version locks and rolls back everything that is not durable. It rebuilds the volatile state from
 //! the remaining state. The index then takes no more writes.
@@ -82,7 +82,7 @@ pub trait Life: Embed {
         Ok(noted <= lines_max)
     }
 
-    /// True if the running group has space for `lines` more lines, or if there are no groups. For work that can also wait for the next
+    /// True if the running group has space for `lines` more lines, or if there are no groups. Used for work that can also wait for the next
     /// group.
     fn has_lines_beside(&self, lines: u64) -> bool {
         let group = self.kernel().region.medium().group();
@@ -148,7 +148,7 @@ pub trait Life: Embed {
     ///
     /// # Errors
     /// `Io` if the system call fails. Later writes are then refused: the system may have dropped pages that it could not write, and a
-    /// second sync would report success. Over a journal, as [`Life::commit`].
+    /// second sync would report success. With a journal, as [`Life::commit`].
     fn sync(&self) -> Result<()> {
         let kernel = self.kernel();
         if kernel.pending.is_some() {

@@ -166,7 +166,8 @@ impl<M: Medium, S: Schema, W> Kernel<M, S, W> {
         self.writable().is_err()
     }
 
-    /// Refuses all later writes. The index needs no close then. For an index over a private mapping ([`pmem::Native::map_aside`]).
+    /// Refuses all later writes. After that, the index needs no close. Used for an index over a private mapping
+    /// ([`pmem::Native::map_aside`]).
     pub fn refuse_writes(&self) {
         self.set_phase(Phase::ReadOnly);
     }
@@ -233,7 +234,7 @@ impl<M: Medium, S: Schema, W> Kernel<M, S, W> {
         }
     }
 
-    /// The ticket to wait for if the value that was read of the key with this hash may not be durable. `None` if it is durable.
+    /// The ticket to wait for if the state that a reader found for a key with this hash may not be durable. `None` if it is durable.
     pub fn wait_for_key(&self, pending: &Pending, hash: u64) -> Option<u64> {
         let cleared = self.cleared.load(Ordering::Relaxed);
         pending.wait_for_key(hash).or_else(|| (cleared > pending.durable()).then_some(cleared))
@@ -250,7 +251,7 @@ impl<M: Medium, S: Schema, W> Kernel<M, S, W> {
         self.garbage.store(garbage, Ordering::Relaxed);
     }
 
-    /// True if everything was durable a moment ago. Then a read is unlikely to wait.
+    /// True if every write was durable at the time of this call. Then a read is unlikely to wait.
     pub fn is_quiet(&self) -> bool {
         self.pending.as_ref().is_none_or(|pending| pending.is_quiet())
     }

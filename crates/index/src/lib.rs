@@ -17,8 +17,8 @@
 //!
 //! Invariants:
 //! * K1: one writer at a time: the thread that holds a [`Guard`].
-//! * K2: a panic under the writer's lock ends all writes. Over a journal, everything that is not durable is rolled back. Otherwise, a
-//!   reader of a node of the incomplete change gets [`Error::Failed`]. The next open recovers.
+//! * K2: a panic under the writer's lock ends all writes. With a journal, everything that is not durable is rolled back. Without one, a
+//!   reader of a node of the incomplete change gets [`Error::Failed`]. The next open recovers the index.
 //! * K3: a region is marked clean only by [`Life::close`] of an index that never failed.
 #![forbid(unsafe_code)]
 

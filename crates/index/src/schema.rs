@@ -119,8 +119,8 @@ pub trait Schema: Send + Sync + 'static {
     /// Prefetches the first line of the record of a key. It has the first bytes of the key, except in records of many pieces.
     #[inline(always)]
     fn prefetch_key<M: Medium>(_medium: &M, _key: [u64; 2]) {}
-    /// The eight bytes of a key after the first `skipped` ones, as a big-endian word, padded with zeros. With 64-bit keys it is the key. `None`
-    /// if there is no key (a race, or damage).
+    /// The eight bytes of a key after the first `skipped` ones, as a big-endian word, padded with zeros. With 64-bit keys it is the key.
+    /// `None` if there is no key (a race, or damage).
     fn lead<M: Medium>(medium: &M, key: [u64; 2], skipped: usize) -> Option<u64> {
         let mut buffer = Self::KeyBuf::default();
         let is_read = Self::read_key(medium, key, &mut buffer);

@@ -124,7 +124,7 @@ pub enum Target<P> {
 }
 
 impl<P> Target<P> {
-    /// The leaf in which a scan continues that has reached `from`.
+    /// The target at which a scan continues after it has reached `from`.
     pub fn of_scan(from: Bound<P>, descending: bool) -> Self {
         match (from, descending) {
             (Bound::Unbounded, false) => Self::First,

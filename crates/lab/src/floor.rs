@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use pmem::{Fence, LINE, Medium, Native, Result};
 
-/// Nanoseconds per step of the two chases.
+/// A random cycle of pointers through the lines of a medium. Both chases follow it.
 #[derive(Clone, Copy, Debug)]
 pub struct Floor {
     medium_lines: u64,

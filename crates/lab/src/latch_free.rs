@@ -1,7 +1,8 @@
 //! `bench bwtree`: the Bw-tree compared with other ordered maps in memory, on the paper's workloads and on uniform keys [Bw-tree §VI].
 //!
 //! Each map is made anew for each workload and thread count, filled as the workload requires, and measured alone. Each thread runs a
-//! contiguous part of the stream of operations. Every answer is checked.
+//! contiguous part of the stream of operations. The value of every lookup that finds its key is checked. A lookup that finds nothing is a
+//! fault only in the uniform workload, where every key exists.
 
 mod caches;
 mod maps;
@@ -45,9 +46,10 @@ pub struct Options {
     pub rounds: usize,
     /// Maximum lengths of delta chains to compare; empty for no comparison.
     pub chains: Vec<u32>,
-    /// Number of keys for counting the loads of lookups by level of cache, under Valgrind. `None` does not count.
+    /// Number of keys in the run under Valgrind, which counts the memory loads of lookups by cache level. `None` omits this run.
     pub caches: Option<u64>,
-    /// Directory for the files of Berkeley DB, which it does not read while its cache holds all data.
+    /// Directory for the files of Berkeley DB and for the output of Callgrind. Berkeley DB does not read its files while its cache holds
+    /// all data.
     pub backing: PathBuf,
     /// Seed of keys and their order.
     pub seed: u64,
@@ -100,8 +102,8 @@ pub struct LeafList {
     pub rate: f64,
 }
 
-/// Speedup of pure arithmetic on independent threads over one thread. It shows the limit of the machine, for example if its processors
-/// share a core or serve other machines.
+/// Speedup of pure arithmetic on independent threads over one thread. It shows the limit of the machine, for example if its logical
+/// processors share a core, or if other virtual machines use the same processors.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Scaling {
     /// Number of threads.
@@ -149,7 +151,7 @@ struct Gathered {
 /// Runs the benchmark. Reports each step to `progress`.
 ///
 /// # Errors
-/// Before any work: `NoDirectory`. Later: `Store` or `Wrong`.
+/// Before any work: `NoDirectory` and `File`. Later: `Store`, `Wrong`, `Own`, `Valgrind` or `File`.
 pub fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Report, Error> {
     let place = Place::take(&options.backing)?;
     let mut gathered = Gathered::default();

@@ -49,7 +49,7 @@ pub enum Error {
         /// The known names.
         known: String,
     },
-    /// A file cannot be made.
+    /// An operation on a file or directory failed.
     #[error("cannot make {path}: {source}")]
     File {
         /// Its path.

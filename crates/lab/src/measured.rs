@@ -1,5 +1,5 @@
-//! The ordered maps that are measured: all engines of the registry, and the map of the standard library. The methods take batches of keys,
-//! so that the measured loop has no virtual calls.
+//! The ordered maps that are measured: all engines of the registry, and the map of the standard library. The methods take batches of keys.
+//! So each batch costs one virtual call of [`Measured`], not one for each key.
 
 use std::borrow::Borrow as _;
 use std::cell::Cell;
@@ -135,7 +135,7 @@ impl<M: Medium> WithIndex<M, Fixed> for MakeFixed<M> {
 /// Makes an index of strings. Its nodes contain 8-byte pointers to the keys, as in all trees of the wB+ paper.
 ///
 /// # Errors
-/// `Pmem` for an error of the medium; `Unfit` for engines without an experiment on strings.
+/// `Pmem` for an error of the medium; `Unfit` for engines that are not B+-trees, and for those with 4 KiB nodes.
 pub fn of_pointers<M: Medium>(engine: &'static About, making: Making<M>) -> Made<Text> {
     roster::visit(engine.name, OfPointers(making)).unwrap_or(Err(Error::Unfit(engine.name)))
 }
@@ -153,10 +153,10 @@ impl<M: Medium> roster::Visitor for OfPointers<M> {
     }
 }
 
-/// Makes an index of strings in the layout of a store of byte strings.
+/// Makes an index of strings. Its entries contain a pointer to the key and the first 8 bytes of the key ([`index::Prefixed`]).
 ///
 /// # Errors
-/// `Pmem` for an error of the medium; `Unfit` for engines without an experiment on prefixes.
+/// `Pmem` for an error of the medium; `Unfit` for engines other than `wbtree`, `wbtree-bmp` and `wbtree-slot`.
 pub fn of_prefixes<M: Medium>(engine: &'static About, making: Making<M>) -> Made<Text> {
     if !["wbtree", "wbtree-bmp", "wbtree-slot"].contains(&engine.name) {
         return Err(Error::Unfit(engine.name));

@@ -100,7 +100,7 @@ struct Done {
 /// Runs the benchmark. Reports each step to `progress`.
 ///
 /// # Errors
-/// Before any work: `NoDirectory` and `Room`. Later: `Own` for an error of the store, `Wrong` for a wrong answer, `File`.
+/// Before any work: `NoDirectory`, `File` and `Room`. Later: `Own` for an error of the store, `Wrong` for a wrong answer, `File`.
 pub fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Report, Error> {
     let place = Place::take(&options.backing)?;
     let needed = options.keys * SPACE_PER_KEY + SPACE;

@@ -4,8 +4,8 @@
 //! the crash's traces during use (lazy), or before it opens (scan, algorithm 6 of the thesis).
 //!
 //! The tree is left as a killed process leaves it: without a close, with the pages of its file in the page cache. It is then mapped at
-//! another address and opened. The measured time runs from before the mapping to the first key read. Every reopened tree is counted
-//! completely and compared with the stored pairs.
+//! another address and opened. The measured time runs from before the mapping to the first key read. That key and its value are checked. In
+//! the last round all keys are counted.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -41,8 +41,8 @@ pub struct Row {
     pub open_us: f64,
     /// Maximum time, in microseconds.
     pub open_us_max: f64,
-    /// Time after that until all keys are counted and, with `line`, all leaves are in the directory, in microseconds; measured once, with no
-    /// other work beside it. (An index that is not counting any more is read completely.)
+    /// Time after that until all keys are counted and, with `line`, all leaves are in the directory, in microseconds; measured once, with
+    /// no other work beside it. (With `cdds`, the time to read all pairs.)
     pub counted_us: f64,
     /// Bytes of the file.
     pub file_bytes: u64,
@@ -152,7 +152,8 @@ impl Subject for Cdds {
 /// Runs the benchmark.
 ///
 /// # Errors
-/// `Pmem` or `File` if the backing cannot be used; `Wrong` if a reopened store differs from the stored pairs.
+/// `Pmem` or `File` if the backing cannot be used; `Wrong` if a reopened tree was closed, lacks the checked pair, or has another number of
+/// keys.
 pub fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Report, Error> {
     let mut rows = Vec::new();
     for &keys in &options.keys {

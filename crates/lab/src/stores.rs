@@ -128,7 +128,7 @@ struct Entrant {
 /// Runs the benchmark. Reports each step to `progress`.
 ///
 /// # Errors
-/// Before any work: `NoDirectory`, `Room`, `UnknownStore` and `NotBuilt`. Later: `Store`, `Wrong`, `File` or `Full`.
+/// Before any work: `NoDirectory`, `File`, `Room`, `UnknownStore` and `NotBuilt`. Later: `Store`, `Wrong`, `File`, `Uncounted` or `Full`.
 pub fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Report, Error> {
     let kinds = kinds(options.only.as_deref())?;
     let sizes = Sizes::of(options);

@@ -53,7 +53,7 @@ pub struct Row {
     pub ns: BTreeMap<&'static str, f64>,
     /// Bytes of its file.
     pub bytes: Option<u64>,
-    /// Fences per insert, alone and in groups of [`GROUP`], counted on a tree of 400,000 keys. `None` for a volatile tree.
+    /// Fences per insert, alone and in groups of [`GROUP`], counted on a tree of at most 400,000 keys. `None` except at power durability.
     pub fences: Option<[f64; 2]>,
     /// Lines flushed per insert, counted in the same way.
     pub flushes: Option<[f64; 2]>,
@@ -89,7 +89,7 @@ pub struct Report {
     pub rows: Vec<Row>,
 }
 
-/// Operations in the order of the table, each with the baseline that it is compared with.
+/// Operations in the order of the table. True for operations that write: their baseline is F, that of the others R.
 pub const OPERATIONS: [(&str, bool); 10] = [
     ("load", true),
     ("search hit", false),
@@ -113,7 +113,8 @@ const COUNTED_INSERTS: u64 = 100 * GROUP as u64;
 /// Runs the benchmark. Reports each step to `progress`.
 ///
 /// # Errors
-/// `Pmem` or `File` if the backing cannot be used; `Wrong` if a competitor gives a wrong answer.
+/// `Pmem` or `File` if the backing cannot be used; `ValueBytes` or `OneWord` for values of a size that no tree, or one of the engines, does
+/// not support; `Wrong` if a competitor gives a wrong answer.
 pub fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Report, Error> {
     let operations = match options.operations {
         0 => (options.keys / 10).clamp(1, 1_000_000),

@@ -7,7 +7,8 @@
 //! * Comparison with `btree`, the volatile tree of the wB+ paper, with neither tree flushed: 64-bit keys and values, at growing numbers of
 //!   keys. The difference is the cost of versions.
 //!
-//! Answers are checked: the bytes of a get, whether a delete found its key, the number of remaining keys.
+//! Answers are checked: the bytes of each get; after the deletes, that no key remains; in the comparison with `btree`, the number of new
+//! and of found keys.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -125,7 +126,7 @@ fn modes() -> Vec<Mode> {
 /// Runs the benchmark. Reports each step to `progress`.
 ///
 /// # Errors
-/// Before any work: `NoDirectory`, `Room`. Later: `Store`, `Own`, `Pmem`, `Wrong` or `File`.
+/// Before any work: `NoDirectory`, `File` and `Room`. Later: `Store`, `Own`, `Pmem`, `Wrong` or `File`.
 pub fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Report, Error> {
     let place = Place::take(&options.backing)?;
     let needed = options.pairs * (KEY_BYTES + VALUE_BYTES) as u64 * SPACE_PER_BYTE;
@@ -196,7 +197,7 @@ fn measure(options: &Options, mode: &Mode, folder: &Path) -> Result<[f64; 3], Er
             ours::open_as(&folder.join("store"), opening)?
         }
         Some(kind) => {
-            // A quarter, because competitors get four times this bound.
+            // A quarter, because the cache has four times this bound.
             let opening = competitors::Options { promise: Promise::Power, bytes_max: CACHE_BYTES / 4 };
             (kind.open)(folder, &opening)?
         }

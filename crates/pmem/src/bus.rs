@@ -12,13 +12,13 @@ use std::sync::atomic::{AtomicI32, AtomicU8, AtomicUsize, Ordering};
 
 use crate::error::{Error, Result};
 
-/// Mappings whose paths are kept. For other mappings the message has no path.
+/// Number of mappings whose paths are kept. For other mappings the message has no path.
 const MAPPINGS: usize = 64;
-/// Bytes of a path that are kept. Only the end of a longer path is kept.
+/// Maximum number of bytes of a path that are kept. Only the end of a longer path is kept.
 const PATH_MAX: usize = 512;
 
 struct Mapping {
-    /// First byte; 0: the entry is free, 1: it is being written.
+    /// Address of the first byte; 0: the entry is free, 1: the entry is being written.
     begin: AtomicUsize,
     end: AtomicUsize,
     path: [AtomicU8; PATH_MAX],
@@ -58,7 +58,7 @@ pub(crate) fn forget(begin: usize) {
 /// should call this: signals belong to the program, not to a library.
 ///
 /// # Errors
-/// `Io` if the system takes no handler.
+/// `Io` if the system refuses the handler.
 pub fn explain(exit_code: i32) -> Result<()> {
     EXIT_CODE.store(exit_code, Ordering::Relaxed);
     let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) = handle;

@@ -83,7 +83,7 @@ pub enum Error {
         /// The reason, as a clause.
         why: &'static str,
     },
-    /// The file was written by a program of another format version.
+    /// The file has a format version that this program does not read.
     #[error(
         "the store has format version {found}, this program reads version {known}: open it with the program that made it; to move \
          it here, write its content with that program (`scan --json > FILE`) and load it with this one (`load FILE --format jsonl \
@@ -151,7 +151,7 @@ pub enum Error {
         /// Cache lines of a node.
         lines: u64,
     },
-    /// A value with another length than all values of this index.
+    /// A value whose length differs from the length of all values in this index.
     #[error(
         "a value of {given} bytes: in this store every value has {takes}; pad it, or make a store of longer values"
     )]
@@ -181,7 +181,7 @@ pub enum Error {
         /// The greatest length.
         limit: u64,
     },
-    /// One change needs more log or intent space than exists.
+    /// One change needs more of a resource (log records, intents, bytes of a block) than the maximum.
     #[error(
         "one step needs {asked} {of}, and {limit} is the most: write fewer keys in one step or shorter values"
     )]
@@ -207,7 +207,7 @@ pub enum Error {
         "keys must ascend and lie above every key in the store: {loaded} were loaded before one that does not"
     )]
     Order {
-        /// Number of keys loaded before it; they stay.
+        /// Number of keys loaded before this key; they stay in the store.
         loaded: u64,
     },
     /// A read at a version that was rolled back.
@@ -230,7 +230,7 @@ pub enum Error {
     /// The index was closed.
     #[error("the store is closed: open it again")]
     Closed,
-    /// A write or a sync failed, so no more writes are taken.
+    /// A write or a sync failed, so the store accepts no more writes.
     #[error(
         "a sync or a write of this store failed, so it takes no more writes, and the newest may not survive the machine: look at the \
          disk and the system's log, then open the store again, which recovers it"

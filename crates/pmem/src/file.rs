@@ -33,7 +33,7 @@ pub fn is_dax(file: &File) -> bool {
 pub enum Backing {
     /// Persistent memory, mapped directly.
     Dax,
-    /// A memory file system: it is lost when the machine stops.
+    /// A memory file system: its content is lost when the machine stops.
     Tmpfs,
     /// A disk or SSD behind the page cache.
     Ordinary,
@@ -62,10 +62,10 @@ pub fn backing_of(file: &File, path: &Path) -> Result<Backing> {
     Ok(if memory { Backing::Tmpfs } else { Backing::Ordinary })
 }
 
-/// A file in memory without a name. It is freed when it is closed and no longer mapped.
+/// Makes an unnamed file in memory. Its memory is freed when the file is closed and no longer mapped.
 ///
 /// # Errors
-/// `Io` if the system does not support it.
+/// `Io` if the system cannot make the file.
 pub fn memory_file() -> Result<File> {
     // SAFETY: a system call that reads our zero-terminated string and touches no other memory.
     let descriptor = unsafe { libc::memfd_create(c"bristlecone".as_ptr(), libc::MFD_CLOEXEC) };
@@ -94,8 +94,8 @@ fn is_open_twice(meta: &std::fs::Metadata) -> bool {
     open.filter(|other| identity(other) == identity(meta)).take(2).count() == 2
 }
 
-/// The process that holds a lock on the file with this inode, from the lines of `/proc/locks` (proc(5)): `1: FLOCK  ADVISORY  WRITE
-/// 708 00:13:91 0 EOF`. Process 0 is one that is not visible from here.
+/// The process that holds a lock on the file with this inode, from the lines of `/proc/locks` (proc(5)): `1: FLOCK  ADVISORY  WRITE 708
+/// 00:13:91 0 EOF`. Process 0 stands for a process that is not visible in this process namespace.
 fn process_in(locks: &str, inode: u64) -> Option<u32> {
     locks.lines().find_map(|line| {
         let mut fields = line.split_whitespace().skip(1);
@@ -111,7 +111,7 @@ fn process_in(locks: &str, inode: u64) -> Option<u32> {
 /// Locks the file exclusively, until it is closed.
 ///
 /// # Errors
-/// `Locked` if another process, or another open store of this one, holds a lock.
+/// `Locked` if another process, or another open store in this process, holds a lock; `Io` if the file cannot be locked.
 pub fn lock(file: &File, path: &Path) -> Result<()> {
     match system::call(Kind::Lock, path, Some(file), |_| Ok(file.try_lock()?)) {
         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
@@ -121,11 +121,11 @@ pub fn lock(file: &File, path: &Path) -> Result<()> {
     }
 }
 
-/// Locks the file shared with other readers, until it is closed: no process may have it open for writing meanwhile. If the file
-/// system has no locks, this succeeds.
+/// Takes a shared lock on the file until it is closed. Other readers may hold the lock too. No process may have the file open for
+/// writing meanwhile. If the lock fails for any other reason, for example on a file system without locks, this succeeds.
 ///
 /// # Errors
-/// `Locked` if a store has it open for writing.
+/// `Locked` if a store has the file open for writing.
 pub fn lock_for_reading(file: &File, path: &Path) -> Result<()> {
     match file.try_lock_shared() {
         Err(std::fs::TryLockError::WouldBlock) => {
@@ -196,7 +196,7 @@ pub(crate) fn punch(file: &File, path: &Path, from: u64, to: u64) -> std::io::Re
     })
 }
 
-/// The result of `mmap`.
+/// Converts the result of `mmap`.
 pub(crate) fn mapped(at: *mut libc::c_void) -> std::io::Result<*mut libc::c_void> {
     if at == libc::MAP_FAILED { Err(std::io::Error::last_os_error()) } else { Ok(at) }
 }

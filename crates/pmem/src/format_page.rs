@@ -5,7 +5,7 @@ const PAGE: &str = include_str!("../../../docs/format.md");
 /// Asserts that a table of the page has this row. Cells are separated by ` | `; `…` stands for any text inside a row.
 ///
 /// # Panics
-/// If no line of the page fits.
+/// If no line of the page matches.
 pub fn assert_row(row: &str) {
     let row = format!("| {row} |");
     let (begin, end) = row.split_once('…').unwrap_or((&row, ""));

@@ -12,15 +12,15 @@
 //! * [`region`]: one file = one region: superblock in two checksummed copies, log, heap.
 //! * [`alloc`]: chunks by size class with durable bitmaps; an intent ring bounds the work of recovery.
 //! * [`durable`]: mapped memory or a journal, chosen when a store is opened.
-//! * [`pending`]: changes over a journal that are not durable yet: tickets, leaders, waiting readers.
+//! * [`pending`]: changes that a journal has not made durable yet: tickets, leaders, waiting readers.
 //! * [`log`]: the logs of [wB+ §3.1, figures 5 and 6], completed with log generations, commit marks and truncation.
 //! * [`record`]: checksummed key and value bytes in blocks.
 //! * [`simd`]: vector comparison of a node's keys, the only module that reads a line as a vector.
 //! * [`stripe`]: volatile striped version locks: readers validate instead of locking.
 //! * [`page_remap`]: pages of a mapped file, mapped a second time in another order.
 //! * [`system`]: the system calls on files; tests inject faults there.
-//! * [`sync`]: atomics and waiting, the processor's or a model checker's; [`canary`]: faults that tests inject into the protocols
-//!   between threads.
+//! * [`sync`]: atomics, locks and waiting, from the standard library or from a model checker; [`canary`]: faults that tests
+//!   inject into the protocols between threads.
 //!
 //! Invariants of the crate:
 //! * I1: a durable byte is written only through a `Medium` operation.

@@ -30,7 +30,7 @@ pub fn available() -> bool {
     }
 }
 
-/// A comparison: keys below the probe. The caller selects a comparison by a constant in the type, so the others cost nothing.
+/// A comparison: keys below the probe. The caller selects a comparison by a const generic parameter, so the others cost nothing.
 pub const BELOW: u8 = 1;
 /// Keys equal to the probe.
 pub const EQUAL: u8 = 2;
@@ -89,8 +89,9 @@ pub fn pairs<const WHICH: u8>(lines: &[Line], probe: u64) -> Option<u64> {
     }
 }
 
-/// Compares `count` key words, at most 64, from word `first` of the lines on with `probe`. Returns the mask of keys for which
-/// `WHICH` holds; bits after `count` are undefined. The lines must contain that many words, rounded up to a multiple of eight.
+/// Compares `probe` with `count` key words, at most 64, that begin at word `first` of the lines. Returns the mask of keys for
+/// which `WHICH` holds; bits after `count` are undefined. The lines must contain that many words, rounded up to a multiple of
+/// eight.
 ///
 /// # Safety
 /// The processor must have the features that [`available`] asks for.
@@ -118,7 +119,7 @@ pub unsafe fn key_mask<const WHICH: u8>(lines: &[Line], first: usize, count: usi
     mask
 }
 
-/// The words of up to 8 lines whose upper 16 bits are `top`: a bit for each word.
+/// Compares the upper 16 bits of each word of up to 8 lines with `top`. Returns a bit for each word, set if they are equal.
 ///
 /// # Safety
 /// The processor must have the features that [`available`] asks for.
@@ -145,7 +146,7 @@ unsafe fn top_mask(lines: &[Line], top: u16) -> u64 {
     mask
 }
 
-/// Number of numbers of `BITS` bits, 16 or 32, in some lines that are at most `limit`.
+/// Counts the parts of the lines' words that are at most `limit`. A part has `BITS` bits, 16 or 32.
 ///
 /// # Safety
 /// The processor must have the features that [`available`] asks for.
@@ -175,7 +176,7 @@ unsafe fn parts_up_to<const BITS: u32>(lines: &[Line], limit: u32) -> usize {
     (of_pairs.sum::<u32>() + odd.iter().map(|line| count(line).count_ones()).sum::<u32>()) as usize
 }
 
-/// Proof that the processor has the vectors of [`available`]. It gives access to [`Vectors::slots`].
+/// Proof that the processor has the vector instructions that [`available`] checks. The methods use them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Vectors(());
 
@@ -193,8 +194,8 @@ pub trait Body {
 pub struct Slots {
     /// Key word (word 0) at most the probe.
     pub up_to: u128,
-    /// Key word equal to the probe. With `PREFIX`: not distinguishable from it, because it is even, or its upper seven bytes are
-    /// the probe's.
+    /// Key word equal to the probe. With `PREFIX`: also a key word that cannot be distinguished from the probe, because the key
+    /// word is even or its upper seven bytes equal those of the probe.
     pub same: u128,
     /// Start (word 2) neither 0 nor above the version.
     pub begun: u128,
@@ -239,7 +240,7 @@ impl Vectors {
             fn run<R>(body: impl FnOnce() -> R) -> R {
                 body()
             }
-            // SAFETY: there is a `Vectors` only where the processor has what the function asks for.
+            // SAFETY: there is a `Vectors` only where the processor has the features of the function.
             unsafe { run(body) }
         }
         #[cfg(not(target_arch = "x86_64"))]
@@ -255,7 +256,7 @@ impl Vectors {
             fn run<B: Body>(vectors: Vectors, body: B) -> B::Out {
                 body.run(Some(vectors))
             }
-            // SAFETY: there is a `Vectors` only where the processor has what the function asks for.
+            // SAFETY: there is a `Vectors` only where the processor has the features of the function.
             unsafe { run(self, body) }
         }
         #[cfg(not(target_arch = "x86_64"))]
@@ -295,8 +296,8 @@ impl Vectors {
         }
     }
 
-    /// Number of numbers in some lines that are at most `limit`. Each word has parts of `BITS` bits, 16 or 32, the lowest part first. For
-    /// callers that run inside of [`Vectors::run`].
+    /// Counts the parts of the lines' words that are at most `limit`. A part has `BITS` bits, 16 or 32. For callers that run inside of
+    /// [`Vectors::run`].
     #[inline(always)]
     pub fn parts_up_to<const BITS: u32>(self, lines: &[Line], limit: u32) -> usize {
         #[cfg(target_arch = "x86_64")]
@@ -311,7 +312,8 @@ impl Vectors {
         }
     }
 
-    /// The words of up to 8 lines whose upper 16 bits are `top`: a bit for each word. For callers that run inside of [`Vectors::run`].
+    /// Compares the upper 16 bits of each word of up to 8 lines with `top`. Returns a bit for each word, set if they are equal. For callers
+    /// that run inside of [`Vectors::run`].
     ///
     /// # Panics
     /// With more than 8 lines.
@@ -359,7 +361,7 @@ impl Vectors {
     fn slots_of<const PREFIX: bool>(self, lines: &[Line; GROUP], probe: u64, version: u64) -> (u64, u64) {
         #[cfg(target_arch = "x86_64")]
         {
-            // SAFETY: there is a `Vectors` only where the processor has what the function asks for.
+            // SAFETY: there is a `Vectors` only where the processor has the features of the function.
             unsafe { slots_of::<PREFIX>(lines, probe, version) }
         }
         #[cfg(not(target_arch = "x86_64"))]
@@ -370,8 +372,8 @@ impl Vectors {
     }
 }
 
-/// For 32 slots, `up_to` in the low half and `same` in the high half, then `begun` and `ended` of [`Slots`] likewise: two words
-/// stay in registers.
+/// Compares 32 slots. The first word of the result has `up_to` of [`Slots`] in its low half and `same` in its high half. The
+/// second word has `begun` and `ended` likewise. Two words stay in registers.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512dq,popcnt,bmi1,bmi2")]
 #[inline]
@@ -385,7 +387,7 @@ fn slots_of<const PREFIX: bool>(lines: &[Line; GROUP], probe: u64, version: u64)
     // From two lines: four keys in the low half and four starts in the high half; the four ends twice.
     let keys_and_starts = _mm512_set_epi64(14, 10, 6, 2, 12, 8, 4, 0);
     let ends = _mm512_set_epi64(15, 11, 7, 3, 15, 11, 7, 3);
-    // A version of 0 minus one is above all others.
+    // A version of 0 minus one wraps around and is above all others.
     let less = _mm512_set_epi64(1, 1, 1, 1, 0, 0, 0, 0);
     let limits = _mm512_set_epi64(last, last, last, last, key, key, key, key);
     let (one, last) = (_mm512_set1_epi64(1), _mm512_set1_epi64(last));

@@ -58,7 +58,7 @@ pub enum Kind {
     MakeDirectory,
 }
 
-/// Assumed memory of a machine that does not report it.
+/// Assumed memory in bytes of a machine that does not report it.
 const MEMORY_UNKNOWN: u64 = 4 << 30;
 /// Files with the memory limit of this control group: version 2, version 1.
 const GROUP_LIMITS: [&str; 2] = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
@@ -74,8 +74,8 @@ pub(crate) fn memory_bytes() -> u64 {
     of_group.unwrap_or(u64::MAX).min(machine.unwrap_or(MEMORY_UNKNOWN))
 }
 
-/// Makes a call on the file at `path` by running `real`. If the argument of `real` is true, it does only a part of its work, if it has
-/// parts.
+/// Makes a call on the file at `path` by running `real`. If the argument of `real` is true, `real` does only a part of its work, if its
+/// work has parts.
 ///
 /// # Errors
 /// Those of `real`.
@@ -90,8 +90,8 @@ pub fn call<T>(
     real(false)
 }
 
-/// Makes a call on the file at `path` by running `real`. If the argument of `real` is true, it does only a part of its work, if it has
-/// parts.
+/// Makes a call on the file at `path` by running `real`. If the argument of `real` is true, `real` does only a part of its work, if its
+/// work has parts.
 ///
 /// # Errors
 /// The errors of `real`, and those injected by a [`Watch`] of a directory above `path`.

@@ -93,7 +93,7 @@ impl<'a> Access<'a> {
         }
     }
 
-    /// Passes the values that `keys` have at one moment to `give`, in the order of `keys`, until `give` returns false.
+    /// Reads the values of `keys` at one moment and passes them to `give`, in the order of `keys`, until `give` returns false.
     pub fn get_each(&mut self, keys: &[&[u8]], mut give: impl FnMut(Option<Vec<u8>>) -> bool) -> Result<()> {
         if let Self::Store { store, .. } = self {
             return store.get_each(keys, give);
@@ -167,7 +167,8 @@ impl<'a> Access<'a> {
         }
     }
 
-    /// Reads and changes a key and its deadline in one step. `decide` may be called again.
+    /// Reads and changes a key and its deadline in one step. `decide` may be called again. A store without tables refuses a deadline with
+    /// `NoTables`.
     pub fn change(
         &mut self,
         key: &[u8],
@@ -242,8 +243,8 @@ impl<'a> Access<'a> {
         }
     }
 
-    /// Calls `run`, perhaps again after a conflict. `run` may write only these keys, each in the database with the given number. All its
-    /// calls take effect together.
+    /// Calls `run`, perhaps again after a conflict. `run` may write only these keys, each in the database with the given number. All
+    /// writes of one call of `run` take effect together.
     pub fn together<R>(
         &mut self,
         keys: &[(usize, &[u8])],

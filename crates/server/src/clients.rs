@@ -3,8 +3,9 @@
 //! Invariants:
 //! * I1: a client is in the registry exactly while its connection exists ([`ClientEntry`] removes it).
 //! * I2: all connections together hold at most [`Config::held_bytes_max`](crate::Config). Beyond it, the server ends connections until the
-//!   others fit. Each time it considers those that hold at least half of the largest share. It ends the one that was idle for the most
-//!   seconds. If several were idle equally long, it ends one with waiting commands. So the replies of small connections always have space.
+//!   others fit. Each time it considers those that hold at least half as much as the largest. It ends the one that was idle for the most
+//!   seconds. If several were idle equally long, it ends one with waiting commands. A connection with CLIENT NO-EVICT is considered only if
+//!   there is no other. So the replies of small connections always have space.
 //!   The bound can be exceeded for a moment, by one reply for each thread that runs commands, and by the buffers of ended connections until
 //!   their tasks drop them.
 //! * I3: the limit of a reply ([`Shared::reply_bytes_max`]) is known before its command runs. A reply within it does not make its own
@@ -23,10 +24,11 @@ use crate::refusals::Class;
 use crate::shared::{Shared, lock};
 use crate::stream::Peer;
 
-/// A connection that holds less is not counted. A reply of this size is always possible.
+/// A connection that holds at most this many bytes is not counted. A reply of this size is always possible.
 pub const SMALL_BYTES: usize = 64 << 10;
 
-/// If the connections or their bytes have fallen to half, and by this much, free memory is returned to the system.
+/// Free memory is returned to the system when the number of connections, or of the bytes that they hold, has fallen to half of its peak and
+/// by at least this much.
 const LEFT_CLIENTS: usize = 500;
 const LEFT_BYTES: usize = 64 << 20;
 
@@ -83,7 +85,7 @@ pub struct Client {
     pub names: Mutex<ClientNames>,
     /// True if the server ends the client for its memory only when it can end no other client (CLIENT NO-EVICT).
     pub no_evict: AtomicBool,
-    /// True if the client receives the lines of MONITOR. Such a client is never idle.
+    /// True if the client receives the lines of MONITOR. Such a client is never ended for being idle.
     pub is_monitor: AtomicBool,
     /// Milliseconds from `since` to the latest activity.
     active_ms: AtomicU64,
@@ -136,7 +138,7 @@ impl Client {
         self.since.elapsed().saturating_sub(Duration::from_millis(self.active_ms.load(Ordering::Relaxed)))
     }
 
-    /// Bytes of unfinished commands and unread replies; 0 if there are few.
+    /// Bytes of unfinished commands and unread replies; 0 if there are at most [`SMALL_BYTES`].
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         self.held_bytes.load(Ordering::Relaxed)
@@ -187,7 +189,7 @@ pub struct Clients {
     holders: Mutex<BTreeMap<u64, Arc<Client>>>,
     next: AtomicU64,
     held_bytes: AtomicUsize,
-    /// The pause, also one that has ended by its time.
+    /// The latest pause. It stays here when its time is over.
     pause: watch::Sender<Option<Pause>>,
     /// False: there is certainly no pause.
     may_pause: AtomicBool,
@@ -218,7 +220,7 @@ impl Shared {
         lock(&self.clients.all).len()
     }
 
-    /// The connections, oldest first. A connection that was ended is not among them, also if its session has not finished yet: after the
+    /// The connections, oldest first. A connection that was ended is not among them, even if its session has not finished yet: after the
     /// reply to CLIENT KILL, no client may find it.
     #[must_use]
     pub fn clients(&self) -> Vec<Arc<Client>> {
@@ -297,7 +299,7 @@ impl Shared {
         let mut changes = self.clients.pause.subscribe();
         let is_same = |now: &Option<Pause>| now.is_some_and(|now| now.until == pause.until);
         let other = changes.wait_for(|now| !is_same(now));
-        // At its time the pause ends by itself.
+        // When its time is over, the pause ends by itself.
         let _ = tokio::time::timeout_at(pause.until.into(), other).await;
     }
 
@@ -361,8 +363,8 @@ impl Shared {
         let largest = candidates().map(|holder| holder.held_bytes()).max().unwrap_or_default();
         // Among clients of similar size, one that reads its replies is spared.
         let large = candidates().filter(|holder| holder.held_bytes() >= largest / 2);
-        // Within a second it is not known yet which one reads: on a busy machine a client may pause. Then one that sent more commands than
-        // it reads replies goes first.
+        // Within a second the server cannot tell which client reads its replies: on a busy machine a client may pause. Then it prefers one
+        // whose commands wait until the client reads earlier replies.
         let order = |holder: &&Arc<Client>| {
             let (idle, has_waiting) = (holder.idle(), holder.has_waiting.load(Ordering::Relaxed));
             (idle.as_secs(), has_waiting, idle.as_millis(), holder.held_bytes(), holder.id)
@@ -388,7 +390,7 @@ impl ClientEntry {
     }
 
     /// Sets the number of bytes that this connection holds, and whether its commands wait until the client reads earlier replies. If all
-    /// connections together exceed the bound, the server ends the largest, possibly this one.
+    /// connections together exceed the bound, the server ends large ones (I2), possibly this one.
     pub fn hold(&mut self, bytes: usize, has_waiting: bool) {
         self.client.has_waiting.store(has_waiting, Ordering::Relaxed);
         let bytes = if bytes > SMALL_BYTES { bytes } else { 0 };

@@ -7,7 +7,7 @@
 #[must_use]
 pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
     let (mut at, mut seen) = (0, 0);
-    // Position of the last `*`, to try a longer match of it: (position after it in the pattern, text that it has matched up to).
+    // The last `*`, to try a longer match of it: (position after it in the pattern, position in the text where its match ends).
     let mut retry: Option<(usize, usize)> = None;
     loop {
         if pattern.get(at) == Some(&b'*') {

@@ -7,9 +7,9 @@
 //! Invariants:
 //! * H1: a connection is parked only between two commands: all its replies are written, and what they promise is durable.
 //! * H2: connections whose state cannot be moved are closed after their last reply: over TLS, in MULTI, with watched keys, in MONITOR, with
-//!   CLIENT REPLY, with a part of a command, or waiting for the end of a pause.
+//!   replies switched off by CLIENT REPLY, with a part of a command, or waiting for the end of a pause.
 //! * H3: when [`crate::listener::run`] returns, no thread of the server uses the store. The server waits for a running backup before it
-//!   stops.
+//!   stops. If the last thread has not left the store in time, the server logs a warning and returns.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,9 +23,9 @@ use crate::stream::{Peer, Stream};
 
 /// A client that has sent a part of a command gets this time to send the rest.
 pub const REST_OF_COMMAND: Duration = Duration::from_millis(200);
-/// Time between two looks whether the last thread has left the store.
+/// Time between two checks whether the last thread has left the store.
 const LEFT_EACH: Duration = Duration::from_millis(1);
-/// Maximum time for that.
+/// Maximum time to wait until the last thread has left the store.
 const LEFT_MAX: Duration = Duration::from_secs(10);
 
 /// How a server stops.
@@ -64,7 +64,7 @@ pub struct ConnectionState {
 pub struct Connection {
     /// TCP or a Unix socket.
     pub stream: Stream,
-    /// What the client has told.
+    /// The state that the next server needs.
     pub state: ConnectionState,
 }
 
@@ -99,7 +99,7 @@ impl Shared {
         lock(&self.parked).push(connection);
     }
 
-    /// The parked connections.
+    /// Takes the parked connections.
     pub(crate) fn parked(&self) -> Vec<Connection> {
         std::mem::take(&mut *lock(&self.parked))
     }

@@ -8,9 +8,9 @@
 //! * I1: a reply is written after everything that its command wrote or read is durable, as the store promises. Commands do not wait for
 //!   this themselves: no thread is blocked while a connection waits for a sync.
 //! * I2: the commands of a connection run one after another, in their order of arrival.
-//! * I3: memory is bounded: by [`resp::RequestLimits`] for a command, by [`Config::reply_bytes_max`] for a reply, by
-//!   [`Config::held_bytes_max`] for all connections together: the largest holders are disconnected first ([`clients`]). The server does
-//!   not read from a client that does not read its replies.
+//! * I3: memory is bounded: by [`resp::RequestLimits`] for a command, by [`Config::reply_bytes_max`] for a reply, and by
+//!   [`Config::held_bytes_max`] for all connections together. Beyond that, the server disconnects large holders ([`clients`]). The server
+//!   does not read from a client that does not read its replies.
 //! * I4: no input from the network causes a panic.
 //! * I5: a server whose user `default` needs no password answers only clients on its own machine, unless [`Config::unprotected`] is set.
 //! * I6: a command runs only if the user of its connection may run it ([`users`]), also in a transaction.
@@ -67,7 +67,7 @@ pub struct Config {
     pub timeout_seconds: u64,
     /// Maximum bytes of the reply to one command.
     pub reply_bytes_max: usize,
-    /// Maximum bytes of unfinished commands and unread replies of all connections. The largest holders are disconnected beyond it.
+    /// Maximum bytes of unfinished commands and unread replies of all connections. Beyond it, large holders are disconnected.
     pub held_bytes_max: usize,
     /// Maximum bytes of memory that the store uses ([`eviction`]). 0: no limit.
     pub memory_bytes_max: u64,

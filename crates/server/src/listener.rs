@@ -119,9 +119,9 @@ pub async fn serve(
     run(store, listeners.into(), config, Vec::new(), stop).await.map(|_| ())
 }
 
-/// As [`serve`], but it begins with `connections` of another server. If `stop` returns `HandOver`, it returns its sockets, connections and
-/// settings ([`crate::handover`]). The caller then closes the store and passes them to the next server, or opens the store again and calls
-/// this function with them. `None` if the server has closed its connections.
+/// Does the same as [`serve`], but begins with `connections` of another server. If `stop` returns `HandOver`, this function returns the
+/// sockets, connections and settings of the server ([`crate::handover`]). The caller then closes the store. It passes the result to the
+/// next server, or opens the store again and calls this function with the result. `None` if the server has closed its connections.
 ///
 /// # Errors
 /// `Listener`: a listening socket has no address.
@@ -198,7 +198,7 @@ async fn accept_all(
     let mut tick = tokio::time::interval(SECOND);
     // After a pause of the process, one tick is enough.
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    // A backup uses the store, so handing over waits for it. It cannot begin any more then.
+    // A backup uses the store, so handing over waits for it. Then no other backup can begin.
     let stop = async {
         let stop = stop.await;
         while stop == Stopping::HandOver && !shared.saves.end() {
@@ -255,7 +255,7 @@ fn each_second(shared: &Arc<Shared>) {
         });
     }
     if shared.has_memory_to_release() {
-        // It may take longer than a task should.
+        // The call may block its thread for longer than a task should.
         tokio::task::spawn_blocking(bristlecone::release_free_memory);
     }
 }
@@ -268,7 +268,7 @@ fn start(
     peer: SocketAddr,
     tls: Option<TlsAcceptor>,
 ) {
-    // Replies are written as a whole, so a delay has no use. If the call fails, replies are only later.
+    // Replies are written as a whole, so a delay has no use. If the call fails, replies only arrive later.
     let _ = stream.set_nodelay(true);
     // A client over TLS could not read a message before the handshake.
     let is_plain = tls.is_none();

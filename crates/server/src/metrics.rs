@@ -28,7 +28,7 @@ use crate::shared::Shared;
 
 /// Maximum number of connections. Further ones wait.
 const CONNECTIONS_MAX: usize = 16;
-/// A connection ends after this time, with its requests.
+/// A connection ends after this time, even if its request is not finished.
 const CONNECTION_TIME: Duration = Duration::from_secs(10);
 /// The key whose lookup shows that the store can be read. It need not exist.
 const HEALTH_KEY: &[u8] = b"health";

@@ -21,7 +21,7 @@ use crate::shared::{Shared, lock, unix_time};
 const ARGUMENTS_MAX: usize = 32;
 /// Maximum bytes of an argument of an entry, as in Redis.
 const ARGUMENT_BYTES_MAX: usize = 128;
-/// Lines that wait for a MONITOR. A client that is later than this is disconnected.
+/// Maximum number of lines that wait for a MONITOR. A client that falls further behind is disconnected.
 const LINES_MAX: usize = 4096;
 
 /// An entry of the slow log.
@@ -79,7 +79,7 @@ impl Monitor {
         Self { lines: shared.observers.lines.subscribe(), shared }
     }
 
-    /// The next line. `None` if the client is too late: lines are lost.
+    /// The next line. `None` if the client has fallen behind so far that lines are lost.
     pub async fn next(&mut self) -> Option<Arc<str>> {
         self.lines.recv().await.ok()
     }
@@ -96,7 +96,7 @@ impl Drop for Monitor {
     }
 }
 
-/// The arguments of a command without passwords (O2).
+/// The arguments of a command. `(redacted)` replaces those that may be passwords (O2).
 fn public(arguments: &[Bytes]) -> Vec<&[u8]> {
     let word = |index: usize, word: &str| arguments.get(index).is_some_and(|argument| is(argument, word));
     let kept = if word(0, "auth") || word(0, "hello") {

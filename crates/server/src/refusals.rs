@@ -1,4 +1,4 @@
-//! Log lines about refused clients, at most one for each class and second. A client can cause many refusals; it must not fill the log.
+//! Log lines about refused clients, at most one per class and second. A client can cause many refusals; it must not fill the log.
 
 use std::fmt::Display;
 use std::sync::Mutex;
@@ -17,7 +17,7 @@ pub enum Class {
     TooMany,
     /// The client is on another machine, and the server has no password.
     Protected,
-    /// The connection held too much memory.
+    /// The connection held too much memory, or a MONITOR did not read its lines fast enough.
     Memory,
     /// Bytes that are not a command.
     Protocol,

@@ -8,8 +8,8 @@
 //! * I2: while a client does not read its replies, the session does not read from that client. At most `FLUSH_BYTES` and one reply wait in
 //!   memory.
 //! * I3: the session frees large buffers when they are empty, so an idle connection needs little memory.
-//! * I4: the idle time restarts when commands or `READ_BYTES` have arrived, or when bytes of a reply have left. So a client that sends a
-//!   command a few bytes at a time counts as idle.
+//! * I4: the idle time restarts when commands or `READ_BYTES` bytes have arrived, or when bytes of a reply have left. So a client that
+//!   sends a command a few bytes at a time counts as idle.
 //! * I5: when the server stops, the running command finishes, the session writes its reply and closes the connection. Later commands do not
 //!   run.
 //! * I6: if the server hands over its connections, a session runs all commands that have arrived completely, writes their replies, and
@@ -75,7 +75,7 @@ pub struct SessionState {
     pub transaction: command::transactions::State,
     /// Which replies the client gets.
     pub replies: command::client::Replies,
-    /// The end of the command before, if the next one starts then.
+    /// The end of the previous command, if the next one starts at that time.
     pub command_start: Option<Instant>,
     /// True after MONITOR, until the session has started it.
     pub starts_monitor: bool,
@@ -98,7 +98,7 @@ impl SessionState {
         self.user = user;
     }
 
-    /// Takes over changes of the user.
+    /// Reads the user again if the users have changed. A connection whose user was removed is no longer logged in.
     pub fn refresh_user(&mut self, shared: &Shared) {
         let version = shared.users.version();
         if version != self.users_version {
@@ -323,7 +323,7 @@ impl Session {
         if self.input.capacity() - self.input.len() < READ_BYTES / 4 {
             self.input.reserve(space);
         }
-        // With the rest of a command the session hands over, too.
+        // When the rest of a command has arrived and run, the session hands over.
         let rest_until = self.rest_until.filter(|_| self.has_part());
         let known = rest_until.map_or(Stopping::No, |_| Stopping::HandOver);
         let event = tokio::select! {
@@ -503,7 +503,8 @@ impl Session {
         self.state.close || self.entry.client.ending().is_some()
     }
 
-    /// Tells the client why the server ends the connection, where Redis does, too. Frees the memory that the connection holds.
+    /// Tells the client if the server ends the connection for its memory; the other endings have no message. Frees the memory that the
+    /// connection holds.
     fn explain(&mut self, why: Ending) {
         self.input = BytesMut::new();
         self.parser = RequestParser::new(self.shared.config.limits);
@@ -636,7 +637,7 @@ async fn stopped(stopping: &mut watch::Receiver<Stopping>, known: Stopping) -> S
     }
 }
 
-/// Waits until this time; without one forever.
+/// Waits until this time. Without a time, waits forever.
 async fn until(time: Option<Instant>) {
     match time {
         Some(time) => tokio::time::sleep_until(time.into()).await,

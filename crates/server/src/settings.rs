@@ -56,7 +56,7 @@ impl Settings {
 #[derive(Clone, Debug, Default)]
 pub struct Renames(HashMap<String, Option<&'static Command>>);
 
-/// A command cannot be renamed.
+/// The reason why a command cannot be renamed.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum RenameError {
     /// There is no such command.

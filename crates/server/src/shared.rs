@@ -33,7 +33,7 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub struct Counters {
     /// Accepted connections.
     pub connections: AtomicU64,
-    /// Connections that were refused because there were too many.
+    /// Connections that were refused: there were too many, the server has no password, or the TLS handshake failed.
     pub rejected: AtomicU64,
     /// Commands that ran.
     pub commands: AtomicU64,
@@ -65,7 +65,8 @@ impl Counters {
 /// Number of databases of the protocol.
 pub const DATABASES: usize = 16;
 
-/// The databases. Number 0 is the store's default table. The others are tables with their numbers as names, made when a client selects them.
+/// The databases. Number 0 is the store's default table. The others are tables with their numbers as names, made when a client first needs
+/// them.
 pub struct Databases {
     store: Store,
     others: [OnceLock<Store>; DATABASES - 1],
@@ -79,7 +80,7 @@ impl Databases {
     /// A database.
     ///
     /// # Errors
-    /// `NoTables` for another one than 0 of a store without tables. Those of making a table.
+    /// `NoTables` for a database other than 0 if the store has no tables; the errors of making a table.
     pub fn get(&self, db: usize) -> bristlecone::Result<&Store> {
         let Some(other) = db.checked_sub(1).map(|other| &self.others[other]) else { return Ok(&self.store) };
         if let Some(table) = other.get() {
@@ -89,7 +90,7 @@ impl Databases {
         Ok(other.get_or_init(|| table))
     }
 
-    /// A database that exists. Makes none.
+    /// The database, if it exists. Does not make it.
     #[must_use]
     pub fn known(&self, db: usize) -> Option<Store> {
         if db == 0 {
@@ -116,7 +117,7 @@ impl Databases {
 
 /// State shared by the connections of a server.
 pub struct Shared {
-    /// The store. As a handle of keys it is database 0. Its writes do not wait for a sync; a session waits for their ticket before it replies.
+    /// The store. Its own keys are database 0. Its writes do not wait for a sync; a session waits for their ticket before it replies.
     pub store: Store,
     /// The databases.
     pub databases: Databases,
@@ -188,7 +189,7 @@ impl Shared {
         self.stop.send_replace(Stopping::Close);
     }
 
-    /// Tells all connections to finish the commands that have arrived, and to park. A server that closes does not change its mind.
+    /// Tells all connections to finish the commands that have arrived, and to park. Has no effect if the server is closing already.
     pub fn hand_over(&self) {
         self.stop.send_if_modified(|stopping| {
             let is_running = *stopping == Stopping::No;

@@ -1,4 +1,5 @@
-//! TLS settings: certificate, key, and certificate authority of clients, from PEM files. Versions 1.2 and 1.3, with the cryptography of `ring`.
+//! TLS settings: certificate, key, and certificate authority of clients, from PEM files. The server uses TLS 1.2 and 1.3 with the
+//! cryptography of `ring`.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::{self, RootCertStore, ServerConfig, version};
 
-/// TLS cannot be used with these files.
+/// The reason why TLS cannot be used with these files.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {

@@ -1,4 +1,4 @@
-//! Watched keys: WATCH must notice every write between it and EXEC, also one that restores the value.
+//! Watched keys: EXEC must notice every write since WATCH, even one that restores the value.
 //!
 //! Only writes of the server count. A program that embeds the server and writes to the store through another handle breaks no watch.
 //!
@@ -10,8 +10,8 @@
 //! * W1: every write of a command goes through [`Watches`].
 //! * W2: while any key is watched, a write holds the table's lock until the versions of its keys are increased. So no write is visible
 //!   before its versions are, neither to WATCH nor to EXEC.
-//! * W3: a write that found no watched keys holds the gate until it is done. WATCH closes the gate while it adds its keys. So such a write is
-//!   complete before the keys count as watched.
+//! * W3: a write that found no watched keys holds the gate until it is done. WATCH closes the gate while it adds its keys. So such a write
+//!   is complete before the keys count as watched.
 //! * W4: WATCH reads a deadline after it has remembered the version. So if a write changes the deadline in between, it also increases the
 //!   version, and EXEC notices.
 
@@ -31,7 +31,7 @@ struct Entry {
     version: u64,
 }
 
-/// Bytes of memory for a watched key beside its bytes, in both tables, about.
+/// Approximate bytes of memory for a watched key in both tables, without the bytes of the key.
 const ENTRY_BYTES: usize = 200;
 
 /// The watched keys of each database.
@@ -65,7 +65,7 @@ impl Watches {
         self.touching(|table| touch(table, [(db, key)]), || (write(), true))
     }
 
-    /// Runs a possible write of a key. `write` also returns true if it changed the key.
+    /// Runs an operation that may write a key. The second result of `write` is true if it changed the key.
     pub fn write_if<R>(&self, db: usize, key: &[u8], write: impl FnOnce() -> (R, bool)) -> R {
         self.touching(|table| touch(table, [(db, key)]), write)
     }
@@ -144,7 +144,7 @@ impl Watching {
         Self { watches: Arc::clone(watches), keys: HashMap::new() }
     }
 
-    /// Bytes that the watched keys take, about.
+    /// Approximate bytes of memory that the watched keys take.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.keys.keys().map(|(_, key)| key.len() + ENTRY_BYTES).sum()

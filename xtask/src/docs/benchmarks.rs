@@ -1,4 +1,4 @@
-//! Tables of the records of benchmarks: other stores, trees, readers, reopening.
+//! Tables of the records of benchmarks: other stores, trees, readers, reopening, the server.
 
 use serde_json::Value;
 
@@ -43,7 +43,7 @@ fn per_second(row: &Value, column: usize) -> Result<f64, String> {
     figure(row, column, "per_second")
 }
 
-/// The README's table: operations per second with one thread, the fastest store of a row in bold. Without Berkeley DB, for its width.
+/// The README's table: operations per second with one thread, the fastest store of a row in bold. Berkeley DB is omitted to save width.
 pub fn first_table(text: &str) -> Result<Option<Vec<String>>, String> {
     let figures = figures(text)?;
     let mut stores = stores(&figures);
@@ -157,7 +157,7 @@ pub fn readers_table(text: &str) -> Result<Option<Vec<String>>, String> {
     Ok(Some(lines))
 }
 
-/// A `bench reopen` record: microseconds until a store is open that was not closed.
+/// A `bench reopen` record: microseconds to open a store that was not closed.
 pub fn reopen_table(text: &str) -> Result<Option<Vec<String>>, String> {
     let figures = figures(text)?;
     if rows(&figures).is_empty() {

@@ -44,7 +44,7 @@ fn text<'a>(row: &'a Value, name: &str) -> &'a str {
     row[name].as_str().unwrap_or_default()
 }
 
-/// The heads of the columns and the line below them. The first column is given apart.
+/// The heads of the columns and the line below them. The head of the first column is a separate argument.
 fn head(first: &str, columns: &[&str]) -> Vec<String> {
     vec![format!("| {first} | {} |", columns.join(" | ")), format!("|{}", "---|".repeat(columns.len() + 1))]
 }
@@ -352,7 +352,7 @@ pub fn combine_table(record: &str) -> Made {
     Ok(made(head(&first, &columns), lines))
 }
 
-/// `bench cdds`: pairs per second, then nanoseconds beside a tree without versions.
+/// `bench cdds`: pairs per second of each store and mode.
 pub fn cdds_table(record: &str) -> Made {
     const OPERATIONS: [&str; 3] = ["put", "get", "delete"];
     let reports = Reports::of(record)?;
@@ -416,7 +416,7 @@ pub fn rates_table(record: &str) -> Made {
     Ok(made(head(&first, &names), lines))
 }
 
-/// `bench bwtree --caches`: loads of a lookup by the level that answers them.
+/// `bench bwtree --caches`: loads of a lookup by the cache level that serves them.
 pub fn loads_table(record: &str) -> Made {
     let reports = Reports::of(record)?;
     let Some(report) = reports.with("maps") else { return Ok(None) };

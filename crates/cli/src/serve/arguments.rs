@@ -52,10 +52,10 @@ pub struct Arguments {
     /// PEM file of the private key.
     #[arg(long, value_name = "FILE", requires = "tls_listen")]
     pub tls_key: Option<PathBuf>,
-    /// PEM file of certificate authorities. With it, clients over TLS must have a certificate of one of them.
+    /// PEM file of certificate authorities. If it is given, clients over TLS must have a certificate that one of these has signed.
     #[arg(long, value_name = "FILE", requires = "tls_listen")]
     pub tls_client_ca: Option<PathBuf>,
-    /// Address and port for monitoring by HTTP: /metrics in the format of Prometheus, /health. It has no password.
+    /// Address and port for monitoring by HTTP: /metrics in the format of Prometheus, /health. No password is needed.
     #[arg(long, value_name = "ADDRESS", value_parser = address)]
     pub metrics_listen: Option<String>,
     /// Failure that acknowledged writes survive [default: the strongest that the file system of the directory allows].
@@ -64,8 +64,8 @@ pub struct Arguments {
     /// Cache lines of an index node of a new store [default: depends on the engine].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(2..=64))]
     pub node_lines: Option<u64>,
-    /// Bytes of the journal of a new store, 4M to 1G [default: 64M]. Opening after a crash reads at most this much, and the latest large
-    /// group. A store on an ordinary file system has a journal unless it is made for process durability.
+    /// Bytes of the journal of a new store, 4M to 1G [default: 64M]. Opening after a crash reads at most this much, and one group that is
+    /// larger than half of it. A store on an ordinary file system has a journal unless it is made for process durability.
     #[arg(long, value_name = "BYTES", value_parser = size)]
     pub journal_bytes: Option<u64>,
     /// Maximum size of the store, at most 4T [default: 1T]; K, M, G and T are powers of 1024.
@@ -81,23 +81,25 @@ pub struct Arguments {
     /// this option both commands are refused.
     #[arg(long, value_name = "DIR")]
     pub backup_dir: Option<PathBuf>,
-    /// File whose first line is the password that clients give with AUTH. The variable BRISTLECONE_PASSWORD has the same effect.
+    /// File whose first line is the password that clients give with AUTH. Without this option, the environment variable
+    /// BRISTLECONE_PASSWORD can contain the password itself.
     #[arg(long, value_name = "FILE")]
     pub password_file: Option<PathBuf>,
     /// File of users and their permissions, one line `user NAME RULE ...` each. ACL LOAD reads it again, ACL SAVE writes it.
     #[arg(long, value_name = "FILE")]
     pub acl_file: Option<PathBuf>,
-    /// TOML file of options, by their names without `--`. The environment variables BRISTLECONE_SERVE_NAME win over the file, options over both.
+    /// TOML file of options, by their names without `--`. The environment variables BRISTLECONE_SERVE_NAME win over the file, and options
+    /// of the command line win over both.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Give a command another name; an empty one disables it. In the file: a table `rename-command`.
+    /// Give a command another name; an empty name disables the command. In the file: a table `rename-command`.
     #[arg(long, value_name = "OLD=NEW", value_parser = rename)]
     pub rename_command: Vec<(String, String)>,
     /// Answer clients on other machines although there is no password.
     #[arg(long)]
     pub unprotected: bool,
-    /// Take over from the running server of this store: its listening sockets and its connections, without a failed request. Without a
-    /// running server, start as usual.
+    /// Take over the listening sockets and the connections of the running server of this store, without a failed request. Connections that
+    /// cannot be moved, such as those over TLS, are closed after their last reply. Without a running server, start as usual.
     #[arg(long)]
     pub take_over: bool,
     /// Maximum number of connections. The server raises its limit of open files as far as the system allows, and lowers this number if
@@ -120,7 +122,8 @@ pub struct Arguments {
     /// Maximum bytes of one reply, at least 64K. A longer reply is an error of its command.
     #[arg(long, value_name = "BYTES", value_parser = client_bytes, default_value = "512M")]
     pub max_client_bytes: u64,
-    /// Maximum bytes of unfinished commands and unread replies of all connections, at least 1M. Beyond it the largest are disconnected.
+    /// Maximum bytes of unfinished commands and unread replies of all connections, at least 1M. Beyond it, connections that hold the most
+    /// are closed.
     #[arg(long, value_name = "BYTES", value_parser = clients_bytes, default_value = "2G")]
     pub max_clients_bytes: u64,
     /// Commands that take at least this time are in the slow log. -1: none are.

@@ -1,8 +1,8 @@
 //! The socket between two servers of one store: messages in JSON, with open files.
 //!
-//! It is a Unix socket of packets, `takeover.sock` in the directory of the store. Only the owner of the store can use it: the file has mode
-//! 0600, and the server checks the user of its peer. A path below `/proc/self/fd` reaches it, because the path of a Unix socket is at most
-//! 107 bytes long.
+//! It is a Unix socket of packets, `takeover.sock` in the directory of the store. Only the server's own user and root can use it: the file
+//! has mode 0600, and the server checks the user of its peer. The servers reach it by a path below `/proc/self/fd`, because the path of a
+//! Unix socket is at most 107 bytes long.
 
 use std::fs::{self, File};
 use std::io::{self, IoSlice, IoSliceMut};
@@ -80,7 +80,8 @@ fn packet_socket() -> io::Result<OwnedFd> {
 }
 
 impl ControlSocket {
-    /// Listens in the directory of a store that this process has open. So a file that is there belongs to a server that has ended.
+    /// Listens in the directory of a store that this process has open. A socket file in the directory is from a server that no longer has
+    /// the store, so it is replaced.
     pub fn listen(store: &Path) -> io::Result<Self> {
         let (dir, path) = (File::open(store)?, store.join(NAME));
         match fs::remove_file(&path) {
@@ -120,7 +121,7 @@ impl Drop for ControlSocket {
 pub struct Channel(OwnedFd);
 
 impl Channel {
-    /// The next connection. `None`: of another user.
+    /// Waits for the next connection. `None` if the peer is neither the user of this process nor root.
     pub fn accept(control: &OwnedFd) -> io::Result<Option<Self>> {
         let socket = retry_on_intr(|| accept_with(control, SocketFlags::CLOEXEC))?;
         let peer = socket_peercred(&socket)?.uid;
@@ -131,7 +132,7 @@ impl Channel {
         Ok(Some(Self(socket)))
     }
 
-    /// Connects to the server that has the store open. `None`: there is none that listens.
+    /// Connects to the server that has the store open. `None` if no server listens.
     pub fn connect(store: &Path) -> io::Result<Option<Self>> {
         let dir = match File::open(store) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -164,7 +165,7 @@ impl Channel {
         Ok(())
     }
 
-    /// Waits for the next message and its files. `None`: without a limit of time.
+    /// Waits for the next message and its files, at most for `time_max`. If `time_max` is `None`, there is no limit.
     pub fn receive(&self, time_max: Option<Duration>) -> io::Result<(Message, Vec<OwnedFd>)> {
         set_socket_timeout(&self.0, Timeout::Recv, time_max)?;
         let mut bytes = vec![0; MESSAGE_BYTES];

@@ -20,12 +20,12 @@ use crate::failure::{Failure, Result, io};
 pub const PREFIX: &str = "BRISTLECONE_SERVE_";
 /// The environment variable that contains the password itself, not the path of a file.
 pub const PASSWORD: &str = "BRISTLECONE_PASSWORD";
-/// The password in the environment variable [`PASSWORD`], if it is set.
+/// The password in the environment variable [`PASSWORD`]. `None` if the variable is not set or is empty.
 pub fn password() -> Option<server::Password> {
     server::Password::new(std::env::var_os(PASSWORD)?.as_bytes())
 }
 
-/// The table of the file with other names of commands.
+/// Name of the table in the configuration file that gives commands other names.
 const RENAMES: &str = "rename-command";
 
 /// An option of `serve`.

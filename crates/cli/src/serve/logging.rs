@@ -9,7 +9,7 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{Layer as _, fmt, reload};
 
-/// The least level of a line that is written.
+/// The lowest level that is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Level {
     /// Failures of the server.
@@ -50,7 +50,7 @@ pub fn start(level: Level, format: Format) -> LogControl {
         Format::Text => fmt::layer().with_target(false).with_writer(io::stderr).boxed(),
         Format::Json => fmt::layer().json().with_target(false).with_writer(io::stderr).boxed(),
     };
-    // It fails only if the process logs already. Then these lines go there.
+    // It fails only if the process already has a subscriber. Then the lines go to that one.
     let _ = tracing_subscriber::registry().with(lines.with_filter(filter)).try_init();
     let set = move |level| {
         // It fails only after the subscriber was dropped, at the end of the process.

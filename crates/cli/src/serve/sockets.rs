@@ -14,7 +14,7 @@ use super::arguments::{Arguments, NONE};
 use super::channel::Kind;
 use crate::failure::{Failure, Result, io};
 
-/// Connections that wait until the server accepts them.
+/// Maximum number of connections that wait until the server accepts them.
 const BACKLOG: u32 = 1024;
 
 /// The sockets, and the file of the Unix socket.
@@ -32,8 +32,8 @@ pub struct SocketFile {
 }
 
 impl SocketFile {
-    /// Tells whether the file belongs to this server. The file of a socket that another server has made belongs to that one, until it has
-    /// ended.
+    /// Sets whether this server owns the file, and so removes it on drop. During a takeover the old server owns the file until it has
+    /// stopped. Then the new server owns it.
     pub fn set_own(&mut self, is_own: bool) {
         self.is_own = is_own;
     }
@@ -49,7 +49,8 @@ impl Drop for SocketFile {
 }
 
 impl Sockets {
-    /// Listens on all addresses of the options. Uses the sockets of another server that have these addresses.
+    /// Listens on all addresses of the options. `taken` has the listening sockets that a running server handed over (`--take-over`). A
+    /// socket in `taken` is used if it has the address of its option; otherwise a new socket is opened.
     pub async fn listen(arguments: &Arguments, taken: Vec<(Kind, OwnedFd)>) -> Result<Self> {
         let mut taken = Taken(taken);
         let mut listeners = Listeners::default();
@@ -103,7 +104,7 @@ impl Sockets {
     }
 }
 
-/// The listening sockets of another server.
+/// The listening sockets that another server handed over and that are not used yet.
 struct Taken(Vec<(Kind, OwnedFd)>);
 
 impl Taken {
@@ -138,7 +139,7 @@ impl Taken {
     }
 }
 
-/// Listens on the first address of a name that can be used. The default backlog of 128 is too small for a burst of clients: the system
+/// Listens on the first usable address of a name. The default backlog of 128 is too small for a burst of clients: the system
 /// ignores a client beyond it, and the client tries again after a second.
 async fn tcp(address: &str) -> Result<TcpListener> {
     let listen = async {

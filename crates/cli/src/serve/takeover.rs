@@ -34,13 +34,13 @@ const VERSION: u32 = 1;
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 /// Maximum time for a new server to check its options and to listen.
 const READY_MAX: Duration = Duration::from_secs(60);
-/// A store is in use for a moment after its server has closed it, or was killed.
+/// Maximum wait for a store that is in use. It is in use for a moment after its server has closed it or was killed.
 const IN_USE_MAX: Duration = Duration::from_secs(10);
 const IN_USE_EACH: Duration = Duration::from_millis(5);
 /// Pause after an error of the control socket. Without it, the thread would spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Runs blocking work in a thread of its own. Its caller may stop to wait: then the process can end.
+/// Runs blocking work in a separate thread. The caller may stop waiting for it; the thread does not keep the process alive.
 async fn beside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
     let (sender, receiver) = oneshot::channel();
     std::thread::Builder::new().name("takeover".into()).spawn(move || _ = sender.send(work()))?;
@@ -248,7 +248,7 @@ impl Predecessor {
         let _ = self.channel.send(&Message::Failed { why: why.to_string() }, &[]);
     }
 
-    /// Tells the old server that the store is open. Receives its connections. If it fails, there are fewer.
+    /// Tells the old server that the store is open. Receives its connections. After an error it returns those that it has received.
     pub async fn opened(self) -> Vec<Connection> {
         let receive = move || {
             let mut received = Vec::new();

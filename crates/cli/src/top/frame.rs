@@ -14,11 +14,11 @@ const CLIENTS_MAX: usize = 100;
 pub struct Frame<'a> {
     /// Address of the server, as the user gave it.
     pub address: &'a str,
-    /// The sample before. The same as `now` for the first one.
+    /// The previous sample.
     pub before: &'a Sample,
     /// The newest sample.
     pub now: &'a Sample,
-    /// Seconds between both.
+    /// Seconds between the two samples.
     pub seconds: f64,
     /// Time since 1970 in seconds.
     pub unix_seconds: u64,
@@ -40,20 +40,20 @@ const RATES: [(&str, &str); 11] = [
 ];
 
 impl Frame<'_> {
-    /// Increase of a counter in a second. `None` if the server does not have it. After a reset of the counters it is 0.
+    /// Increase of a counter per second. `None` if the server does not have it. After a reset of the counters it is 0.
     fn rate(&self, name: &str) -> Option<f64> {
         let field = RATES.iter().find(|(known, _)| *known == name)?.1;
         let (before, now) = (self.before.number(field)?, self.now.number(field)?);
         Some(if self.seconds > 0.0 { now.saturating_sub(before) as f64 / self.seconds } else { 0.0 })
     }
 
-    /// The lines, for a terminal of this size. No line is longer, and there are not more.
+    /// At most `rows` lines of at most `columns` characters.
     pub fn lines(&self, columns: usize, rows: usize) -> Vec<String> {
         let mut lines = self.head();
         self.latencies(&mut lines);
         self.databases(&mut lines);
         let free = rows.saturating_sub(lines.len() + 4);
-        // The slow log gets a third of the rest, and the connections what it leaves.
+        // The slow log gets at most a third of the free rows. The connections get the others.
         self.slow(&mut lines, free / 3);
         let free = rows.saturating_sub(lines.len() + 2);
         self.clients(&mut lines, free);
@@ -198,7 +198,7 @@ impl Frame<'_> {
         }
     }
 
-    /// One JSON object. Rates are numbers of a second.
+    /// One JSON object. Rates are per second.
     pub fn json(&self) -> Value {
         let now = self.now;
         let rates: serde_json::Map<_, _> = RATES

@@ -1,7 +1,6 @@
 //! A small client of the protocol RESP2: sends commands and reads their replies.
 //!
-//! The size of a reply is bounded, so that a peer that is not such a server cannot use up the
-//! memory.
+//! The size of a reply is bounded, so that a peer that is not a RESP server cannot exhaust the memory.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs as _};

@@ -36,7 +36,7 @@ pub struct Slow {
     pub client: String,
 }
 
-/// What the server tells at one moment.
+/// The replies of a server at one moment.
 #[derive(Clone, Debug)]
 pub struct Sample {
     info: BTreeMap<String, String>,
@@ -59,7 +59,7 @@ impl Sample {
     /// The sample of the replies to [`COMMANDS`].
     ///
     /// # Errors
-    /// The server refuses INFO.
+    /// A reply is missing, or the server refuses INFO.
     pub fn new(replies: &[Reply]) -> Result<Self, String> {
         let [info, clients, slow] = replies else { return Err("replies are missing".to_owned()) };
         let info = text(info)?;
@@ -79,7 +79,7 @@ impl Sample {
         self.info.get(name).map(String::as_str)
     }
 
-    /// A field of INFO with a number. `None` also if the server does not have it.
+    /// A field of INFO with a number. `None` if the server does not have it, or if it is not a number.
     pub fn number(&self, name: &str) -> Option<u64> {
         self.field(name)?.parse().ok()
     }

@@ -11,9 +11,9 @@ use rustix::termios::{
 
 /// Size if the terminal does not tell its own: columns, rows.
 const SIZE: (u16, u16) = (80, 24);
-/// Another screen; no cursor.
+/// Shows the alternate screen and hides the cursor.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l";
-/// The cursor; the first screen.
+/// Shows the cursor and the main screen.
 const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
 /// The byte of Ctrl-C, which arrives as a key here.
 const CTRL_C: u8 = 3;
@@ -27,12 +27,12 @@ impl Screen {
     /// Takes the terminal of standard input and output.
     ///
     /// # Errors
-    /// They are no terminal.
+    /// Standard input is not a terminal, or a write to standard output fails.
     pub fn enter() -> io::Result<Self> {
         let before = tcgetattr(io::stdin())?;
         let mut modes = before.clone();
         modes.local_modes &= !(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG);
-        // A read returns what there is.
+        // A read does not wait for more keys.
         modes.special_codes[SpecialCodeIndex::VMIN] = 0;
         modes.special_codes[SpecialCodeIndex::VTIME] = 0;
         tcsetattr(io::stdin(), OptionalActions::Now, &modes)?;
@@ -55,7 +55,7 @@ impl Screen {
         write(&format!("\x1b[H{}\x1b[J", lines.join("\r\n")))
     }
 
-    /// Waits for this time. True if the user ends the program: `q`, Ctrl-C, or the end of the input.
+    /// Waits for at most this time. True if the user ends the program: `q`, Ctrl-C, or the end of the input.
     pub fn wants_end(&self, time: Duration) -> io::Result<bool> {
         let stdin = io::stdin();
         let until = std::time::Instant::now() + time;

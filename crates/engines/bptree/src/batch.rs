@@ -13,7 +13,7 @@ use crate::search::Scalar;
 use crate::shape::Node;
 use crate::tree::{Tree, Writer};
 
-/// Nodes that may be allocated before others are freed.
+/// Number of nodes of one kind that a batch may allocate before it frees other nodes of this kind.
 const NODES_MORE: u64 = 4;
 
 /// The space that a batch may need.
@@ -25,13 +25,13 @@ pub struct Extent {
     pub leaves: u64,
     /// Maximum number of splits and merges of leaves.
     pub turns: u64,
-    /// Lines of its new records, without the records that it replaces.
+    /// Cache lines of the records that the batch writes. The lines of the old records that they replace are not counted.
     pub record_lines: u64,
-    /// Pieces of large values that are written and freed.
+    /// Number of pieces of large values that the batch writes or frees.
     pub pieces: u64,
     /// Bytes of the longest key.
     pub key_bytes: u64,
-    /// Number of new keys.
+    /// Number of keys that the batch adds.
     inserts: u64,
 }
 

@@ -11,8 +11,8 @@
 //! 4. The remaining writes follow one by one: large records, writes to a leaf that an earlier write of the group uses, deletes that leave
 //!    a leaf too empty, other splits. So writes to one key keep their order.
 //!
-//! Each operation is durable when the call returns. After an earlier crash, each is complete or absent by itself: a write group is not an
-//! atomic batch.
+//! With [`WriteOptions::sync`] all operations are durable when the call returns. After an earlier crash, each is complete or absent by
+//! itself: a write group is not an atomic batch.
 
 use pmem::region::INTENTS;
 use pmem::stripe::Version;
@@ -48,13 +48,14 @@ type Arrived = ([(Node, Version); LANES], u32);
 /// The check that the leaves of a write group have passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Leaves {
-    /// A damaged pointer may lead to another leaf.
+    /// The leaves were found but not confirmed: a damaged pointer may have led to another leaf.
     Found,
     /// Since the writer's lock was taken, all of them were confirmed ([`Tree::confirm_leaf`]).
     Confirmed,
 }
 
-/// True if single writes may succeed although the group lacks space: for log records, or for blocks that an earlier write would free.
+/// True if the writes may succeed one by one although the whole write group lacks space. It may lack space for log records, or for blocks
+/// that an earlier write would free.
 fn is_crowded(error: &Error) -> bool {
     matches!(error, Error::TooLarge { .. } | Error::NoSpace { .. } | Error::Full { .. })
 }
@@ -168,7 +169,8 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         (lanes, lost)
     }
 
-    /// The values of keys at one moment. A descent that failed beside a writer is repeated alone.
+    /// Passes the values of keys to `give`, as in [`Tree::get_each`]. If a concurrent write made the descent for a key fail, the key is
+    /// read again by itself.
     #[inline(always)]
     fn get_arrived<V: Search>(
         &self,
@@ -328,7 +330,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         for (i, write) in writes.iter().enumerate() {
             let leaf = leaves[i];
             let is_leaf = Link::read(medium, leaf).is_some_and(|link| link.level == 0);
-            // A write after another write of the same leaf also goes alone, even if the other one does.
+            // A write to a leaf that an earlier write of the group uses is also done alone, even if that write is done alone.
             let is_large = record_bytes::<S>(write) > RECORD_BYTES_MAX;
             let is_last = writer.allocator.named() > GROUP_BLOCKS;
             if !is_leaf || is_large || is_last || leaves[..i].contains(&leaf) {

@@ -21,8 +21,8 @@ const BLOCKS_ABOVE: usize = 32;
 
 impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
     /// Loads pairs with distinct keys in ascending order, all above every key in the tree. The iterator must not use the tree. Leaves get
-    /// `fill` (0.1 to 1.0) of their capacity. A leaf of byte strings gets at most 96, because one change references a bounded number of
-    /// blocks. Returns the number of keys loaded.
+    /// `fill` (0.1 to 1.0) of their capacity. A leaf of byte strings gets at most 96 entries, because one change references a bounded
+    /// number of blocks. Returns the number of keys loaded.
     ///
     /// # Errors
     /// `Order` at the first key that is not above the one before it. Otherwise as [`Tree::put`]. Keys that were loaded before stay.

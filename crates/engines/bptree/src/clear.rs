@@ -66,7 +66,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         if self.pending.is_none() {
             self.stripes.give_way();
         }
-        self.stripes.lock_all(&mut writer.held); // U2
+        self.stripes.lock_all(&mut writer.held); // U2 of `index::garbage`
         self.note_clear();
         if let Some(pending) = &self.pending {
             pending.note_node(root.0);
@@ -119,8 +119,8 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         Err(Error::Corrupt { what: "path deeper than any tree, at node", at: node.0 })
     }
 
-    /// The entries of a leaf in the order of their numbers, without the first `done`. Their key order would need records that may be free
-    /// and in use for other data.
+    /// The entries of a leaf in the order of their numbers, without the first `done`. To sort them by key, the function would have to read
+    /// records that may be free or in use for other data.
     fn entries_from(&self, leaf: Node, done: u64) -> Vec<Entry<S::Tail>> {
         let mut numbers: Vec<usize> = self.order_at(0, leaf).iter().collect();
         numbers.sort_unstable();
@@ -165,7 +165,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         Ok(1)
     }
 
-    /// True if this block is at the end of the garbage, where the next step of the freeing begins (U1).
+    /// True if this block is at the end of the garbage, where the next step of the freeing begins (U1 of [`index::garbage`]).
     pub(crate) fn garbage_owns(&self, at: u64) -> bool {
         let Ok(Some(garbage)) = self.garbage() else { return false };
         self.last_of(garbage).is_ok_and(|last| {

@@ -1,7 +1,7 @@
 //! The number of keys. It is exact. After a crash the keys are counted anew while the tree is in use.
 //!
-//! A close counts some more keys and does not wait for the rest. Its mark then says that the number is unknown, and the next open counts
-//! again.
+//! If the count is not complete, a close counts some more keys. If keys remain, the close marks the number as unknown, and the next open
+//! counts again.
 //!
 //! The count visits the keys in order, in steps. A step reads its keys without the writer's lock, so that they are in the cache, and then
 //! again with the lock. Until the count ends, a write changes the number only for keys that the count has passed: it has yet to visit the
@@ -39,11 +39,11 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         if self.counting.load(Ordering::Acquire) { KEYS_UNKNOWN } else { self.keys.load(Ordering::Acquire) }
     }
 
-    /// Counts up to `keys` more keys if the count is not complete. True if keys remain. Writers wait only while keys are counted that are
-    /// in the cache.
+    /// Counts up to `keys` more keys if the count is not complete. True if keys remain. Writers wait only for the second read of these
+    /// keys, which are then in the cache.
     ///
     /// # Errors
-    /// `Corrupt` if a leaf is damaged.
+    /// `Corrupt` if a leaf is damaged; `Failed` if the writer failed during a change of it.
     pub fn count_some(&self, keys: usize) -> Result<bool> {
         if !self.counting.load(Ordering::Acquire) {
             return Ok(false);

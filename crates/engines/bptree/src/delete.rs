@@ -1,7 +1,7 @@
 //! Delete [wB+ §4.4].
 //!
-//! If a delete leaves a leaf too empty, a merge may follow in a commit of its own. A delete that would empty a leaf removes the leaf
-//! in the same commit.
+//! If a delete leaves a leaf too empty, a merge may follow in a commit of its own. A delete that would empty a leaf other than the root
+//! removes the leaf in the same commit.
 
 use pmem::{Medium, Result};
 
@@ -57,7 +57,8 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
     /// Removes `key`. True if it was present. Durable on return.
     ///
     /// # Errors
-    /// `Closed`, `Corrupt`: nothing has changed.
+    /// `Closed`, `ReadOnly`, `Failed`: nothing has changed. If a change copies its leaf ([`CommitProtocol::COPIES_LEAVES`]), also `NoSpace`
+    /// and `Full`. `Corrupt` if the path or a neighbour is damaged. If only a neighbour is damaged, the key may already be removed.
     pub fn delete(&self, key: &S::Key) -> Result<bool> {
         self.delete_as(key, WriteOptions::default())
     }

@@ -28,8 +28,8 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         writer.own.path.clear();
         let mut above = None;
         for _ in 0..LEVELS_MAX {
-            // The medium reads zeros beyond the region, an alias of a node far beyond it, and the containing word at an odd address. It
-            // takes stores to none of them.
+            // At a damaged address the medium may still return data: zeros beyond the region, an alias of a node far beyond it, and the
+            // containing word at an odd address. It does not accept stores at such addresses.
             let is_node = node.0 < region_bytes && node.0.is_multiple_of(LINE);
             let link = Link::below(medium, node, above).filter(|_| is_node);
             let Some(link) = link else {
@@ -156,7 +156,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
     /// Stores `value` under `key`. True if a value was replaced. Durable on return.
     ///
     /// # Errors
-    /// `NoSpace`, `Full`, `TooLarge`, `Closed`: nothing has changed. `Corrupt` if the path is damaged.
+    /// `NoSpace`, `Full`, `TooLarge`, `ValueBytes`, `Closed`, `ReadOnly`, `Failed`: nothing has changed. `Corrupt` if the path is damaged.
     pub fn put(&self, key: &S::Key, value: &S::Value) -> Result<bool> {
         self.put_as(key, value, WriteOptions::default())
     }

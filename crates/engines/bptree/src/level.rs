@@ -1,4 +1,4 @@
-//! Functions on nodes of either kind. Splits, merges, recovery and the check use them; they know a node's level at run time.
+//! Functions on nodes of either kind, for code that knows a node's level only at run time: splits, merges, recovery and the check.
 
 use pmem::Medium;
 
@@ -10,7 +10,8 @@ use crate::tree::{Tree, Writer};
 use index::Entry;
 use index::Schema;
 
-/// Evaluates an expression with the layout and the shape of a level: `at_level!(tree, level, N, shape => N::count(…))`.
+/// Calls a function of a level's layout: `at_level!(tree, level, count(node))`. The function gets the tree's medium and the level's shape
+/// as its first arguments.
 macro_rules! at_level {
     ($tree:expr, $level:expr, $run:ident($($argument:expr),* $(,)?)) => {
         if $level == 0 {

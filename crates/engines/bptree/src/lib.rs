@@ -13,7 +13,8 @@
 //! * [`search`], [`insert`], [`delete`], [`clear`], [`shadow`], [`split`], [`merge`], [`scan`], [`bulk`], [`recover`], [`count`],
 //!   [`check`]: the operations. [`batched_ops`]: operations on many keys at once.
 //!
-//! [`roster`] lists the combinations that are engines. The kernel ([`index`]) has the rest: keys and values, life cycle, groups, batches.
+//! [`roster`] lists the combinations that are engines. The kernel ([`index`]) has the rest: keys and values, life cycle, group commit,
+//! batches.
 //!
 //! Invariants of every tree:
 //! * T1: all leaves are at level 0. Their link words link them from left to right.

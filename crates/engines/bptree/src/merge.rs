@@ -5,9 +5,9 @@
 //! * An inner node that lost its last separator takes half of a neighbour's entries if the neighbour is too full for a join (T3).
 //! * A root that lost its last separator is replaced by its only child.
 //!
-//! Each step is one commit through the log and leaves a complete tree. A delete that would empty a leaf joins the leaf in the same commit.
-//! A join that takes a parent's last separator includes the parent's step. A crash between two steps leaves a sparse node and no other
-//! effect.
+//! Each step is one commit through the log and leaves a complete tree. A delete that would empty a leaf joins the leaf with a neighbour in
+//! the same commit. A join that takes a parent's last separator includes the parent's step. A crash between two steps leaves a sparse node
+//! and no other effect.
 
 use pmem::{Error, Medium, Result, WORD};
 
@@ -38,8 +38,8 @@ enum Outcome {
 }
 
 impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
-    /// Joins `node` (below `writer.own.path`) and then its parents with their neighbours, as far as they are too empty and the running
-    /// group has space. After a batch there may be no space. Then a node stays sparse.
+    /// Joins `node` (below `writer.own.path`) and then its parents with their neighbours, as long as they are too empty and the running
+    /// group has space. During a batch over a journal, the group has no space for this, and a node may stay sparse.
     #[cold]
     pub(crate) fn merge_up(&self, writer: &mut Writer<S>, node: Node) -> Result<()> {
         let mut node = node;
@@ -210,7 +210,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         edit.switch.extend((0..S::KEY_WORDS).map(|i| (at + i as u64 * WORD, promoted.key[i])));
     }
 
-    /// An edit without words. It locks the version of a node that leaves the tree.
+    /// Writes an edit without words. It locks the version of a node that leaves the tree.
     fn lock_out(&self, writer: &mut Writer<S>, number: usize, node: Node) {
         writer.edit(number).start(node, self.inner.bytes());
     }

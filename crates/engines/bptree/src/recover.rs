@@ -1,8 +1,11 @@
-//! Recovery of blocks, after the region has replayed the log: the tree says which of the blocks that the newest operation allocated or
-//! freed it references.
+//! Recovery of blocks, after the region has replayed the log.
 //!
-//! For each of these blocks the tree descends at most twice. So the work is bounded by the sizes of the log and of the intent ring and by
-//! the height of the tree. It does not depend on the number of keys.
+//! The intent ring lists the blocks that the newest operation allocated or freed: at most [`INTENTS`](pmem::region::INTENTS). A crash may
+//! leave their allocation bits wrong. Recovery sets the bit of each of these blocks that the tree or its garbage references, and clears the
+//! bits of the others.
+//!
+//! For each block, recovery descends the tree at most once and the garbage at most once. So the number of visited nodes is bounded by the
+//! size of the intent ring and the heights of the two trees. It does not depend on the number of keys.
 
 use index::{Schema, owner};
 use pmem::alloc::{Class, Kind};
@@ -16,15 +19,16 @@ use crate::tree::Tree;
 use index::Target;
 
 impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
-    /// Resolves the allocator's intents with the tree's answers.
+    /// Recovers the allocation bits of the blocks in the intent ring.
     pub(crate) fn recover_blocks(&self) -> Result<()> {
         owner::recover_blocks(&self.region, |class, at| {
             Ok(self.root().0 != 0 && (self.owns(class, at) || self.garbage_owns(at)))
         })
     }
 
-    /// True if the tree references this block. The tree descends with a key that the block itself contains. If the descent arrives at the
-    /// block, the block is in the tree. A free block may contain garbage. The descent with that garbage ends at another block.
+    /// True if the tree references this block. The function descends with a key that the block itself contains. If the descent arrives at
+    /// the block, the block is in the tree. A free block may contain any bytes. A descent with a key from these bytes does not arrive at
+    /// the block.
     pub(crate) fn owns(&self, class: Class, at: u64) -> bool {
         match class.kind {
             Kind::Leaf | Kind::Inner => class.block_bytes == self.leaf.bytes() && self.owns_node(Node(at)),

@@ -24,7 +24,8 @@ use index::Target;
 use index::images::{Scanned, Scans, View};
 use index::{Life, Phase, Schema, Snapshot};
 
-/// Number of records to prefetch: most of a leaf's at once. This measured faster than one by one, also across leaves.
+/// Number of records that a scan prefetches ahead: most records of a leaf. In measurements this was faster than a prefetch of one record at
+/// a time, also across leaves.
 const RECORDS_AHEAD: usize = 24;
 
 /// A position in key order. It holds no lock.
@@ -110,7 +111,8 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> TreeCursor<'_, M, S, L
         self
     }
 
-    /// Places the cursor before the first key of `from` (ascending) or after the last key of it (descending).
+    /// Places the cursor at the bound `from`. An ascending scan returns the keys from this bound up, a descending scan the keys from this
+    /// bound down.
     pub fn seek(&mut self, from: Bound<S::KeyBuf>, descending: bool) {
         self.scanned.begin();
         self.from = from;
@@ -122,7 +124,8 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> TreeCursor<'_, M, S, L
     /// Moves to the next key and copies key and value. False at the end.
     ///
     /// # Errors
-    /// `Corrupt` if a node or record is damaged; `SnapshotBytes` if the scan or its snapshot is too old.
+    /// `Corrupt` if a node or record is damaged; `SnapshotBytes` if the scan or its snapshot is too old; `Failed` if the writer failed
+    /// during a change of these nodes.
     #[inline]
     pub fn next(&mut self, key: &mut S::KeyBuf, value: &mut S::ValueBuf) -> Result<bool> {
         self.next_seen(key, value)
@@ -131,7 +134,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> TreeCursor<'_, M, S, L
     /// Moves to the next key without its value. False at the end.
     ///
     /// # Errors
-    /// `Corrupt` if a node is damaged.
+    /// `Corrupt` if a node or a key is damaged; `Failed` if the writer failed during a change of these nodes.
     pub fn next_key(&mut self, key: &mut S::KeyBuf) -> Result<bool> {
         let tree = self.tree;
         let mut tries = tree.stripes.tries();
@@ -183,7 +186,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> TreeCursor<'_, M, S, L
         Ok(true)
     }
 
-    /// The page is used up: goes to the next leaf.
+    /// Goes to the next leaf after the page is used up.
     fn turn(&mut self) -> Result<()> {
         if self.descending {
             match self.low.take() {

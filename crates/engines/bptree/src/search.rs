@@ -110,7 +110,7 @@ impl<const LINES: usize> Search for Vector<LINES> {
     }
 }
 
-/// Runs a body that is compiled with the processor's vector features. The body is inlined there.
+/// Runs a body. It is inlined into a function that is compiled with the processor's vector features.
 macro_rules! with_vectors {
     ($lines:literal, $search:ident => $body:expr) => {{
         type $search = crate::search::Vector<$lines>;
@@ -319,11 +319,12 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
     }
 
     /// Verifies, for a reader that found nothing in a leaf, that this is the target's leaf. False if the leaf changed since the reader read
-    /// it. A damaged pointer may lead to another sound leaf. The keys of that leaf lead to another path than the one taken.
+    /// it. A damaged pointer may lead to another sound leaf. The keys of that leaf lead down a different path than the one that the reader
+    /// took.
     ///
     /// # Errors
     /// `Corrupt` if it is another leaf.
-    // Inlined, it slows down every lookup, also those that find their key: by 2 to 7 % in measurements.
+    // If this function is inlined, it slows down every lookup, also those that find their key: by 2 to 7 % in measurements.
     #[inline(never)]
     pub(crate) fn is_right_leaf(&self, target: Target<S::Probe<'_>>, seen: &Seen) -> Result<bool> {
         let is_surely = match target {
@@ -424,7 +425,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
     /// Copies the value of `key` into `value` (if given). False if the key is absent. Over a journal it waits until the result is durable.
     ///
     /// # Errors
-    /// `Corrupt` if the path or the record is damaged.
+    /// `Corrupt` if the path or the record is damaged; `Failed` if the writer failed during a change of the nodes that are read.
     #[inline]
     pub fn get(&self, key: &S::Key, mut value: Option<&mut S::ValueBuf>) -> Result<bool> {
         let found = match &self.pending {

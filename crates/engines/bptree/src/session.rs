@@ -21,7 +21,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
     /// Takes the writer's lock.
     ///
     /// # Errors
-    /// `Closed`.
+    /// `Closed`, `ReadOnly`, `Failed`.
     pub fn session(&self) -> Result<Session<'_, M, S, L, D>> {
         let writer = self.lock_writer()?;
         Ok(Session { tree: self, writer: self.pending.is_none().then_some(writer) })

@@ -12,7 +12,7 @@ use crate::tree::Tree;
 
 /// Nodes of a level that an operation may store to: two of a split or merge, and a copy.
 const NODES_OF_LEVEL: u64 = 3;
-/// Levels that an operation may add, or allocate nodes for and not need.
+/// Additional levels: those that an operation may add, and those for which it may allocate nodes that it does not need.
 const LEVELS_MORE: u64 = 2;
 /// Lines besides nodes, log and chunk headers: the intents, and the superblock.
 const LINES_MORE: u64 = 48;
@@ -54,8 +54,8 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         let nodes = nodes_of_operation(levels) * self.region.identity().node_lines;
         let (log, heads) = (self.lines_of_log(), CHUNKS * self.lines_of_head());
         // Each record may straddle one line more. A large record is stored in pieces of an eighth of a chunk. A piece has a header, may
-        // straddle a line and, alone in its chunk, changes a line of the bitmap. The same holds for each piece that is freed, of the
-        // largest record that fits into a usual group.
+        // straddle a line and, alone in its chunk, changes a line of the bitmap. An operation may also free the pieces of an old record,
+        // which is at most the largest record that fits into a usual group: one line for each piece.
         let pieces = |bytes: u64| bytes.div_ceil(geometry.chunk_bytes / 8);
         let records = bytes.div_ceil(LINE) + operations + 3 * pieces(bytes);
         let given_back = pieces(lines_max * LINE);
@@ -73,7 +73,8 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         !self.images.is_running() && self.has_lines_beside(self.lines_of_turn(0) + once)
     }
 
-    /// Lines of the log. With a buffer pool also the lines of earlier groups that may have to be written back with them.
+    /// Lines of the log. With a buffer pool also the data lines of earlier groups that may have to be written back in this group: at most
+    /// one for each log record.
     fn lines_of_log(&self) -> u64 {
         let records = self.region.geometry().log_records;
         records / 4 + if D::POOLED { records } else { 0 }
@@ -84,8 +85,8 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         (self.region.geometry().chunk_bytes / 16 / 8).div_ceil(LINE)
     }
 
-    /// Maximum number of lines that a batch stores to. The batch's group is closed after it, so the lines that its operations share count
-    /// once. The keys were looked up, so this bound is tighter than [`Tree::lines_of_operations`].
+    /// Maximum number of lines that a batch stores to. The batch's group is closed after the batch, so the lines that its operations share
+    /// count once. The keys were looked up, so this bound is tighter than [`Tree::lines_of_operations`].
     pub(crate) fn lines_of_batch(&self, batch: &Extent) -> u64 {
         let node_lines = self.region.identity().node_lines;
         // The copy of the leaf, the allocation bits of copy and old leaf, and two pointers.

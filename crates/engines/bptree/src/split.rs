@@ -23,7 +23,7 @@ pub(crate) struct Rising {
     pub(crate) left: Option<Node>,
     /// The node to the right of the separator.
     pub(crate) right: Node,
-    /// True if the split is after the last key of all. Then nodes are filled, for ascending loads.
+    /// True if the split adds entries above all others. Then the left nodes stay almost full, for loads in ascending order.
     pub(crate) appending: bool,
 }
 
@@ -78,7 +78,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         self.change_and(writer, edits, false, || root.into_iter().for_each(|root| self.set_root(root)))
     }
 
-    /// Writes edits from number `first` on: they split the full leaf at the end of `writer.own.path` and insert `entry`.
+    /// Writes edits from number `first` on. They split the full leaf at the end of `writer.own.path`, and insert `entry` if it is given.
     pub(crate) fn prepare_split(
         &self,
         writer: &mut Writer<S>,

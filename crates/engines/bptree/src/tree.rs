@@ -2,14 +2,15 @@
 //!
 //! A change (`change_and`) has five steps:
 //!
-//! 1. Without a journal, it lets readers that failed too often read first. (Over a journal this happened before the lock was taken.)
+//! 1. Without a journal, it lets readers whose validations failed too often read first. (Over a journal this happened before the writer's
+//!    lock was taken.)
 //! 2. It locks the versions of all nodes in its edits.
 //! 3. The commit protocol commits the edits.
-//! 4. It ends the allocator's operation.
+//! 4. It ends the operation of the allocator.
 //! 5. It unlocks the versions.
 //!
-//! A reader sees the nodes as they were before the change, or as they are after all of it is durable. (Over a journal durability follows
-//! with the group.)
+//! A reader sees the nodes as they were before the change, or as they are after all of it is durable. (Over a journal the change becomes
+//! durable later, with its group.)
 
 use std::marker::PhantomData;
 use std::ops::Deref;
@@ -34,7 +35,7 @@ use crate::shape::{Edit, LEVELS_MAX, LINES_MAX, Link, Node, Shape};
 pub struct TreeOptions {
     /// Name of the engine, for the superblock.
     pub engine: String,
-    /// Cache lines of a node: 2 to 16, or 64.
+    /// Cache lines of a node: 2 to 16; 3 to 64 in trees with [`Layouts::PAGES`].
     pub node_lines: u64,
     /// Payload words of a leaf entry: 1. With [`Fixed`](index::Fixed) values: the words of a value.
     pub payload_words: usize,
@@ -115,8 +116,8 @@ pub struct Own<S: Schema> {
 /// The state that the writer's lock protects.
 pub(crate) type Writer<S> = index::Writer<Own<S>>;
 
-/// The inner nodes from the root to the parent of a leaf, with the rank of the child taken in each. The size is fixed: with an allocation
-/// every descent would have to save its registers, behind the last change's fence.
+/// The inner nodes from the root to the parent of a leaf, with the rank of the child taken in each. The size is fixed. With a `Vec`, an
+/// addition could allocate, so each descent would have to save its registers. These stores would wait for the last change's fence.
 #[derive(Debug, Default)]
 pub(crate) struct Trail {
     len: usize,
@@ -156,7 +157,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
     /// Creates an empty tree in a fresh medium.
     ///
     /// # Errors
-    /// Errors of growing the medium.
+    /// `Nodes` if a node of this size holds too few entries. Also the errors of growing the medium.
     pub fn create(medium: M, options: &TreeOptions) -> Result<Self> {
         let sizes = (options.node_lines, options.payload_words);
         let how = (options.geometry, options.durability);
@@ -167,7 +168,8 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
     /// Opens the tree in a region. Recovers it if it was not closed cleanly.
     ///
     /// # Errors
-    /// `Mismatch` if the region holds something else. Also the errors of [`Region::open`] and of recovery.
+    /// `Mismatch` if the region holds something else; `Nodes` if its nodes have an impossible size. Also the errors of [`Region::open`] and
+    /// of recovery.
     pub fn open(
         medium: M,
         path: &Path,
@@ -247,7 +249,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         self.wide != Wide::No
     }
 
-    /// Gives a tree without a root an empty leaf. The tree is new, or it crashed before it had a root.
+    /// Makes an empty leaf the root. The tree has no root: it is new, or it crashed before it had one.
     fn make_root(&self) -> Result<()> {
         let mut writer = self.lock_writer()?;
         let writer = &mut *writer;
@@ -256,7 +258,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         self.compose_new(writer, 0, root, &[], link);
         self.edit_root(writer, 1, root);
         self.change_prepared(writer, Ok((2, Some(root))))?;
-        // This happens once in a tree's life. Without it a second recovery would have a commit to replay.
+        // This happens once in a tree's life. Without the truncation, a second recovery would have a commit to replay.
         writer.log.truncate(self.region.medium());
         Ok(())
     }

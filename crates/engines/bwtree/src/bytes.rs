@@ -8,7 +8,7 @@
 //! does not compare it.
 //!
 //! A run of separators (of an inner page) has an array of the same eight bytes of each separator, and the separators in a heap. A *fence*
-//! is a page's low or high key. A short one is stored inline, because each thread that passes compares it with its own key.
+//! is a page's low or high key. A short fence is stored inline, because each descent through the page compares its key with the fence.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
@@ -140,7 +140,7 @@ impl ByteLeaf {
             None | Some(Ordering::Greater) => Err(from),
             Some(Ordering::Equal) => Ok(from),
             Some(Ordering::Less) => {
-                // The first slot with this head has a smaller key: the key is behind it, if it exists.
+                // The first slot with this head has a smaller key: the wanted key is behind that slot, if it exists.
                 let rest = &self.slots[from..];
                 let same = rest.partition_point(|slot| slot.head == head);
                 let at = rest[..same].binary_search_by(compare);

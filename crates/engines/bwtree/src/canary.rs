@@ -5,11 +5,11 @@
 /// The part of a protocol that is left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Canary {
-    /// A change of a record is stored, not exchanged for the head that it was made for.
+    /// A writer installs a change of a record by a load and a store, not by one exchange.
     Update,
-    /// A consolidated page is stored, not exchanged for the chain that it was made of.
+    /// A thread installs a consolidated page by a load and a store, not by one exchange.
     Consolidation,
-    /// A structure change is stored, not exchanged for the head that it was made for.
+    /// A thread installs a structure change by a load and a store, not by one exchange.
     Structure,
     /// A thread posts an index term without the validation that the split still exists.
     SecondLook,

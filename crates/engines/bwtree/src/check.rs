@@ -1,7 +1,7 @@
 //! The structure checker: it walks the whole tree, concurrently with operations, and reports violated invariants.
 //!
-//! It checks each page in one state, the chain from one head. It checks a page against its children and right sibling if the page did
-//! not change while these were read. If no operation ran during the walk, it also checks the totals over all pages.
+//! It checks each page in one state, the chain from one head. It checks a page against its children and right sibling if the page did not
+//! change while these were read. If no other operation changed the tree during the walk, it also checks the totals over all pages.
 //!
 //! It checks P1 to P3 of `page`, the order of LSNs, and the counters.
 
@@ -26,7 +26,8 @@ pub struct Check {
     pub pages: u64,
     /// Number of comparisons of a page with one of its children or its right sibling.
     pub judged: u64,
-    /// True if no other operation ran during the walk: then the totals were checked, and `records` is exact.
+    /// True if no other operation was active at the start or the end of the walk, and none changed the tree during the walk. Then the
+    /// totals were checked, and `records` is exact.
     pub is_quiet: bool,
 }
 

@@ -1,8 +1,8 @@
 //! Epochs: they decide when retired memory can be freed.
 //!
-//! A thread that reads the tree holds a *thread slot*. The slot has the epoch at which the thread took it. Threads need no registration: a
-//! thread takes a slot with one exchange and releases it with one store. If all slots are taken, a new segment of slots is added. An object
-//! that the thread takes out of the tree goes into the bag of its slot, with the current epoch.
+//! A thread that reads the tree holds a *thread slot*. The slot contains the epoch in which the thread took it. Threads need no
+//! registration: a thread takes a slot with one exchange and releases it with one store. If all slots are taken, a new segment of slots is
+//! added. An object that the thread takes out of the tree goes into the bag of its slot, with the current epoch.
 //!
 //! Each thread slot has an allocation pool (`pool`), which only its holder uses.
 //!
@@ -18,7 +18,7 @@
 //!
 //! Linearization points: the exchange that takes a slot, and the store that releases it.
 //!
-//! The same code runs in models and schedules; so the crate does not use a library for epochs. Papers: Bw-tree §III-D, OpenBw-Tree §4.
+//! The same code runs in models and schedules, so the crate does not use a library for epochs. Papers: Bw-tree §III-D, OpenBw-Tree §4.
 
 use std::collections::VecDeque;
 use std::ptr;
@@ -30,7 +30,8 @@ use crate::sync::{
     AtomicPtr, AtomicU64, IS_SMALL, Ordering, OwnedCell, fence, fence_behind_exchange, thread_number,
 };
 
-/// Slots of a segment. On most machines that many threads find a free slot at the first attempt.
+/// Number of slots in a segment. On most machines no more threads than this use the tree at once, so each finds a free slot at the first
+/// attempt.
 const SLOTS: usize = if IS_SMALL { 3 } else { 64 };
 
 /// Bits of a slot's number. With more than 65,536 taken slots, two of them may draw the same number.
@@ -201,7 +202,7 @@ impl<G> Epochs<G> {
         self.slots().map(|slot| slot.tally.get(Count::Drawn)).max().unwrap_or(0)
     }
 
-    /// Takes all retired objects. No thread slot is taken.
+    /// Takes all retired objects. The caller guarantees that no thread slot is taken.
     pub(crate) fn take_all(&mut self) -> Vec<G> {
         let mut all = Vec::new();
         self.visit_all(|slot| slot.bag(|bag| all.extend(bag.waiting.drain(..).map(|(_, what)| what))));

@@ -9,7 +9,8 @@
 //! * `structure`: consolidation, splits, index terms. `merge`: merges, and the shrink of the root.
 //! * `epoch`: decides when retired memory can be freed. `limbo`: frees it. `pool`: an allocation pool for each thread slot.
 //! * [`check`]: the structure checker. [`stats`]: counters.
-//! * `sync`: the only module that imports atomics: the processor's, a model checker's or a scheduler's. [`canary`]: fault injection.
+//! * `sync`: the only module that imports atomics. They are the processor's, a model checker's or a scheduler's. [`canary`]: fault
+//!   injection.
 //!
 //! No operation waits for another one. Only `table`, `node`, `slab`, `record`, `pool`, `epoch` and `limbo` contain unsafe code.
 

@@ -1,6 +1,6 @@
 //! Retired memory: objects taken out of the tree, which are freed when no thread can reference them.
 //!
-//! Invariant E2 in [`epoch`](crate::epoch) says when that is.
+//! Invariant E2 in [`epoch`](crate::epoch) says when no thread can reference an object any more.
 
 use crate::canary::{Canary, sings};
 use crate::epoch::ThreadSlot;

@@ -4,9 +4,9 @@
 //!
 //! 1. O gets a delta with R's low key, which announces the merge of R. From here on the merge must be completed. Until then O is not split,
 //!    consolidated or removed. (The paper does not say what prevents a split of O between L and R meanwhile.)
-//! 2. R gets a remove delta. R does not change any more. R's own split and merges are completed before.
-//! 3. L gets a merge delta, with R's contents as its second arm. L's split is completed before. If L is being removed, that merge is
-//!    completed before.
+//! 2. R gets a remove delta. R does not change any more. R's own split and merges are completed before this step.
+//! 3. L gets a merge delta, with R's contents as its second arm. L's split is completed before this step. If L itself is being removed, its
+//!    merge is completed first.
 //! 4. O gets an index delete delta. R cannot be found any more. The thread that put the delta there retires R's PID and its remove delta.
 //!
 //! A thread reads the current state and does the next step. So any thread can begin a merge, and any number of threads can take part.
@@ -16,7 +16,7 @@
 //!   the two. Then this page takes the role of L.
 //! * G2: step 3 is one exchange (compare-and-swap) of L's word in the mapping table. It expects a head of L that ends where R begins, with
 //!   R as its right sibling. Afterwards L ends further right, so the exchange can succeed only once.
-//! * G3: a PID is not reused while a thread is active that knew it before. So R is the same page throughout.
+//! * G3: a PID is not reused while a thread that knew it is active. So R is the same page throughout.
 //!
 //! The root shrinks when it has one child without a right sibling. The child gets a remove delta without a low key, and its contents become
 //! the root's. Only a split of the child could give the root another child, and the child cannot be split any more.
@@ -52,8 +52,8 @@ impl<P: Pairs> Visit<'_, P> {
         }
     }
 
-    /// Merges the child `further` places to the right of page `pid` into its left sibling, if both fit into one page. Returns false if
-    /// there is no such pair or it does not fit.
+    /// Merges the child `further` places to the right of page `pid` into its left sibling, if both together take at most three quarters of
+    /// the split size. Returns false if there is no such pair or it is too large.
     pub(crate) fn merge(&self, pid: Pid, level: u32, low: Option<&P::Fence>, further: usize) -> bool {
         let place = low.map_or(Place::First, |low| Place::At(low.borrow()));
         let Some((parent, head)) = self.find(place, level + 1) else { return false };
@@ -198,8 +198,8 @@ impl<P: Pairs> Visit<'_, P> {
         false
     }
 
-    /// Tries to merge the page of a level that begins at `key` into its left sibling. The two are siblings only since their parents were
-    /// merged, and one may be small.
+    /// Tries to merge the page of a level that begins at `key` into its left sibling. The two became siblings when their parents were
+    /// merged, and one of them may be small.
     fn merge_at(&self, level: u32, key: &P::Key) {
         let Some((pid, head)) = self.find(At(key), level) else { return };
         if pid != ROOT {

@@ -12,8 +12,8 @@
 //! A node is one block of memory: the node, then its arrays. The changes of a leaf's records are in a slab in the block of the base page
 //! [OpenBw-Tree §3.1]. A writer *claims* the place after the changes that it sees, writes its change there, and exchanges the word of the
 //! mapping table for one that makes one more change visible. So a word of the mapping table, like a link, is a node's address with the
-//! number of its visible changes. [`Head`] is such a word. If the place is already claimed, or no place is left, the writer replaces the
-//! base page with a new one that includes its change.
+//! number of the node's visible changes. [`Head`] is such a word in decoded form. If the place is already claimed, or no place is left, the
+//! writer replaces the base page with a new one that includes its change.
 //!
 //! Invariants:
 //! * N1: a node does not change after its address went into the mapping table. Exception: a writer may write a leaf's place whose change is
@@ -68,7 +68,7 @@ const LINE: usize = 64;
 /// Lines at the beginning of a node that are prefetched together: those that a lookup needs to find its position in the page.
 const FETCHED: usize = 11;
 
-/// An address and the number of its visible changes, as in the mapping table (N2).
+/// A node's address and the number of the node's visible changes, as in the mapping table (N2).
 #[derive(Debug)]
 pub(crate) struct Link<P: Pairs>(*mut Node<P>);
 
@@ -135,7 +135,7 @@ pub(crate) enum Body<P: Pairs> {
     Merge { key: P::Fence, contents: Link<P>, high: Option<P::Fence>, right: Option<Pid> },
 }
 
-// SAFETY: after other threads can see a node, only N4 changes it. Any thread may use and drop what it owns.
+// SAFETY: after publication only the writer of a place changes a node (N4). Any thread may use and drop the contents of a node.
 unsafe impl<P: Pairs> Sync for Node<P> {}
 // SAFETY: as above.
 unsafe impl<P: Pairs> Send for Node<P> {}
@@ -261,8 +261,8 @@ impl<P: Pairs> Made<P> {
         })
     }
 
-    /// A new base page: the leaf with this head, which is a base page, with its changes applied, in a block of [`leaf_bytes`]. Also the
-    /// records that the new page does not have.
+    /// Makes a new base page from the base page `head` of a leaf, with the changes of `head` applied, in a block of [`leaf_bytes`]. Also
+    /// returns the records that the new page does not have. `None` if the node is not a leaf's base page.
     pub(crate) fn merged<'g>(
         block: Block,
         head: Head<'g, P>,
@@ -285,7 +285,7 @@ impl<P: Pairs> Made<P> {
         Some((made, dead))
     }
 
-    /// A delta in front of `head`, in a block of [`delta_bytes`]. The page has `bytes` bytes with it.
+    /// A delta in front of `head`, in a block of [`delta_bytes`]. With the delta, the page has `bytes` bytes.
     pub(crate) fn delta(block: Block, head: Head<'_, P>, lsn: u64, bytes: usize, body: Body<P>) -> Self {
         let new = New { level: head.level(), lsn, bytes };
         Self::new(block, new, head.depth() + 1, Link::to(head), |_| body)
@@ -415,8 +415,8 @@ impl<'g, P: Pairs> Head<'g, P> {
         noted.map(|noted| (noted.spot, noted.record()))
     }
 
-    /// The record of a key that belongs into this leaf, if there is one, and the key's position in the run. `None` if the node is no leaf
-    /// base page.
+    /// The record of a key that belongs in this leaf, if there is one, and the key's position in the run. `None` if the node is not a
+    /// leaf's base page.
     #[inline(always)]
     pub(crate) fn locate(self, key: &P::Key) -> Option<(Option<P::Record<'g>>, Spot)> {
         let Body::Leaf { run, changes, .. } = self.body() else { return None };
@@ -443,7 +443,7 @@ impl<'g, P: Pairs> Head<'g, P> {
         (0..self.seen).rev().map(|i| slab.get(i)).find(|noted| P::is_of(&noted.change, hint, key))
     }
 
-    /// Claims a place of a leaf and writes a change there. `None` if the node is no leaf base page, or no place is free.
+    /// Claims a place of a leaf and writes a change there. `None` if the node is not a leaf's base page, or no place is free.
     #[inline(always)]
     pub(crate) fn claim(
         self,
@@ -559,8 +559,8 @@ impl<P: Pairs> Retired<P> {
         (Self::Node(Link::to(node)), (1, node.memory() as u64))
     }
 
-    /// Frees the nodes and records and calls `give` with the block of each. Returns a page id, if it was one. Models and schedules keep the
-    /// nodes and records in `graves` until the tree is dropped, to detect a thread that still uses one.
+    /// Frees the nodes and records and calls `give` with the block of each. Returns the page id if the object is one. Models and schedules
+    /// keep the nodes and records in `graves` until the tree is dropped, to detect a thread that still uses one.
     ///
     /// # Safety
     /// No thread has any of them.
@@ -590,7 +590,7 @@ fn weight<P: Pairs>(dead: &[P::Record<'_>]) -> u64 {
     dead.iter().map(|record| P::record_memory(*record) as u64).sum()
 }
 
-/// Freed nodes and records. Their blocks are reused at once; in models and schedules only after the tree is dropped.
+/// Freed nodes and records. Their blocks are reused at once. Models and schedules keep the blocks until the tree is dropped.
 #[derive(Debug)]
 pub(crate) struct Graves<P: Pairs> {
     #[cfg(any(all(test, loom), shuttle))]

@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::node::SEEN_MAX;
 
-/// Maximum number of changes of a leaf.
+/// Maximum of [`Options::leaf_chain`].
 pub const LEAF_CHAIN_MAX: u32 = SEEN_MAX;
 
 /// Sizes and thresholds of a tree. The defaults of `leaf_chain` and `leaf_split_bytes` come from rough measurements.
@@ -17,13 +17,13 @@ pub struct Options {
     /// An inner page with a chain of at least this many deltas is consolidated. At least 1.
     pub inner_chain: u32,
     /// A leaf with more bytes than this and at least two records is split. A record counts 16 bytes: two words, or a slot. A byte-string
-    /// record is stored outside of the leaf. At most 16 MiB.
+    /// record is stored outside of the leaf. 1 byte to 16 MiB.
     pub leaf_split_bytes: usize,
-    /// A leaf with fewer bytes than this is merged with a neighbour.
+    /// A leaf with fewer bytes than this is merged with a neighbour. At most `leaf_split_bytes`.
     pub leaf_merge_bytes: usize,
-    /// An inner page with more bytes than this and at least four terms is split. At most 16 MiB.
+    /// An inner page with more bytes than this and at least four terms is split. 1 byte to 16 MiB.
     pub inner_split_bytes: usize,
-    /// An inner page with fewer bytes than this is merged with a neighbour.
+    /// An inner page with fewer bytes than this is merged with a neighbour. At most `inner_split_bytes`.
     pub inner_merge_bytes: usize,
     /// Number of entries of the mapping table's first segment: a power of two, at most 2^20. Each further segment has twice as many as the
     /// one before.

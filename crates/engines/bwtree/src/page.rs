@@ -3,8 +3,8 @@
 //! A chain is read from its newest node on. The first node that has information about a key decides.
 //!
 //! Invariants:
-//! * P1: each key of a leaf is at or above the low key and below the high key that the page had when the node was added. So is each
-//!   separator of an inner page except the first term's. A later merge delta widens the page; nothing narrows it.
+//! * P1: each key in a node of a leaf is at or above the low key and below the high key that the page had when the node was added. So is
+//!   each separator of an inner page except the first term's. A later merge delta widens the page; nothing narrows it.
 //! * P2: an index term is the low key of its child. For the first child it is the page's own low key.
 //! * P3: a child is one level below its parent. The right sibling is on the same level, and its low key is the page's high key.
 //! * P4: a page with a remove delta gets no other delta.
@@ -90,7 +90,7 @@ fn aside<P: Pairs>(bounds: &Bounds<P>, target: impl Target<P>) -> Option<Step<'_
     }
 }
 
-/// The record of a key in the leaf with this head. The key belongs into this leaf.
+/// The record of a key in the leaf with this head. The key belongs in this leaf.
 #[inline(always)]
 pub(crate) fn lookup<'g, P: Pairs>(head: Head<'g, P>, wanted: &P::Key) -> Option<P::Record<'g>> {
     let mut node = head;

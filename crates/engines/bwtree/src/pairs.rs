@@ -1,6 +1,6 @@
 //! The kinds of keys and values, behind one trait, so that the tree is written once.
 //!
-//! A leaf is a run of records, sorted by key. An inner page has a run of separators and one child more than separators. Each kind of pairs
+//! A leaf is a run of records, sorted by key. An inner page has a run of separators and one more child than separators. Each kind of pairs
 //! decides the layout of its runs in memory.
 
 use std::borrow::Borrow;
@@ -26,7 +26,7 @@ impl Spot {
         Self(found.map_or_else(|at| (at as u32) << 1, |at| (at as u32) << 1 | 1))
     }
 
-    /// The records of the key in the run: from `.0` on, below `.1`. At most one.
+    /// The indexes of the key's records in the run, from `.0` to before `.1`. There is at most one record.
     #[inline(always)]
     pub(crate) fn records(self) -> (usize, usize) {
         let at = (self.0 >> 1) as usize;
@@ -127,15 +127,15 @@ pub trait Pairs: Sized + Debug + Send + Sync + 'static {
     fn record_memory(record: Self::Record<'_>) -> usize;
     /// The object to retire when a record is taken out of the tree. `None` if the record has no block.
     fn dead(record: Self::Record<'_>) -> Option<Dead>;
-    /// Makes the change to this record.
+    /// Makes the change that gives the record's key this record.
     fn change(record: Self::Record<'_>, word: Kept) -> Self::Change;
-    /// The record of a change. `is_there`: the key has a value with it.
+    /// The record of a change. `is_there`: the record has a value.
     fn changed(change: &Self::Change, is_there: bool) -> Self::Record<'_>;
     /// The [`Hint`](Self::Hint) of a key.
     fn hint(key: &Self::Key) -> Self::Hint;
     /// True if a change is of this key. `hint` is the key's hint.
     fn is_of(change: &Self::Change, hint: Self::Hint, key: &Self::Key) -> bool;
-    /// Maximum bytes of a run of `records` records after a page's node.
+    /// Maximum bytes that a run of `records` records takes after the node in a page's block.
     fn leaf_space(records: usize) -> usize;
     /// Makes a run of these records, for a page with these bounds. `space` has at least [`leaf_space`](Self::leaf_space) bytes.
     fn leaf(
@@ -145,8 +145,8 @@ pub trait Pairs: Sized + Debug + Send + Sync + 'static {
         space: &mut Space,
         word: Kept,
     ) -> Self::Leaf;
-    /// Makes a run of this leaf with these changes applied, for a page with the same bounds. Also returns the records of both that are not
-    /// in the new run. `space` has space for all of them.
+    /// Makes a run of this leaf with these changes applied, for a page with the same bounds. Also returns the records of the leaf and of
+    /// the changes that are not in the new run, or none if records need no blocks. `space` is large enough for all records and changes.
     fn merged<'a>(
         leaf: &'a Self::Leaf,
         changes: Changes<'a, Self>,
@@ -157,12 +157,12 @@ pub trait Pairs: Sized + Debug + Send + Sync + 'static {
     fn len(leaf: &Self::Leaf) -> usize;
     /// The record at index `i` of a run. Panics if the run is shorter.
     fn at(leaf: &Self::Leaf, i: usize) -> Self::Record<'_>;
-    /// The position of a key that belongs into the page. O(log records).
+    /// The position of a key that belongs in the page. O(log records).
     fn spot(leaf: &Self::Leaf, key: &Self::Key) -> Spot;
-    /// The record of a key that belongs into the page. O(log records).
+    /// The record of a key that belongs in the page. O(log records).
     fn lookup<'a>(leaf: &'a Self::Leaf, key: &Self::Key) -> Option<Self::Record<'a>>;
 
-    /// Maximum bytes of a run of these separators after a page's node.
+    /// Maximum bytes that a run of these separators takes after the node in a page's block.
     fn keys_space<'a>(keys: impl Iterator<Item = &'a Self::Key>) -> usize;
     /// Makes a run of these separators, for a page with these bounds. `space` has at least [`keys_space`](Self::keys_space) bytes.
     fn separators(
@@ -175,9 +175,10 @@ pub trait Pairs: Sized + Debug + Send + Sync + 'static {
     fn count(keys: &Self::Keys) -> usize;
     /// The separator at index `i` of a run. Panics if the run is shorter.
     fn separator_at(keys: &Self::Keys, i: usize) -> &Self::Key;
-    /// Number of separators at or below a key that belongs into the page. `about` gets an early estimate. O(log separators).
+    /// Number of separators at or below a key that belongs in the page. `about` may get an early estimate of this number. O(log
+    /// separators).
     fn not_above(keys: &Self::Keys, key: &Self::Key, about: impl FnOnce(usize)) -> usize;
-    /// Number of separators below a key that belongs into the page or is its high key. O(log separators).
+    /// Number of separators below a key that belongs in the page or is its high key. O(log separators).
     fn below(keys: &Self::Keys, key: &Self::Key) -> usize;
 
     /// Copies a key into a fence.
@@ -194,7 +195,7 @@ pub trait Pairs: Sized + Debug + Send + Sync + 'static {
 pub(crate) trait Target<P: Pairs>: Copy {
     /// True if the target is at or to the right of the fence.
     fn admits(self, fence: &P::Fence) -> bool;
-    /// Number of separators that the target is at or to the right of. `about` may get an early estimate.
+    /// Number of separators at or to the left of the target. `about` may get an early estimate of this number.
     fn admitted(self, keys: &P::Keys, about: impl FnOnce(usize)) -> usize;
 }
 

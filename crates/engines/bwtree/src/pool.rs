@@ -2,8 +2,8 @@
 //!
 //! Each thread slot has a pool: lists of free blocks by size, and a chunk that new blocks are cut out of. A block that is freed at a thread
 //! slot goes to the lists of that slot, even if another slot made it. So no thread waits for a shared allocator, and the blocks that a
-//! thread makes and frees stay in its processor's caches. Chunks of 2 MiB and more ask for huge pages: a lookup reads a few random places,
-//! and each would otherwise cost a page-table walk.
+//! thread makes and frees stay in its processor's caches. For chunks of 2 MiB and more the pool asks for huge pages: a lookup reads a few
+//! random places, and each would otherwise cost a page-table walk.
 //!
 //! A thread that frees more than it makes gives its surplus to the tree's *depot*, one *batch* of blocks at a time. The depot is a stack of
 //! batches for each size. Chunks are freed when the tree is dropped.
@@ -12,7 +12,7 @@
 //! * A1: a block has an owner, or is in one list of one pool, or is in one batch.
 //! * A2: a pool belongs to the thread that holds the thread slot (E1).
 //! * A3: a batch belongs to the thread that made it until it is on the stack, and then to the thread that takes the stack. A thread takes a
-//!   stack whole, so no thread follows a link of a batch that another thread may have taken.
+//!   whole stack, so no thread follows a link of a batch that another thread may have taken.
 //!
 //! Commit points: the exchange that puts a batch on its stack, and the swap that takes the stack.
 
@@ -25,7 +25,7 @@ use crate::sync::{AtomicPtr, IS_SMALL, Ordering, OwnedCell};
 /// A block whose size is a multiple of this begins at a multiple of this. It is two cache lines, which processors fetch together.
 pub(crate) const ALIGN: usize = 128;
 
-/// Up to this many bytes there is a size for each [`STEP`] bytes. Beyond it there are eight sizes for each doubling.
+/// Up to this many bytes, sizes are multiples of [`STEP`]. Above it there are eight sizes for each doubling.
 const FINE: usize = 512;
 const STEP: usize = 16;
 /// A larger block is allocated separately.
@@ -271,7 +271,7 @@ impl Pool {
         Block { at, bytes }
     }
 
-    /// Frees a block that no thread uses. Returns the bytes that this call gave back to the system.
+    /// Frees a block that no thread uses. Returns the bytes that this call freed to the system.
     #[inline]
     pub(crate) fn give(&mut self, block: Block, depot: &Depot) -> usize {
         let bytes = block.bytes;
@@ -311,7 +311,7 @@ pub struct Space {
 
 /// An array in the block of the node that owns it.
 ///
-/// The caller that makes one must put it into that node's body and nowhere else. So the array exists as long as its elements.
+/// The caller that makes one must put it into that node's body and nowhere else. So the elements exist as long as the array.
 pub struct Array<T> {
     at: NonNull<T>,
     count: usize,

@@ -11,8 +11,9 @@ pub(crate) const SHARE: usize = 8;
 /// Bytes of a cache line. Arrays begin at a line.
 pub(crate) const LINE: usize = 64;
 
-/// Narrows a search to a part of the array: the first index and the number of items. The items for which `is_left` is true end in this part
-/// or at its end. The comparisons of a round are independent, so the processor loads all their lines at once.
+/// Narrows a search to a part of the array. Returns the first index of the part and its number of items. The first item for which `is_left`
+/// is false is in this part or directly after it. The comparisons of a round are independent, so the processor loads all their lines at
+/// once.
 #[inline(always)]
 fn narrow<T>(items: &[T], is_left: &impl Fn(&T) -> bool) -> (usize, usize) {
     const { assert!(size_of::<T>() * PARTS <= FEW) };
@@ -27,7 +28,8 @@ fn narrow<T>(items: &[T], is_left: &impl Fn(&T) -> bool) -> (usize, usize) {
     (from, count)
 }
 
-/// The number of items for which `is_left` is true; these come first. It has no branches, because their outcomes are unpredictable.
+/// The number of items for which `is_left` is true; these come first. It does not branch on the items, because such branches are
+/// unpredictable.
 #[inline(always)]
 pub(crate) fn partition<T>(items: &[T], is_left: impl Fn(&T) -> bool) -> usize {
     let (from, count) = narrow(items, &is_left);
@@ -60,8 +62,7 @@ impl Samples {
         Self(draft.done())
     }
 
-    /// The first index of the share in which, or at whose end, the items end for which `is_left` is true. At most [`SHARE`] items from this
-    /// index on are left.
+    /// The first index of a share. `is_left` is true for all items before this index, and for at most [`SHARE`] items from this index on.
     #[inline(always)]
     pub(crate) fn share(&self, is_left: impl Fn(&u64) -> bool) -> usize {
         partition(&self.0, is_left) * SHARE

@@ -102,7 +102,7 @@ pub struct Stats {
     pub pids: u64,
     /// Updates (puts, deletes) that changed a page.
     pub updates: u64,
-    /// Attempts of updates that failed and were repeated, because the page had changed. The LSN of such an attempt is unused.
+    /// Attempts to update a page that failed and were repeated because the page had changed. The LSN of such an attempt is unused.
     pub update_failures: u64,
     /// Consolidated pages.
     pub consolidations: u64,

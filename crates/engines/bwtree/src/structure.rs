@@ -305,7 +305,7 @@ impl<P: Pairs> Visit<'_, P> {
     }
 
     /// True if a page ends at `key` and its right sibling is `right`. The page is `pid`, or one that was split off from it later. If one of
-    /// them was merged into another page, it is the page that now has the keys before `key`.
+    /// these was merged into another page, the function takes the page that now has the keys before `key`.
     fn is_split_at(&self, mut pid: Pid, level: u32, key: &P::Fence, right: Pid) -> bool {
         loop {
             let known = self.load(pid).filter(|head| !head.is_removed());

@@ -118,11 +118,11 @@ pub(crate) fn thread_number() -> usize {
     shuttle::current::me().into()
 }
 
-/// A cell whose owner a protocol decides. loom's cell fails if two accesses are not ordered.
+/// A cell. A protocol decides which thread owns it. loom's cell fails if two accesses are not ordered.
 #[cfg(all(test, loom))]
 pub(crate) use loom::cell::UnsafeCell as OwnedCell;
 
-/// A cell whose owner a protocol decides.
+/// A cell. A protocol decides which thread owns it.
 #[cfg(not(all(test, loom)))]
 #[derive(Debug)]
 pub(crate) struct OwnedCell<T>(std::cell::UnsafeCell<T>);

@@ -32,7 +32,7 @@ pub struct Pid(pub(crate) u32);
 /// The PID of the root. It never changes; the contents of the page do.
 pub(crate) const ROOT: Pid = Pid(0);
 
-/// Segments of the directory. The last one would be beyond all PIDs.
+/// Number of segments in the directory. The last one is never made: it would begin after the largest PID.
 const SEGMENTS: usize = 33;
 /// Set in a word that is not a node's.
 const OTHER: usize = 0b01;
@@ -103,7 +103,7 @@ impl<P: Pairs> Table<P> {
     /// Allocates a PID that no other thread knows, and stores the page there. The table then owns the page.
     ///
     /// # Errors
-    /// The page, if no PID is left.
+    /// Returns the page if no PID is left.
     pub(crate) fn allocate(&self, page: Made<P>) -> Result<Pid, Made<P>> {
         let pid = self.take_free().or_else(|| {
             let number = self.next.fetch_add(1, Ordering::Relaxed);

@@ -9,10 +9,10 @@ use crate::structure::{KeyOf, Structure, ValueBufOf, ValueOf};
 use crate::version::View;
 
 impl<M: Medium, X: Structure> Versioned<M, X> {
-    /// Looks up `key` at the newest durable version. If the key is present, `value` gets its value.
+    /// Looks up `key` at the newest durable version. True if the key is present; then `value` gets its value.
     ///
     /// # Errors
-    /// `Corrupt` if a node or record is damaged.
+    /// `Corrupt` if a node or record is damaged; `Failed` if the writer panicked while it changed a node that is read.
     pub fn get(&self, key: &KeyOf<X>, mut value: Option<&mut ValueBufOf<X>>) -> Result<bool> {
         loop {
             let told = self.told.load(Ordering::SeqCst);
@@ -57,13 +57,14 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
     /// Stores a value under a key. True if it replaced one. Durable on return.
     ///
     /// # Errors
-    /// `NoSpace` or `Full` if the region cannot grow, `Corrupt`, `Closed`: nothing has changed. Over a journal also the errors of a commit.
+    /// `NoSpace` or `Full` if the region cannot grow, `TooLarge` if the change needs more space than a group, the intent ring or the list
+    /// of dead versions has, `Corrupt`, `Closed`, `ReadOnly`, `Failed`: nothing has changed. Over a journal also the errors of a commit.
     /// Then the next open shows whether the write is durable.
     pub fn put(&self, key: &KeyOf<X>, value: &ValueOf<X>) -> Result<bool> {
         self.put_as(key, value, WriteOptions::default())
     }
 
-    /// As [`Versioned::put`].
+    /// As [`Versioned::put`]. `how` says whether the call waits until the write is durable.
     ///
     /// # Errors
     /// As there.
@@ -79,12 +80,12 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
     /// Removes a key. True if it was present. Durable on return.
     ///
     /// # Errors
-    /// As [`Versioned::put`]. Then nothing has changed.
+    /// As [`Versioned::put`].
     pub fn delete(&self, key: &KeyOf<X>) -> Result<bool> {
         self.delete_as(key, WriteOptions::default())
     }
 
-    /// As [`Versioned::delete`].
+    /// As [`Versioned::delete`]. `how` says whether the call waits until the write is durable.
     ///
     /// # Errors
     /// As there.

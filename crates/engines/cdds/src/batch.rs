@@ -1,9 +1,9 @@
 //! Batches: many writes as one atomic step, and writes with a condition.
 //!
 //! If the allocator's intent ring can hold all blocks of a batch, the batch is one version, like any change, and needs nothing more for its
-//! atomicity. A larger batch is done in *write groups*. Each write group is a version with blocks of its own. It ends with a durable dead
-//! interval that covers all write groups so far, as if they had been rolled back. After a crash they are rolled back. At the end the last
-//! write group's version becomes the current one, and all write groups count.
+//! atomicity. A larger batch is done in *write groups*. Each write group is a version with blocks of its own. At the end of each write
+//! group, a durable dead interval covers all write groups so far, as if they had been rolled back. So a crash rolls them back. At the end
+//! of the batch the last write group's version becomes the current one, and all write groups count.
 //!
 //! | fence passed | durable | after a crash |
 //! |---|---|---|
@@ -45,7 +45,7 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
         self.write_many_as(writes, WriteOptions::default())
     }
 
-    /// As [`Versioned::write_many`].
+    /// As [`Versioned::write_many`]. `how` says whether the call waits until the writes are durable.
     ///
     /// # Errors
     /// As there.
@@ -57,8 +57,8 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
         Ok(found)
     }
 
-    /// Puts and deletes several keys in one step, if all keys of `expected` have these values (`None`: are absent). The last of several
-    /// writes of one key counts. False if a condition was not met; then nothing has changed.
+    /// Puts and deletes several keys in one step, if each key of `expected` has the given value (`None`: the key is absent). The last of
+    /// several writes of one key counts. False if a condition was not met; then nothing has changed.
     ///
     /// # Errors
     /// As [`Versioned::write_many`].
@@ -104,7 +104,8 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
         Ok(holds)
     }
 
-    /// Reads and changes one key in one step, without another write in between.
+    /// Reads and changes one key in one step, without another write in between. Over a journal `decide` may be called again, after space
+    /// for its new value was reserved.
     ///
     /// # Errors
     /// As [`Versioned::put`].

@@ -124,7 +124,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
         self.end_step(&mut sweep, outcome)
     }
 
-    /// If the root shows one child only, to all readers, this child becomes the root.
+    /// If all readers see only one child of the root, this child becomes the root.
     pub(crate) fn promote(&self, writer: &mut Writer) -> Result<()> {
         let medium = self.region.medium();
         loop {
@@ -462,9 +462,9 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
         Ok(way.windows(2).all(|step| self.has_one_child(named.view, step[0], step[1])))
     }
 
-    /// True if no other link of `node` leads, for some version, keys of `child` to another node. Such a link has ended. It has the child's
-    /// range, or a range before it and is older than the child's link. A live link may have taken keys from a neighbour, but gave none
-    /// away.
+    /// True if, at every version, no other link of `node` leads keys of `child` to another node. A link that does so has ended. It begins
+    /// in the child's range, or it begins below that range and is older than the child's link. A live link may have taken keys from a
+    /// neighbour, but gave none away.
     fn has_one_child(&self, view: &View, node: Node, child: Node) -> bool {
         let (mut oldest, mut start) = (u64::MAX, None);
         for (_, link) in self.used_by_key(node, view) {

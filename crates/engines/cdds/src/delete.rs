@@ -47,7 +47,8 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
         Ok(true)
     }
 
-    /// The last node of the path lost an entry. If it has too few, it shares with a sibling. The same follows for its parents.
+    /// The last node of the path lost an entry. If it has too few left, it shares entries with a sibling. Its parents follow in the same
+    /// way.
     fn underflow(&self, change: &mut Change<'_>, mut path: &[Node]) -> Result<()> {
         let (medium, shape) = (self.region.medium(), &self.shape);
         while let [above @ .., node] = path {
@@ -74,12 +75,13 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
         Ok(())
     }
 
-    /// `node` has too few entries. Its left sibling takes them if it has space [`merge_with_sibling`]. Otherwise both are replaced. True if
-    /// no node above was replaced.
+    /// `node` has too few entries. Its left sibling takes them if it has space (`merge_with_sibling` in the thesis). Otherwise both are
+    /// replaced. True if no node above was replaced.
     ///
-    /// A sibling with many entries does not give some and stay [`copy_from_sibling`]. It would keep the given entries as ended ones. When a
-    /// new parent replaces the present one, the new parent does not lead to this node for those keys. Then a search for references
-    /// ([`crate::named`]) misses them, and their blocks would be freed too early.
+    /// A sibling with many entries does not move some of them to `node` and stay in the tree (`copy_from_sibling` in the thesis). It would
+    /// keep the moved entries as ended entries. If a new parent then replaced the present one, the new parent would not lead to the sibling
+    /// for the keys of those entries. A search for references ([`crate::named`]) would miss them, and their blocks would be freed too
+    /// early.
     ///
     /// The sibling takes the entries, or only their range, if no parent but the present one ever had a link to it. An older parent would
     /// not lead to it for the keys of its neighbour. So a search for references ([`crate::named`]) could miss the entries that it took.

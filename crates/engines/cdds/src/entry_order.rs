@@ -96,7 +96,7 @@ pub trait Order: Send + Sync + 'static {
     /// key comes first.
     fn up_to<M: Medium, S: Schema>(at: Look<'_, M>, probe: S::Probe<'_>) -> impl Iterator<Item = Entry>;
 
-    /// Sorts slots of one node by key, and of one key by start.
+    /// Sorts slots of one node by key, and slots with equal keys by start.
     fn by_key<M: Medium, S: Schema>(
         medium: &M,
         slots: impl Iterator<Item = (usize, Entry)>,
@@ -107,7 +107,7 @@ pub trait Order: Send + Sync + 'static {
     fn place(node: Node, holes: Holes, before: impl FnOnce() -> usize) -> Option<(usize, usize)>;
 }
 
-/// By key, and of one key by start. A search is binary. A put may shift entries.
+/// Entries are sorted by key, and entries with equal keys by start. A search is binary. A put may shift entries.
 #[derive(Debug)]
 pub struct Sorted;
 
@@ -199,7 +199,7 @@ impl Order for Sorted {
     }
 }
 
-/// In order of arrival. A put shifts nothing. A search compares all entries.
+/// Entries are in order of arrival. A put shifts nothing. A search compares all entries.
 #[derive(Debug)]
 pub struct Unsorted;
 

@@ -61,7 +61,7 @@ pub trait Indexed<K: Kind>: Structure<Schema: SchemaOf<K>, Pass: Send> + Send + 
     /// The last key, if keys have an order.
     ///
     /// # Errors
-    /// `Corrupt`.
+    /// `TakenBack`, `Corrupt`, `Failed`.
     fn last<M: Medium>(of: &Versioned<M, Self>) -> Result<Option<K::KeyBuf>>;
 }
 

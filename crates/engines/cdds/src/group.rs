@@ -1,9 +1,9 @@
 //! Groups: over a journal, where a commit takes milliseconds, many versions become durable together.
 //!
-//! The writer continues from version to version in memory. Readers use the newest durable version. It cannot be rolled back, so this needs
-//! no dirty marks, and readers do not wait. There is one exception: a caller that wrote without waiting ([`WriteOptions`]) must find its
-//! write. So a lookup that may find such a write also reads the newest version. It waits if the entry there is newer than the durable
-//! version, or if only the durable version has the key.
+//! The writer continues from version to version in memory. Readers use the newest durable version. A failed commit cannot roll it back, so
+//! no dirty marks are needed, and readers do not wait. There is one exception: a caller that wrote without waiting ([`WriteOptions`]) must
+//! find its write. So a lookup that may find such a write also reads the newest version. It waits if the entry there is newer than the
+//! durable version, or if only the durable version has the key.
 //!
 //! Invariants:
 //! * G1: a group ends between two changes. So each version, and each batch in write groups, is in one group as a whole.
@@ -58,12 +58,13 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
         self.leave(writer, how)
     }
 
-    /// True if everything was durable a moment ago. Then a read does not wait.
+    /// True if every acknowledged write was durable a moment ago. Then a read does not wait.
     pub fn is_quiet(&self) -> bool {
         self.told.load(Ordering::SeqCst) <= self.version()
     }
 
-    /// Waits until all writes that did not wait are durable. If this fails, they are rolled back, and no reader has to wait for them.
+    /// Waits until all writes that were acknowledged without waiting are durable. If their commit fails, they are rolled back, and no
+    /// reader has to wait for them.
     pub(crate) fn settle_told(&self) {
         if let Some(pending) = &self.pending
             && !self.is_quiet()
@@ -73,7 +74,7 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
         }
     }
 
-    /// Maximum lines that `count` operations change besides those of the structure. Their records have `bytes` bytes together.
+    /// Maximum lines that `count` operations change besides those of the structure. Their records have `bytes` bytes in total.
     pub(crate) fn lines_besides(&self, count: u64, bytes: u64) -> u64 {
         let geometry = self.region.geometry();
         let piece = geometry.chunk_bytes / 8;

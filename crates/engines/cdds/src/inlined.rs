@@ -1,5 +1,5 @@
-//! Byte strings with their first seven bytes in the key word. So most comparisons stay inside the node. Short separators are in the word
-//! alone.
+//! Byte strings with their first seven bytes in the key word. So most comparisons read only the node. A separator of at most seven bytes is
+//! completely in the word.
 //!
 //! | key word | meaning |
 //! |---|---|

@@ -203,8 +203,8 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
             .map(|key| key[0])
     }
 
-    /// Replaces, below the last node of `above` (none: at the root), the links to the neighbours `removed` by `links`. True if no node
-    /// above was replaced.
+    /// Replaces the links to the neighbours `removed` by `links` in the last node of `above`. If `above` is empty, the root is replaced and
+    /// the tree gets a new root. True if no node above was replaced.
     pub(crate) fn replace(
         &self,
         change: &mut Change<'_>,

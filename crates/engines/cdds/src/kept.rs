@@ -175,7 +175,7 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
         self.forget_dead(writer)
     }
 
-    /// Keeps the newest `count` versions, as if there were readers at them.
+    /// Keeps the `count` versions before the newest one, as if there were readers at them. (The newest version is always kept.)
     pub fn retain_versions(&self, count: u64) {
         self.pins.retain_versions(count);
     }

@@ -15,7 +15,7 @@
 //! * M2: a rolled-back interval that does not end before the current version was not committed and does not count.
 //! * M3: a rolled-back interval that *begins* after the current version has the write groups of an interrupted batch ([`crate::batch`]).
 //!   Their traces reference their blocks, like those of any rollback. The traces of the write group in flight reference none. So recovery
-//!   first declares the version after the interval dead and moves the current version behind both ([`Meta::settle_cut`]).
+//!   first declares the version after the interval dead and moves the current version past both ([`Meta::settle_cut`]).
 
 use pmem::{Error, Fence, LINE, Medium, Result, WORD};
 

@@ -1,6 +1,6 @@
-//! The search for references to a block. Recovery, reuse and the collector make it before they free a block.
+//! The search for references to a block. Recovery, reuse and the collector run it before they free a block.
 //!
-//! A block may have several references: a moved entry and its older self, two copies of an entry that a crash left, separators that
+//! A block may have several references: a moved entry and its old copy, two copies of an entry that a crash left, separators that
 //! neighbours share. All of them have the same key, so a descent for this key through every version finds them. At an inner node the
 //! descent takes each child that had the key at some version of the node's life. After a collection this is one child per level.
 //!
@@ -93,8 +93,8 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
         Ok(self.namer_at(named, kind, block, &key, lowest)?.is_some())
     }
 
-    /// As [`Tree::is_named`], for a reference at the place of this key, at the level `lowest` or above it. Returns the node with the
-    /// reference.
+    /// As [`Tree::is_named`], but searches for the reference along the paths of `key`, at the level `lowest` or above it. Returns the node
+    /// with the reference.
     pub(crate) fn namer_at(
         &self,
         named: &Named<'_>,

@@ -7,7 +7,7 @@
 //! slot     key, payload (in inner nodes: child), start, end; start 0: not in use
 //! ```
 //!
-//! Free slots may be between others. The key of an inner entry is the lower bound of its child. The first child's key is the node's own
+//! Free slots may be between used ones. The key of an inner entry is the lower bound of its child. The first child's key is the node's own
 //! lowest key. On the tree's left edge this is 0, which is the least 64-bit key and by convention the least byte string. So no key is
 //! reserved. (The thesis has upper bounds, and a greatest key that must be inserted first.)
 //!
@@ -213,8 +213,8 @@ impl Node {
         medium.publish(at + 2 * WORD, entry.start);
     }
 
-    /// Writes a node that no link references yet, and flushes it. Free slots are behind the entries or, with `spread`, between them. Then
-    /// later entries find a free slot in the line that they belong to.
+    /// Writes a node that no link references yet, and flushes it. Free slots are behind the entries or, with `spread`, between them. With
+    /// `spread`, a later entry usually finds a free slot in its own line.
     pub fn compose<M: Medium>(
         self,
         medium: &M,
@@ -282,7 +282,7 @@ impl Node {
         (0..bound).rev().map(|slot| (slot, self.entry(medium, slot))).find(|(_, e)| view.sees(e.start, e.end))
     }
 
-    /// True if an insert through this hole moves entries from line to line.
+    /// True if an insert that fills this hole moves entries from line to line.
     pub fn crosses(self, place: usize, hole: usize) -> bool {
         self.crossings(hole, if hole < place { place - 1 } else { place }) > 0
     }

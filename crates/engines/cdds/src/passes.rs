@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// The age of versions is measured in this fraction of the age limit.
+/// The resolution of the ages of versions is the age limit divided by this number.
 const AGES: u32 = 64;
 
 /// The common state of the steps.

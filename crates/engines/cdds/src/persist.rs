@@ -1,4 +1,4 @@
-//! The number of waits for memory.
+//! Flushes and fences, as the thesis prescribes them or with fewer fences.
 //!
 //! In the thesis (§4.1) each flush is a fence, a flush and a fence. The memory model here needs less: a flushed line is durable after the
 //! next fence of any thread. [`Persist`] contains only this difference.

@@ -33,7 +33,7 @@ pub struct Pins {
     long: Mutex<BTreeMap<u64, u64>>,
     /// Versions of lookups that found no slot.
     more: Mutex<BTreeMap<u64, u64>>,
-    /// This number of the newest versions is kept.
+    /// Number of versions before the newest one that are kept.
     newest: AtomicU64,
     /// Versions from this one on are kept.
     since: AtomicU64,
@@ -169,7 +169,7 @@ impl Pins {
     }
 }
 
-/// The single versions that may still be read.
+/// The individual versions that may still be read.
 #[derive(Debug)]
 pub struct Readers {
     /// All versions from this one on may be read.
@@ -234,7 +234,7 @@ impl Pins {
         self.collected.load(Ordering::SeqCst)
     }
 
-    /// Keeps the newest `count` versions.
+    /// Keeps the `count` versions before the newest one.
     pub fn retain_versions(&self, count: u64) {
         self.newest.store(count, Ordering::SeqCst);
     }

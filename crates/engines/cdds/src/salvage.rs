@@ -9,7 +9,7 @@ use crate::version::View;
 
 /// All used entries of the node at `at`, if it is a leaf of a tree or a node of a table. If the list of dead versions can be read, entries
 /// that a dead version began are left out, and entries that a dead version ended live again. A replaced leaf has entries that never ended.
-/// So of one key the entry with the newest start is the last one.
+/// So among the entries of one key, the entry with the newest start is the latest one.
 pub fn entries<M: Medium, X: Structure>(region: &Region<M>, at: u64) -> Vec<Entry> {
     let medium = region.medium();
     if !X::is_leaf(medium, Node(at)) {

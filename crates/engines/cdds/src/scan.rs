@@ -61,7 +61,8 @@ impl<'a, M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Snapshot<'a, M, S, O> 
 }
 
 impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Cursor<'_, M, S, O> {
-    /// Places the cursor before the first key of `from` (ascending) or after the last key of it (descending).
+    /// Places the cursor at the bound `from`: before the first key at or after it (ascending), or after the last key at or before it
+    /// (descending). An excluded bound leaves its key out.
     pub fn seek(&mut self, from: Bound<S::KeyBuf>, descending: bool) {
         self.next = Some(from);
         self.is_inside = false;
@@ -73,7 +74,8 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Cursor<'_, M, S, O> {
     /// Moves to the next key and copies key and value. False at the end.
     ///
     /// # Errors
-    /// `TakenBack` if the cursor's version was rolled back; `Corrupt` if a node or record is damaged.
+    /// `TakenBack` if the cursor's version was rolled back; `Corrupt` if a node or record is damaged; `Failed` if the writer panicked while
+    /// it changed a node that is read.
     pub fn next(&mut self, key: &mut S::KeyBuf, value: &mut S::ValueBuf) -> Result<bool> {
         while self.given == self.page.len() {
             let Some(from) = self.next.take() else { return Ok(false) };

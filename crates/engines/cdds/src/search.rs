@@ -1,4 +1,4 @@
-//! Lookups at any pinned version, beside the writer [thesis algorithm 1].
+//! Lookups at any pinned version, concurrent with the writer [thesis algorithm 1].
 //!
 //! The entries of a pinned version stay sound (T1 of `tree`). So each node is validated by itself. Only a root may be freed while a
 //! reader uses it: when the tree loses a level, its child becomes the root. When the tree loses another level, that child is freed, too.
@@ -125,7 +125,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
         O::by_key::<M, S>(medium, node.seen(medium, &self.shape, view).into_iter()).collect()
     }
 
-    /// The leaf for `target`, and its version, which was read before the leaf was validated as the right one.
+    /// The leaf for `target`, and its lock version, which was read before the leaf was validated as the right one.
     #[inline(always)]
     pub(crate) fn find_leaf(&self, view: &View, target: Target<S::Probe<'_>>) -> Result<Leaf> {
         let medium = self.region.medium();
@@ -137,8 +137,8 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
                 continue; // the root may have been freed before its version was read
             }
             let (mut low, mut high) = (None, None);
-            // The level and the bound that the link says of the node. If the node does not match, the link is damaged: it leads to a sound
-            // node without the key.
+            // The level and the lower bound that the node has according to the link. If the node does not match, the link is damaged: it
+            // leads to a sound node without the key.
             let mut promised: Option<(usize, u64)> = None;
             loop {
                 let header = Header::read(medium, node);
@@ -176,8 +176,8 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
         }
     }
 
-    /// True if a node's lowest key is the key of the link to it. Comparing words suffices, without another line, unless two separators are
-    /// equal.
+    /// True if a node's lowest key is the key of the link to it. Comparing the words suffices and reads no other line, unless two
+    /// separators have equal keys.
     #[inline(always)]
     fn is_bound(&self, header: &Header, low: u64) -> bool {
         header.low == low || self.is_same_bound(header.low, low)

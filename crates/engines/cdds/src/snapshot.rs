@@ -58,13 +58,13 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
         mark.is_of(&self.pins).then_some(SnapshotOf { of: self, mark })
     }
 
-    /// Rolls back all writes since `to` as one step: a crash keeps all of them or none. Durable on return. Later, marks, snapshots and
-    /// cursors of versions in between return `TakenBack`; names of such versions are removed. False if the mark belongs to another
-    /// structure; then nothing has changed.
+    /// Rolls back all writes since `to` as one step: a crash keeps all of them or none. Durable on return. Later reads through marks,
+    /// snapshots and cursors of the versions after `to` return `TakenBack`; names of such versions are removed. False if the mark belongs
+    /// to another structure; then nothing has changed.
     ///
     /// # Errors
-    /// `TakenBack` if `to` was itself rolled back; `Closed`; `TooLarge` if the list of dead versions is full and its intervals cannot be
-    /// removed; over a journal the errors of a commit.
+    /// `TakenBack` if `to` was itself rolled back; `Closed`, `ReadOnly`, `Failed`; `Corrupt` if a node is damaged; `TooLarge` if the list
+    /// of dead versions is full and its intervals cannot be removed; over a journal the errors of a commit.
     pub fn roll_back(&self, to: &Mark) -> Result<bool> {
         if !to.is_of(&self.pins) {
             return Ok(false);
@@ -105,10 +105,11 @@ impl<M: Medium, X: Structure> SnapshotOf<'_, M, X> {
         self.mark.keys()
     }
 
-    /// Looks up `key`. If the key is present, `value` gets its value.
+    /// Looks up `key`. True if the key is present; then `value` gets its value.
     ///
     /// # Errors
-    /// `TakenBack` if the snapshot's version was rolled back; `Corrupt` if a node or record is damaged.
+    /// `TakenBack` if the snapshot's version was rolled back; `Corrupt` if a node or record is damaged; `Failed` if the writer panicked
+    /// while it changed a node that is read.
     pub fn get(&self, key: &KeyOf<X>, value: Option<&mut ValueBufOf<X>>) -> Result<bool> {
         let _reading = self.of.reading(self.version())?;
         self.of.get_in(&self.of.view_at(self.version()), key, value)

@@ -22,13 +22,13 @@ pub struct Options {
     pub node_lines: u64,
     /// Fixed sizes of the region. An existing structure keeps its own.
     pub geometry: Geometry,
-    /// Durability, for the superblock.
+    /// Durability, as recorded in the superblock.
     pub durability: Durability,
-    /// True for the keys of several tables, for the superblock ([`index::tables`]).
+    /// True if the keys belong to several tables, as recorded in the superblock ([`index::tables`]).
     pub tables: bool,
     /// Number of striped version locks; a power of two.
     pub stripes: usize,
-    /// A fence before and after each flush [thesis §4.1]; a split ends every entry of the old node [algorithm 3].
+    /// If set, a fence precedes and follows each flush [thesis §4.1], and a split ends every entry of the old node [algorithm 3].
     pub faithful: bool,
     /// Maximum blocks that a write group of a batch may allocate before it ends; at most half of the allocator's intent ring. Tests make it
     /// small.
@@ -183,7 +183,7 @@ pub trait Structure: Sized {
     /// Cleans up after a failed change, before its blocks are freed.
     fn abandon<M: Medium>(of: &Versioned<M, Self>, part: Self::Part);
 
-    /// Runs `make` as one version, and then structural work that it requires.
+    /// Runs `make` as one version, and then the structural work that the change requires.
     ///
     /// # Errors
     /// Those of `make`; `Corrupt`.
@@ -237,7 +237,7 @@ pub trait Structure: Sized {
     /// The entry of a key in a view of a pinned version or of a newer one.
     ///
     /// # Errors
-    /// `Corrupt` if a node on the path is damaged.
+    /// `Corrupt` if a node on the path is damaged; `Failed` if the writer panicked while it changed such a node.
     fn find_in<M: Medium>(of: &Versioned<M, Self>, view: &View, key: &KeyOf<Self>) -> Result<Option<Entry>>;
 
     /// The entry in the form of the schema.
@@ -246,7 +246,7 @@ pub trait Structure: Sized {
     /// Counts the keys of a version.
     ///
     /// # Errors
-    /// `TakenBack`, `Corrupt`.
+    /// `TakenBack`, `Corrupt`, `Failed`.
     fn count<M: Medium>(of: &Versioned<M, Self>, mark: &Mark) -> Result<u64>;
 
     /// Removes the traces of dead versions, and no garbage [thesis algorithm 6].

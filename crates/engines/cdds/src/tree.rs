@@ -196,7 +196,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
             let path = self.path(&view, writer.state.root, S::probe(key))?;
             *of_leaf.entry(path[path.len() - 1]).or_default() += 1;
         }
-        // A leaf with space for all its writes stays. Another leaf is replaced, with its neighbours and its part of the parent.
+        // A leaf with space for all its writes stays. Any other leaf is replaced, with its neighbours and its part of the parent.
         let lines = of_leaf.iter().map(|(leaf, writes)| {
             let used = leaf.used(medium, shape, &view).count();
             let is_thin = leaf.seen(medium, shape, &view).len() <= shape.least + *writes;

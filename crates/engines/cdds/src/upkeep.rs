@@ -12,7 +12,8 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
     /// to `places` buckets. True if a complete pass has ended.
     ///
     /// # Errors
-    /// `Closed`; `Corrupt` if a node is damaged; over a journal the errors of a commit.
+    /// `Closed`, `ReadOnly`, `Failed`; `Corrupt` if a node is damaged; `TooLarge` if no group can hold the changes; over a journal the
+    /// errors of a commit.
     pub fn collect_some(&self, places: usize) -> Result<bool> {
         X::collect_some(self, places)
     }
@@ -33,8 +34,9 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
         X::check(self)
     }
 
-    /// Removes every key as one step. An empty tree replaces a tree at a cost that does not depend on the number of keys; the collector
-    /// frees the old tree later. A table without kept versions rolls back all its versions. A table with kept versions ends each entry.
+    /// Removes every key as one step. A tree is replaced by an empty one, at a cost that does not depend on the number of keys; the
+    /// collector frees the old tree later. A table without kept versions rolls back all its versions. A table with kept versions ends each
+    /// entry.
     ///
     /// # Errors
     /// As [`Versioned::put`]; `TooLarge` if no group can hold the changes.

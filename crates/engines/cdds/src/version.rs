@@ -3,8 +3,8 @@
 //! Invariants:
 //! * V1: versions are never reused. A version that may have left traces and was not committed stays dead as long as a trace may exist.
 //! * V2: no reader uses a version inside a dead interval. A rollback waits for the readers that use one, and a new reader checks the list
-//!   before it reads. The interval stays in the list as long as a mark keeps one of its versions. So an end version inside a dead interval
-//!   may be overwritten. No view, not even of a kept version, sees an entry that began inside a dead interval.
+//!   before it reads. So an end version inside a dead interval may be overwritten. The interval stays in the list as long as a mark keeps
+//!   one of its versions. No view, not even of a kept version, sees an entry that began inside a dead interval.
 //! * V3: an entry that a crashed version began is void: it references no block, and its slot is equal to a free one. A rolled-back entry
 //!   references its blocks until it is removed.
 
@@ -29,7 +29,7 @@ pub struct Interval {
     pub lo: u64,
     /// Last dead version.
     pub hi: u64,
-    /// Why.
+    /// The reason why they are dead.
     pub death: Death,
 }
 
@@ -79,7 +79,8 @@ impl Dead {
         self.0.push(interval);
     }
 
-    /// The list with one more crashed version. It extends a crashed interval that ends just before it. `None` if the list is full.
+    /// The list with one more crashed version. The version extends a crashed interval that ends just before it, or forms a new interval.
+    /// `None` if there is no space for a new interval.
     pub fn with_crashed(&self, version: u64) -> Option<Self> {
         let mut dead = self.clone();
         let last = |interval: &&mut Interval| interval.death == Death::Crashed && interval.hi + 1 == version;
@@ -106,7 +107,7 @@ impl Dead {
 pub struct View {
     /// The version.
     pub version: u64,
-    /// Dead intervals. Those that end before the version count (V2).
+    /// Dead intervals. Only an interval that ends before `version` counts (V2).
     pub dead: Dead,
 }
 
@@ -137,7 +138,7 @@ impl View {
         is(start) && !is(end)
     }
 
-    /// True if no reader at `horizon` or later sees such an entry, which is not void.
+    /// True if no reader at `horizon` or later sees an entry with these versions. The entry must not be void.
     pub fn is_garbage(&self, start: u64, end: u64, horizon: u64) -> bool {
         self.is_dead(start) || (end != 0 && end <= horizon && !self.is_dead(end))
     }

@@ -40,7 +40,7 @@ use crate::pins::Pins;
 use crate::structure::{Change, ChangeOf, Own, Structure, Versioned, WriterOf};
 use crate::version::{Dead, Death, INTERVALS, Interval, SharedDead, View};
 
-/// Free places in the list of dead intervals before a rollback over a journal.
+/// Minimum number of free places in the list of dead intervals before a rollback over a journal.
 const INTERVALS_SPARE: usize = 4;
 
 /// The error of a change that would leave this many dead intervals.
@@ -151,7 +151,7 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
         Ok(this)
     }
 
-    /// Gives a region without a meta block a meta block and an empty structure. The region is new, or it crashed before it had one.
+    /// Writes a meta block and an empty structure to a region without a meta block. The region is new, or a crash interrupted its creation.
     fn format(&mut self, options: &X::Options) -> Result<()> {
         let (region, writer) = self.kernel.parts_mut();
         let medium = region.medium();
@@ -262,7 +262,7 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
         writer.allocator.finish(&self.region, &mut writer.log);
     }
 
-    /// Makes the stores of the running operation durable, and the allocator's intents.
+    /// Makes the stores of the running operation and the allocator's intents durable.
     #[track_caller]
     pub(crate) fn fence_payload(&self, writer: &WriterOf<X>, why: Fence) {
         self.persist.fence(self.region.medium(), why);
@@ -333,7 +333,7 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
     }
 
     /// Ends a pass. It visited all traces of the versions that were dead at its beginning (`removes`), and with `doubt` those of the
-    /// version in flight. Takes these versions off the list.
+    /// version in flight. Removes these versions from the list, except for intervals that a mark keeps.
     pub(crate) fn end_pass(&self, writer: &mut WriterOf<X>, removes: &[Interval], doubt: bool) {
         // Without space for the new list of names the intervals stay (K2).
         let is_forgotten = removes.is_empty() || self.forget_dead(writer).is_ok();
@@ -382,8 +382,8 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
         self.end_roll_back(writer, taken_back)
     }
 
-    /// If the list has few places left over a journal, removes traces of dead versions step by step. A sweep at once may not fit into a
-    /// group.
+    /// Over a journal, if the list of dead intervals has few free places, removes traces of dead versions step by step. A complete sweep in
+    /// one step may not fit into a group.
     pub(crate) fn spare_intervals(&self) -> Result<()> {
         match self.pending.is_some() && self.dead_intervals() + INTERVALS_SPARE > INTERVALS {
             true => self.collect_all(),

@@ -87,7 +87,8 @@ impl<M: Medium, S: Schema> Line<M, S> {
         })
     }
 
-    /// Stores a value, except for the word that commits it. Returns [`Step::Apart`] if there is no space.
+    /// Stores a value, except for the word that commits it. Returns [`Step::Apart`] if there is no space, or if the leaf must be split
+    /// first because it is the only one (L3 of `leaf`).
     #[inline]
     pub(crate) fn store_value(
         &self,
@@ -102,7 +103,7 @@ impl<M: Medium, S: Schema> Line<M, S> {
         let Some(slot) = found.or_else(choose) else { return Ok(Step::Apart) };
         if found.is_none() {
             let next = leaf.next(medium).ok_or(Error::Corrupt { what: "leaf", at: leaf.0 })?;
-            // The only leaf has no bounds, so each word of a free slot could be a key.
+            // The only leaf has no bounds, so any key could equal its empty word.
             if S::PLAIN && next == 0 && leaf.low(medium) == 0 {
                 return Ok(Step::Apart);
             }
@@ -145,7 +146,7 @@ impl<M: Medium, S: Schema> Line<M, S> {
                 .map(|_| Step::Absent)
                 .ok_or(Error::Corrupt { what: "leaf", at: leaf.0 });
         };
-        // Only the first leaf has another empty word. This test does not read line 0 of the leaf.
+        // Only the first leaf has an empty word other than 0. This test does not read line 0 of the leaf.
         let empty = if S::PLAIN && self.head()? == leaf.0 { u64::MAX } else { 0 };
         self.give_blocks(writer, &entry_of::<S>(leaf.slot::<M, S>(medium, slot)))?;
         self.note_key(key);

@@ -24,11 +24,11 @@ use crate::node::{Child, FANOUT, NODE_BYTES, Node, Nodes};
 const FIRST_CHUNK: u64 = 64;
 /// Number of chunks: space for almost 2^38 nodes.
 const CHUNKS: usize = 32;
-/// Most levels: with at least two children in a node, more leaves than fit into a region.
+/// Maximum number of levels. With two children in each node, this number of levels lead to more leaves than fit into a region.
 const LEVELS_MAX: u64 = 48;
-/// Children of a node after the directory was built from the list.
+/// Maximum number of children of a node after the directory was built from the list.
 const FILL: usize = 48;
-/// A node with fewer children joins a neighbour if both have at most [`FILL`] together.
+/// A node with fewer children is merged with a neighbour if both together have at most [`FILL`].
 const SPARSE: usize = FANOUT / 4;
 
 /// A node on the way to a leaf, and the position of the child that was taken.
@@ -38,7 +38,7 @@ struct Stop {
     i: usize,
 }
 
-/// See the module's head.
+/// The directory. See the module's head.
 #[derive(Debug, Default)]
 pub(crate) struct Directory {
     chunks: [OnceLock<Nodes>; CHUNKS],
@@ -48,7 +48,7 @@ pub(crate) struct Directory {
     nodes: AtomicU64,
 }
 
-/// Numbers of nodes that can be used. The writer's.
+/// The numbers of unused nodes. Only the writer uses it.
 #[derive(Debug, Default)]
 pub(crate) struct Spare {
     free: Vec<u64>,
@@ -80,7 +80,7 @@ impl Directory {
         self.nodes.load(Ordering::Relaxed) * NODE_BYTES as u64
     }
 
-    /// The leaf of a key, or of the keys strictly below it. Any address or 0 during a change. O(levels).
+    /// The leaf of a key; if `below` is set, of the keys strictly below it. Any address or 0 during a change. O(levels).
     #[inline(always)]
     pub(crate) fn leaf_of<M: Medium, S: Schema>(
         &self,
@@ -122,7 +122,7 @@ impl Directory {
         at * LINE
     }
 
-    /// Replaces each key's entry in `leaves` by its leaf, as [`Directory::leaf_of`] returns it. The descents advance together, so that their
+    /// Replaces each key's entry in `leaves` by its leaf, as [`Directory::leaf_of`] returns it. The descents advance together, so their
     /// cache misses overlap.
     #[inline(always)]
     pub(crate) fn leaves_of<M: Medium, S: Schema>(
@@ -159,7 +159,8 @@ impl Directory {
         at * LINE
     }
 
-    /// The neighbours of a key's leaf in the same node of the lowest level: left and right, 0 if there is none. The writer.
+    /// The left neighbour of a key's leaf, the leaf, and its right neighbour. A neighbour is 0 if it is not in the same node of the lowest
+    /// level. Only the writer calls this.
     pub(crate) fn siblings<M: Medium, S: Schema>(&self, medium: &M, key: &S::Key) -> (u64, u64, u64) {
         let path = self.path::<M, S>(medium, key);
         let Some((node, i)) = path.last().and_then(|stop| Some((self.node(stop.node)?, stop.i))) else {
@@ -182,7 +183,7 @@ impl Directory {
         path
     }
 
-    /// Builds the directory of these leaves, in key order. The writer, during a change.
+    /// Builds the directory of these leaves, which are in key order. Only the writer calls this, during a change.
     pub(crate) fn build<M: Medium, S: Schema>(&self, medium: &M, spare: &mut Spare, leaves: Vec<Child>) {
         *spare = Spare::default();
         self.nodes.store(0, Ordering::Relaxed);
@@ -216,7 +217,7 @@ impl Directory {
         spare.free.push(number);
     }
 
-    /// Adds a leaf after the leaf that holds its lower bound `key`. The writer, during a change.
+    /// Adds a leaf with the lower bound `key` after the leaf that held this key until now. Only the writer calls this, during a change.
     pub(crate) fn insert<M: Medium, S: Schema>(
         &self,
         medium: &M,
@@ -234,7 +235,7 @@ impl Directory {
             }
             let mut children = node.children();
             children.insert(stop.i + 1, child);
-            // Keys that ascend fill the nodes.
+            // If leaves are added in key order, the left node keeps most of its children.
             let is_append = stop.i + 1 == FANOUT;
             let right = children.split_off(if is_append { FILL } else { FANOUT / 2 });
             node.fill::<M, S>(medium, &children);
@@ -247,7 +248,8 @@ impl Directory {
         self.root.store(new.at << 8 | (levels + 1), Ordering::Release);
     }
 
-    /// Removes the leaf whose lower bound is `key`. It is not the first child of its node. The writer, during a change.
+    /// Removes the leaf whose lower bound is `key`. It must not be the first child of its node. Only the writer calls this, during a
+    /// change.
     pub(crate) fn remove<M: Medium, S: Schema>(&self, medium: &M, spare: &mut Spare, key: &S::Key) {
         let path = self.path::<M, S>(medium, key);
         self.leaves.fetch_sub(1, Ordering::Relaxed);
@@ -261,7 +263,7 @@ impl Directory {
             }
             let above = path[up - 1];
             let Some(parent) = self.node(above.node) else { return };
-            // The right one of two neighbours joins the left one.
+            // The children of the right node of two neighbours move to the left node.
             for right in [above.i, above.i + 1] {
                 if right == 0 || right >= parent.count() {
                     continue;

@@ -1,4 +1,4 @@
-//! The engine for the registry.
+//! The line engine as an engine of the registry.
 
 use index::engine::{Capabilities, Family};
 use index::{Keyed, Words};

@@ -46,7 +46,7 @@ pub struct Line<M: Medium, S: Schema> {
 pub struct Own<S: Schema> {
     pub(crate) loading: Option<Loading<S>>,
     pub(crate) spare: Spare,
-    /// Leaf and slot of the newest insert.
+    /// Leaf and slot of the newest insert; (0, 0) if they are not known.
     pub(crate) newest: (u64, usize),
 }
 
@@ -120,7 +120,7 @@ impl<M: Medium, S: Schema> Line<M, S> {
         Ok(index)
     }
 
-    /// Gives an index without a meta block a meta block and an empty leaf. The index is new, or it crashed before it had one.
+    /// Writes a meta block and an empty leaf. The index has no meta block: it is new, or it crashed before it had one.
     fn format(&mut self) -> Result<()> {
         let shape = self.shape;
         let root = self.core.make_root(shape.bytes(), META_BYTES, |medium, first, meta| {
@@ -140,7 +140,7 @@ impl<M: Medium, S: Schema> Line<M, S> {
         &self.shape
     }
 
-    /// Runs `body`, compiled for the processor's vectors if there are any.
+    /// Runs `body`, compiled for the processor's vector instructions if it has any and the medium shows its lines.
     #[inline(always)]
     pub(crate) fn with_vectors<B: Body>(&self, body: B) -> B::Out {
         match self.vectors {
@@ -149,8 +149,8 @@ impl<M: Medium, S: Schema> Line<M, S> {
         }
     }
 
-    /// True if there is a leaf at an address to which a search led. If the search found its key there, line 0 of the leaf is not read: a
-    /// complete directory leads to leaves only.
+    /// True if there is a leaf at an address to which a search led. If the search found its key there and the directory is complete, line 0
+    /// of the leaf is not read: a complete directory leads to leaves only.
     #[inline(always)]
     pub(crate) fn has_found(&self, found: bool, leaf: u64) -> bool {
         found && leaf != 0 && !self.is_loading() || self.is_leaf(leaf)

@@ -11,8 +11,9 @@
 //! With byte strings a slot is one word: the address of the record in the lower 48 bits, and 16 bits of the key's hash above them. A slot
 //! is free if the word is 0, which is the empty word of every such leaf.
 //!
-//! Each key has a *preferred line* by its hash. An entry goes to a free slot of that line; if there is none, to the next line that has one.
-//! So most lookups that find their key read one line. Correctness does not depend on this: a search that fails there reads all lines.
+//! The hash of a key determines its *preferred line*. An entry goes to a free slot of that line; if there is none, to the next line that
+//! has one. So most lookups that find their key read one line. Correctness does not depend on this: a search that does not find the key in
+//! the preferred line reads all lines.
 //!
 //! `low` is the lower bound of the keys, a key word as in [`index::leaf_list::bound`]. 0 means no bound; only the first leaf has none.
 //! `low` and its seal never change while the leaf is in the list. The upper bound is the `low` of the next leaf.
@@ -20,8 +21,8 @@
 //! Invariants:
 //! * L1: on the medium a slot is free or holds a complete entry, because each change of a slot publishes one word. Exception: a merge
 //!   copies entries with unordered stores. Until the merge publishes its link, no search looks for the keys of these slots.
-//! * L2: between operations every key of a leaf is at or above its `low` and below the `low` of the next leaf. A crash inside of a split or
-//!   a merge can leave other keys ([`split`](crate::split)).
+//! * L2: between operations every key of a leaf is at or above its `low` and below the `low` of the next leaf. A crash during a split or a
+//!   merge can leave other keys ([`split`](crate::split)).
 //! * L3: with 64-bit keys a leaf that is both the first and the last one has no keys, because every key could belong to it.
 
 use std::cmp::Ordering;
@@ -37,9 +38,9 @@ const LOW: u64 = WORD;
 const SEAL: u64 = 2 * WORD;
 /// Bytes of the header.
 const HEAD: u64 = 4 * WORD;
-/// Most lines of a leaf: a mask of 64 bits has a bit for each of its words.
+/// Maximum number of lines of a leaf: a mask of 64 bits has a bit for each of its words.
 pub(crate) const LINES_MAX: u64 = 8;
-/// The bits of a slot of byte strings that hold the record's address.
+/// With byte strings: the bits of a slot that hold the record's address.
 const ADDRESS: u64 = (1 << 48) - 1;
 
 /// The geometry of the leaves of one index.
@@ -69,20 +70,20 @@ impl Shape {
         (1 << self.slots) - 1
     }
 
-    /// The slots of a line, a bit each, from a mask with a bit for each slot that the line could have.
+    /// Converts a mask with a bit for each slot-sized piece of the leaf, from the start of `line` on, into a mask with a bit for each slot.
     #[inline(always)]
     fn slots_of<S: Schema>(&self, line: u64, mask: u64) -> u64 {
         mask << (line * LINE / slot_bytes::<S>()) >> (HEAD / slot_bytes::<S>()) & self.all()
     }
 
-    /// The line that an entry with this first word prefers. Lines are as likely as they have slots.
+    /// The line that an entry with this first word prefers. The share of keys that prefer a line is proportional to its slots.
     #[inline(always)]
     fn preferred<S: Schema>(&self, first: u64) -> u64 {
         let hash = if S::PLAIN { first.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 48 } else { first >> 48 };
         (HEAD + ((hash * self.slots as u64) >> 16) * slot_bytes::<S>()) / LINE
     }
 
-    /// The free slot for an entry with this first word, of a mask of free slots. `None` if no slot is free.
+    /// Chooses a slot for an entry with this first word. `free` has a bit for each free slot. `None` if no slot is free.
     #[inline(always)]
     pub(crate) fn choose<S: Schema>(&self, free: u64, first: u64) -> Option<usize> {
         let preferred = self.preferred::<S>(first);
@@ -99,7 +100,7 @@ pub(crate) const fn slot_bytes<S: Schema>() -> u64 {
     if S::PLAIN { 2 * WORD } else { WORD }
 }
 
-/// The words of a used slot: key and value, or the only word and 0.
+/// The words of a used slot: with 64-bit keys the key and the value, with byte strings the only word and 0.
 pub(crate) type Slot = [u64; 2];
 
 /// The word of a slot that references a record.
@@ -220,8 +221,8 @@ impl Leaf {
         medium.prefetch(self.0 + shape.preferred::<S>(Self::first_word::<S>(key)) * LINE, LINE);
     }
 
-    /// The slots that may have a key, in all lines or only in the preferred one: with 64-bit keys those with the key, with byte strings those
-    /// with its fingerprint. A bit each. `None` if the medium shows no lines.
+    /// The slots that may have a key, in all lines or only in the preferred one: with 64-bit keys those with the key, with byte strings
+    /// those with its fingerprint. A bit each. `None` without vector instructions, or if the medium shows no lines.
     #[inline(always)]
     fn candidates<M: Medium, S: Schema>(
         self,
@@ -242,7 +243,7 @@ impl Leaf {
         Some(shape.slots_of::<S>(from, mask))
     }
 
-    /// Begins to load the records that a byte string may have.
+    /// For a byte string: begins to load the records that its preferred line references and that may hold it.
     #[inline(always)]
     pub(crate) fn prefetch_records<M: Medium, S: Schema>(
         self,
@@ -281,12 +282,12 @@ impl Leaf {
         self.confirm::<M, S>(medium, candidates, key)
     }
 
-    /// The slot of a key, of some slots that may have it.
+    /// The slot of a key. `candidates` has a bit for each slot that may hold the key.
     #[inline(always)]
     fn confirm<M: Medium, S: Schema>(self, medium: &M, mut candidates: u64, key: &S::Key) -> Option<usize> {
         if S::PLAIN {
             let word = Self::first_word::<S>(key);
-            // Free slots have such a word. If the key belongs to this leaf, their word is the other one.
+            // These two keys are also the empty words of leaves. If the key belongs to this leaf, the other one is the leaf's empty word.
             let is_free = (word == 0 || word == u64::MAX) && word == self.empty::<M, S>(medium);
             return (candidates != 0 && !is_free).then(|| candidates.trailing_zeros() as usize);
         }
@@ -318,7 +319,7 @@ impl Leaf {
         })
     }
 
-    /// Stores a slot that nothing reads yet: it is in unused space, or its key belongs to another leaf.
+    /// Stores the words of a slot that no search reads yet: the slot is in unused space, or the key belongs to another leaf.
     pub(crate) fn fill<M: Medium, S: Schema>(self, medium: &M, slot: usize, words: Slot) {
         let at = self.slot_at::<S>(slot);
         medium.copy(at, words[0]);
@@ -332,14 +333,14 @@ impl Leaf {
         1 << ((self.slot_at::<S>(slot) - self.0) / LINE)
     }
 
-    /// Flushes some lines, a bit each.
+    /// Flushes lines of the leaf. `lines` has a bit for each of them.
     pub(crate) fn flush_lines<M: Medium>(self, medium: &M, lines: u64) {
         for line in (0..LINES_MAX).filter(|line| lines >> line & 1 == 1) {
             medium.flush(self.0 + line * LINE, LINE);
         }
     }
 
-    /// Frees slots that belong to another leaf, and flushes their lines.
+    /// Frees slots whose keys belong to another leaf, and flushes their lines.
     pub(crate) fn free_slots<M: Medium, S: Schema>(self, medium: &M, slots: impl Iterator<Item = usize>) {
         let empty = self.empty::<M, S>(medium);
         let mut lines = 0_u64;
@@ -386,7 +387,7 @@ fn seal(word: u64) -> u64 {
     (word ^ 0x6C69_6E65_2D31_7A5B).wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
 
-/// Entries of used slots, without an index: for salvage.
+/// The entries of a leaf's used slots, for salvage: no index is open. Empty if the lower bound does not match its seal.
 pub(crate) fn entries<M: Medium, S: Schema>(medium: &M, leaf: u64, shape: &Shape) -> Vec<Entry<S::Tail>> {
     let leaf = Leaf(leaf);
     if !leaf.is_sealed(medium) {

@@ -1,16 +1,16 @@
 //! The line engine: durable leaves, linked in key order, under volatile inner nodes. A change of one key publishes one word of a leaf.
 //!
 //! An entry never moves inside its leaf. With 64-bit keys an insert stores the value first, in the same cache line as the key, and then
-//! publishes the key. So it costs one flush and one fence. A leaf has no bitmap: a slot that holds the leaf's *empty word* is free. A split
-//! writes the new right leaf, publishes one link, and then frees the slots of the moved entries.
+//! publishes the key. So the insert costs one flush and one fence. A leaf has no bitmap: a slot that holds the leaf's *empty word* is free.
+//! A split writes the new right leaf, publishes one link, and then frees the slots of the moved entries.
 //!
 //! * [`leaf`]: a leaf's words.
 //! * [`node`], [`directory`]: the inner nodes.
-//! * [`index`](mod@index): the index. `load`: its directory after an open.
+//! * [`index`](mod@index): the index. `load`: fills the directory after an open.
 //! * [`change`]: inserts, updates and deletes. [`split`]: splits and merges, and their recovery.
-//! * `search`, `check`: the other operations. `family`: the engine for the registry.
+//! * `search`, `check`: the other operations. `family`: the engine's types for the registry.
 //! * `vectored`: the parts that are compiled for vector instructions.
-//! * Batches, groups, lookups and scans are those of [`::index::leaf_list`].
+//! * Batches, write groups, lookups and scans are those of [`::index::leaf_list`].
 #![forbid(unsafe_code)]
 
 pub mod change;

@@ -1,4 +1,4 @@
-//! Loading: after an open, the directory lacks leaves. The loading adds them while the index is in use.
+//! Loading: after an open, the directory lacks leaves. Loading adds them while the index is in use.
 //!
 //! A list of ten million keys has half a million leaves. If an open read all of them, it would delay the first lookup. So an open reads the
 //! heads of some chunks, spread evenly over the region. From each of these chunks that has leaves, it takes one leaf. The first directory
@@ -6,12 +6,12 @@
 //! the right.
 //!
 //! Then the list is read in steps, from its head. A step adds leaves to the directory. If the number of keys is not known, as after a
-//! crash, a step also counts the keys of its leaves. Until the loading reaches a key, a write of this key does not change the number.
+//! crash, a step also counts the keys of its leaves. Then a write of a key that the loading has not reached does not change the number.
 //!
 //! Invariants:
 //! * O1: every leaf of the directory is in the list. An open takes only allocated leaves, and these are in the list, with two exceptions: a
 //!   leaf in the newest operation's intents, and the leaves of a cleared list that is being freed. So an open never takes a leaf of the
-//!   intents. While there is a cleared list, it takes only the head of the list.
+//!   intents. While a cleared list is being freed, it takes only the head of the current list.
 //! * O2: while the index is loading, only a clear removes leaves from the list. It begins the loading again, with the new list.
 
 use std::cmp::Ordering as Order;
@@ -86,13 +86,14 @@ impl<M: Medium, S: Schema> Line<M, S> {
         Ok(())
     }
 
-    /// True if link and lower bound match their checks. The head of the chunk is not asked: damage of it must hide no key.
+    /// True if link and lower bound match their checks. Does not read the head of the chunk: a damaged head must not hide keys.
     fn is_sound_leaf(&self, at: u64) -> bool {
         let medium = self.region.medium();
         at != 0 && Leaf(at).is_sealed(medium) && Leaf(at).next(medium).is_some()
     }
 
-    /// Loads a small index before its open returns. If a leaf is damaged, the loading does not end, and reads of the leaf report it.
+    /// Adds the first leaves before an open returns: all leaves of a small index. If a leaf is damaged, the loading does not end, and reads
+    /// of the leaf report it.
     pub(crate) fn load_little(&self) {
         for _ in 0..LEAVES_OF_OPEN / LEAVES_OF_STEP {
             if !matches!(self.load_step(&mut self.writer_side()), Ok(true)) {
@@ -101,7 +102,7 @@ impl<M: Medium, S: Schema> Line<M, S> {
         }
     }
 
-    /// Adds some leaves to the directory. False if it contains all leaves now.
+    /// Adds some leaves to the directory. False if the directory then contains all leaves.
     ///
     /// # Errors
     /// `Corrupt` if the next leaf is damaged. The loading does not end then.
@@ -132,7 +133,8 @@ impl<M: Medium, S: Schema> Line<M, S> {
         Ok(true)
     }
 
-    /// Adds a leaf with this lower bound, if the directory lacks it. Returns lower bound and address of the leaf after it.
+    /// Adds a leaf with this lower bound, if the directory lacks it. Returns lower bound and address of the next leaf, `None` after the
+    /// last leaf.
     fn add_leaf(
         &self,
         writer: &mut Writer<S>,
@@ -160,14 +162,16 @@ impl<M: Medium, S: Schema> Line<M, S> {
         Ok(behind)
     }
 
-    /// The leaf of a key, or of the keys strictly below it. Any address or 0 during a change. O(levels), if the index is not loading.
+    /// The leaf of a key; if `below` is set, of the keys strictly below it. Any address or 0 during a change. O(levels), if the index is
+    /// not loading.
     #[inline(always)]
     pub(crate) fn lead(&self, vectors: Option<Vectors>, key: &S::Key, below: bool) -> u64 {
         let leaf = self.directory.leaf_of::<M, S>(self.region.medium(), vectors, key, below);
         if self.loading.load(Ordering::Relaxed) { self.walk(leaf, Some((key, below))) } else { leaf }
     }
 
-    /// Follows the links to the leaf of a key, or to the last leaf. 0 at a damaged leaf. O(leaves that the directory lacks).
+    /// Follows the links from `leaf` to the leaf of a key, without a key to the last leaf. 0 at a damaged leaf. O(leaves that the directory
+    /// lacks).
     #[cold]
     pub(crate) fn walk(&self, leaf: u64, to: Option<(&S::Key, bool)>) -> u64 {
         let medium = self.region.medium();

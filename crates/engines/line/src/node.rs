@@ -5,7 +5,7 @@
 //!                   byte strings: word 1 length of the prefix   2..8 the prefix, padded with zeros
 //!                   64-bit keys:  word 2 base of the digests
 //!       lines 1..5  digests: a number for each separator, ascending; digest 0 is 0, unused digests are all ones.
-//!                   32 bits each, with 64-bit keys 16 bits: then lines 3 and 4 are unused
+//!                   byte strings: 32 bits each   64-bit keys: 16 bits each, and lines 3 and 4 are unused
 //!       lines 5..9  the lower 32 bits of each child
 //! cold              the separators: key words as in [`index::leaf_list::bound`]. The upper 16 bits of each child
 //! ```
@@ -17,8 +17,8 @@
 //! 64-bit keys, a digest is the separator minus the base, shifted to the right. The base is at most separator 1.
 //!
 //! A search reads line 0 and all digests, and then one child. Their addresses do not depend on each other, so their cache misses overlap.
-//! The hot parts of all nodes are in memory of their own, because they are to stay in the cache. A search reads the cold part only if
-//! digests are equal, or if the node is wide: then the upper bits of some child are not 0.
+//! The hot parts are stored apart from the cold parts, so that they stay in the cache. A search reads the cold part only if digests are
+//! equal or if the node is *wide*. A node is wide if the upper 16 bits of some child are not 0.
 //!
 //! Invariants:
 //! * N1: the digests ascend, and separators with equal digests ascend.
@@ -32,15 +32,15 @@ use pmem::simd::Vectors;
 use pmem::sync::Ordering;
 use pmem::{LINE, Line, Medium, record};
 
-/// Most children of a node.
+/// Maximum number of children of a node.
 pub(crate) const FANOUT: usize = 64;
-/// Lines of digests.
+/// Number of lines of digests.
 const DIGEST_LINES: usize = FANOUT / 16;
 /// Set in word 0 if the upper bits of some child are not 0.
 const WIDE: u64 = 1 << 8;
-/// Words of a prefix.
+/// Number of words for the prefix.
 const PREFIX_WORDS: usize = 6;
-/// Most bytes of a prefix.
+/// Maximum number of bytes of a prefix.
 const PREFIX_MAX: usize = PREFIX_WORDS * 8;
 
 /// A child with its separator.
@@ -77,7 +77,7 @@ struct Cold {
 /// Bytes of a node.
 pub(crate) const NODE_BYTES: usize = size_of::<Hot>() + size_of::<Cold>();
 
-/// Some nodes.
+/// A chunk of nodes.
 #[derive(Debug)]
 pub(crate) struct Nodes {
     hot: Box<[Hot]>,
@@ -85,7 +85,7 @@ pub(crate) struct Nodes {
 }
 
 impl Nodes {
-    /// This many nodes without children.
+    /// A chunk of `count` nodes without children.
     pub(crate) fn new(count: usize) -> Self {
         let hot = || Hot {
             head: Line::zero(),
@@ -102,14 +102,14 @@ impl Nodes {
         }
     }
 
-    /// A node.
+    /// Node `i` of the chunk. `None` if the chunk has fewer nodes.
     #[inline(always)]
     pub(crate) fn get(&self, i: usize) -> Option<Node<'_>> {
         Some(Node { hot: self.hot.get(i)?, nodes: self, i })
     }
 }
 
-/// One of some nodes.
+/// A node in its chunk.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Node<'a> {
     hot: &'a Hot,
@@ -120,9 +120,9 @@ pub(crate) struct Node<'a> {
 /// How keys become digests.
 #[derive(Clone, Debug)]
 enum Scale {
-    /// The distance from `first`, shifted to the right.
+    /// The digest is the distance from `first`, shifted to the right.
     Words { first: u64, shift: u32 },
-    /// The four bytes after a prefix.
+    /// The digest is the four bytes after this prefix.
     Bytes(Vec<u8>),
 }
 
@@ -138,7 +138,7 @@ impl Node<'_> {
         (get(&self.hot.head, 0) & 0xFF).min(FANOUT as u64) as usize
     }
 
-    /// Begins to load all lines that a search may read. `ONE` as in [`Line::prefetch_into`].
+    /// Begins to load the lines of the hot part that a search reads. `ONE` is the parameter of [`Line::prefetch_into`].
     #[inline(always)]
     pub(crate) fn prefetch<const ONE: bool, S: Schema>(&self) {
         let digests = self.hot.digests.iter().take(digest_lines::<S>());
@@ -185,7 +185,7 @@ impl Node<'_> {
         (0..self.count()).map(|i| Child { bound: self.bound(i), at: self.child(i) }).collect()
     }
 
-    /// The position of the child that holds a key, or of the child that holds the keys strictly below it.
+    /// The position of the child that holds a key; if `below` is set, of the child that holds the keys strictly below it.
     #[inline(always)]
     pub(crate) fn position<M: Medium, S: Schema>(
         &self,
@@ -234,7 +234,7 @@ impl Node<'_> {
         }
     }
 
-    /// The four bytes of a key after the prefix, or how the key compares with the prefix.
+    /// The four bytes of a key after the prefix. If the key does not begin with the prefix, the error is the key's order to the prefix.
     #[inline(always)]
     fn after_prefix(&self, key: &[u8]) -> Result<u32, Order> {
         let bytes = (get(&self.hot.head, 1) as usize).min(PREFIX_MAX);
@@ -255,7 +255,7 @@ impl Node<'_> {
         Ok(first_four(rest))
     }
 
-    /// Replaces all children. The writer, between begin and end of a change of the directory.
+    /// Replaces all children. Only the writer calls this, between begin and end of a change of the directory.
     pub(crate) fn fill<M: Medium, S: Schema>(&self, medium: &M, children: &[Child]) {
         let scale = scale_of::<M, S>(medium, children);
         let (shift, length) = match &scale {
@@ -275,7 +275,7 @@ impl Node<'_> {
             let child = children.get(i);
             let digest = match child {
                 Some(_) if i == 0 => 0,
-                // A separator outside of the scale does not occur: the scale was chosen for all of them.
+                // No separator is outside of the scale: the scale was chosen for all of them.
                 Some(child) => scale.digest::<M, S>(medium, child.bound).unwrap_or(digest_max::<S>()),
                 None => digest_max::<S>(),
             };
@@ -285,7 +285,7 @@ impl Node<'_> {
         }
     }
 
-    /// Inserts a child at a position above 0. There is space for it.
+    /// Inserts a child at a position above 0. The node must have space for it.
     pub(crate) fn insert<M: Medium, S: Schema>(&self, medium: &M, i: usize, child: Child) {
         let count = self.count();
         // A node of one child has no separators, so its scale is arbitrary.
@@ -304,7 +304,7 @@ impl Node<'_> {
         set(&self.hot.head, 0, get(&self.hot.head, 0) + 1);
     }
 
-    /// Removes a child, not the first one.
+    /// Removes a child that is not the first one.
     pub(crate) fn remove<S: Schema>(&self, i: usize) {
         let count = self.count();
         for from in i + 1..count {
@@ -352,7 +352,7 @@ impl Scale {
     }
 }
 
-/// The scale with the finest digests of all separators but the first.
+/// The scale that gives the finest digests for all separators except the first.
 fn scale_of<M: Medium, S: Schema>(medium: &M, children: &[Child]) -> Scale {
     let [_, second, .., last] = children else {
         let only = children.get(1).map_or(0, |child| child.bound);
@@ -383,7 +383,7 @@ const fn digest_max<S: Schema>() -> u32 {
     if S::PLAIN { u16::MAX as u32 } else { u32::MAX }
 }
 
-/// Lines of digests that are used.
+/// Number of lines of digests in use.
 #[inline(always)]
 const fn digest_lines<S: Schema>() -> usize {
     if S::PLAIN { DIGEST_LINES / 2 } else { DIGEST_LINES }
@@ -399,7 +399,7 @@ fn set(line: &Line, word: usize, value: u64) {
     line.0[word % 8].store(value, Ordering::Relaxed);
 }
 
-/// A number of `BITS` bits in an array of such numbers.
+/// Number `i` in an array of numbers of `BITS` bits each.
 #[inline(always)]
 fn part<const BITS: usize>(lines: &[Line], i: usize) -> u64 {
     let each = 64 / BITS;

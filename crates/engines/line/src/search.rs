@@ -1,4 +1,4 @@
-//! Search for the leaf of a key, and the other functions that the kernel asks of an index over a list ([`index::leaf_list`]).
+//! Search for the leaf of a key, and the other functions that the kernel requires of an index over a list ([`index::leaf_list`]).
 
 use index::engine::Anatomy;
 use index::leaf_list::garbage::find_garbage;

@@ -1,10 +1,10 @@
 //! Splits and merges of leaves, without a log.
 //!
-//! A split writes a new right leaf with the upper entries, and the entry that needs the space if it belongs there. It publishes the link to
-//! the new leaf. Then it frees the slots of the moved entries in the left leaf.
+//! A split writes a new right leaf with the upper entries of the full leaf. If the entry to insert belongs to the right leaf, the split
+//! writes it there, too. It publishes the link to the new leaf. Then it frees the slots of the moved entries in the left leaf.
 //!
-//! A *stray* is an entry in the left leaf whose key belongs to the right leaf. No search looks for a stray. A split has strays from its
-//! link to its last free. A merge has strays from its first copy to its link.
+//! A *stray* is an entry in the left leaf whose key belongs to the right leaf. No search looks for a stray. A split has strays from the
+//! publish of its link until it has freed the last slot. A merge has strays from its first copy to the publish of its link.
 //!
 //! Crash table of a split:
 //!
@@ -55,7 +55,8 @@ use crate::node::Child;
 /// Keys with their slots.
 type Sorted<S> = Vec<(<S as Schema>::KeyBuf, (usize, Slot))>;
 
-/// The first split of an index of 64-bit keys is here (L3 of [`leaf`](crate::leaf)).
+/// The lower bound of the right leaf after the first split of an index of 64-bit keys, which splits an empty leaf (L3 of
+/// [`leaf`](crate::leaf)).
 const MIDDLE: u64 = 1 << 63;
 
 impl<M: Medium, S: Schema> Line<M, S> {
@@ -98,7 +99,8 @@ impl<M: Medium, S: Schema> Line<M, S> {
         let is_below = |other: &S::KeyBuf| S::order_probe(S::probe(key), S::borrow(other)).is_lt();
         let rank = keys.iter().filter(|(other, _)| !is_below(other)).count();
         let newest = mem::take(&mut writer.newest);
-        // Keys that ascend fill their leaves: this key and the one before it are each above all others of the leaf.
+        // If keys are inserted in ascending order, the left leaf keeps all its entries: the newest insert was the leaf's last key, and this
+        // key is above it.
         let ascends = keys.last().is_some_and(|(_, (slot, _))| newest == (leaf.0, *slot));
         let middle = if rank == keys.len() && ascends { keys.len() } else { keys.len() / 2 };
         let moved = keys.split_off(middle);
@@ -161,7 +163,7 @@ impl<M: Medium, S: Schema> Line<M, S> {
         Ok(S::separator_block(low).unwrap_or(low[0]))
     }
 
-    /// After a delete: merges a sparse leaf with a neighbour, if both fill at most half a leaf.
+    /// After a delete: merges a sparse leaf with a neighbour, if both together fill at most half a leaf.
     ///
     /// # Errors
     /// Errors of the allocator; `Corrupt`. Then nothing has changed.
@@ -169,7 +171,8 @@ impl<M: Medium, S: Schema> Line<M, S> {
         let (medium, shape) = (self.region.medium(), &self.shape);
         let count = |leaf: Leaf| self.used(leaf);
         let left_over = count(leaf);
-        // A batch reserved no space for this, and O2 forbids it. If the neighbours are too full for a merge, most deletes do not try again.
+        // A batch reserved no space for a merge, and O2 forbids it while the index is loading. The test for a power of two avoids an
+        // attempt with every delete if the neighbours are too full.
         if left_over * 4 > shape.slots
             || (left_over & (left_over.wrapping_sub(1))) != 0
             || self.images.is_running()
@@ -191,7 +194,7 @@ impl<M: Medium, S: Schema> Line<M, S> {
         Ok(())
     }
 
-    /// Moves the entries of a leaf into the leaf before it, and removes it from the list.
+    /// Moves the entries of `right` into its left neighbour `left`, and removes `right` from the list.
     fn merge(&self, writer: &mut Writer<S>, left: Leaf, right: Leaf) -> Result<()> {
         let (region, medium, shape) = (&self.region, self.region.medium(), &self.shape);
         let corrupt = |leaf: Leaf| Error::Corrupt { what: "link to a leaf", at: leaf.0 };
@@ -220,7 +223,7 @@ impl<M: Medium, S: Schema> Line<M, S> {
         medium.fence(Fence::Guard); // S1
         let mut lines = 0_u64;
         for words in used {
-            // There is a slot for each of them, as was checked above.
+            // There is a free slot for each entry, as was checked above.
             let Some(slot) = shape.choose::<S>(free, words[0]) else { break };
             free &= !(1 << slot);
             left.fill::<M, S>(medium, slot, words);
@@ -243,7 +246,7 @@ impl<M: Medium, S: Schema> Line<M, S> {
         Ok(())
     }
 
-    /// After a crash: frees the strays that a split or a merge left. Nothing else was written yet. The directory may lack leaves.
+    /// After a crash: frees the strays that a split or a merge left. Recovery has written nothing else yet. The directory may lack leaves.
     ///
     /// # Errors
     /// `Corrupt` if a bound or a key cannot be read.

@@ -1,4 +1,4 @@
-//! The work that is compiled for vectors ([`pmem::simd::Body`]): searches, and copies of a leaf.
+//! The work that is compiled for vector instructions ([`pmem::simd::Body`]): searches, and copies of a leaf.
 
 use index::Schema;
 use index::leaf_list::{LeafCopy, LeafList};
@@ -8,7 +8,7 @@ use pmem::simd::{Body, Vectors};
 use crate::index::Line;
 use crate::leaf::{Leaf, Slot, entry_of};
 
-/// The leaf of a key, or of the keys strictly below it.
+/// The leaf of a key; if the last field is true, of the keys strictly below it.
 pub(crate) struct Lead<'a, M: Medium, S: Schema>(pub &'a Line<M, S>, pub &'a S::Key, pub bool);
 
 impl<M: Medium, S: Schema> Body for Lead<'_, M, S> {
@@ -46,8 +46,8 @@ impl<M: Medium, S: Schema> Body for LeadToScan<'_, M, S> {
     }
 }
 
-/// The leaves of several keys. Begins to load the leaves. The last field is true for lookups: they load the lines that the keys prefer,
-/// and the records that they may have.
+/// The leaves of several keys. Begins to load the leaves. If the last field is true, for lookups, it begins to load only the line that each
+/// key prefers, and with byte strings the records in it that may hold the key.
 pub(crate) struct LeadMany<'a, M: Medium, S: Schema>(
     pub &'a Line<M, S>,
     pub &'a [&'a S::Key],
@@ -118,7 +118,7 @@ impl<M: Medium, S: Schema> Body for Free<'_, M, S> {
     }
 }
 
-/// The slot of a key in a leaf, if it is present, or else the free slots.
+/// The slot of a key in a leaf. If the key is absent, the free slots, a bit each.
 pub(crate) struct FindOrFree<'a, M: Medium, S: Schema>(pub &'a Line<M, S>, pub Leaf, pub &'a S::Key);
 
 impl<M: Medium, S: Schema> Body for FindOrFree<'_, M, S> {

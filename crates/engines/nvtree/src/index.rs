@@ -102,7 +102,7 @@ impl<M: Medium, S: Schema> NvTree<M, S> {
     /// Creates an empty index in a fresh medium.
     ///
     /// # Errors
-    /// `Nodes` if leaves of this size hold too few entries. Also the errors of growing the medium.
+    /// `Nodes` if a leaf has fewer than 2 or more than 64 lines, or holds too few entries. Also the errors of growing the medium.
     pub fn create(medium: M, options: &Options) -> Result<Self> {
         let lines = options.lines;
         let shape =
@@ -117,7 +117,8 @@ impl<M: Medium, S: Schema> NvTree<M, S> {
     /// Opens the index in a region. Recovers it if it was not closed cleanly.
     ///
     /// # Errors
-    /// `Mismatch` if the region holds something else; `Corrupt` if the list is damaged; the errors of [`Region::open`].
+    /// `Mismatch` if the region holds something else; `Nodes` if its leaves have an impossible size; `Corrupt` if the list is damaged; the
+    /// errors of [`Region::open`]. After a crash also the errors of completing an interrupted batch.
     pub fn open(medium: M, path: &Path, options: &Options) -> Result<(Self, Found)> {
         let (region, found) = open_region::<M, S>(medium, path, ENGINE)?;
         Ok((Self::start(region, found, options)?, found))
@@ -154,7 +155,7 @@ impl<M: Medium, S: Schema> NvTree<M, S> {
         Ok(index)
     }
 
-    /// Gives an index without a meta block a meta block and an empty leaf. The index is new, or it crashed before it had one.
+    /// Writes a meta block and an empty leaf. The index has no meta block: it is new, or it crashed before it had one.
     fn format(&mut self) -> Result<()> {
         let shape = self.shape;
         let root = self.core.make_root(shape.bytes(), META_BYTES, |medium, first, meta| {

@@ -1,12 +1,12 @@
 //! Inner nodes: volatile, contiguous, and addressed by calculation.
 //!
 //! ```text
-//! levels   the least words of the nodes below, 16 in a node: child i of node n is node 16 n + i of the next level
-//! parents  of leaves: `space` entries each, a word and the address of a leaf side by side, four in a line, ascending
+//! levels   the smallest word of each node below, 16 in a node: child i of node n is node 16 n + i of the next level
+//! parents  nodes above the leaves: `space` entries each, a word and the address of a leaf side by side, four in a line, ascending
 //! ```
 //!
-//! The only pointers are those to leaves. Levels never change. Parents add and remove leaves by shifting their entries. When a parent has
-//! little space left, all inner nodes are rebuilt ([`rebuild`](crate::rebuild)).
+//! The only pointers are those to leaves. The words of the levels never change. Parents add and remove leaves by shifting their entries.
+//! When a parent has little space left, all inner nodes are rebuilt ([`rebuild`](crate::rebuild)).
 //!
 //! A word stands for the `min` of a leaf. For keys that are words it is the key. For byte strings it is the first 8 bytes after the common
 //! prefix of all bounds at the time of the build. If words are equal, the separator that the leaf references is compared.
@@ -42,7 +42,7 @@ pub(crate) struct Inner {
     levels: Vec<u64>,
     /// Index of the first word of each level.
     starts: Vec<usize>,
-    /// Maximum entries of a parent, and its lines.
+    /// Maximum number of entries of a parent, and number of its lines.
     space: usize,
     lines: usize,
     pairs: Vec<Line>,
@@ -124,14 +124,15 @@ impl Inner {
         self.entries_of(parent) >= self.space
     }
 
-    /// True if a parent has little space left, or if few leaves are left of those at the time of the build.
+    /// True if a parent is three quarters full. With several parents, also if the number of leaves is below a quarter of the number at the
+    /// time of the build.
     pub(crate) fn wants_rebuild(&self, parent: usize) -> bool {
         self.entries_of(parent) * 4 >= self.space * 3
             || (self.parents() > 1 && self.leaves() * 4 < self.built)
     }
 
-    /// The line of an entry, and the entry's two words in it. A line is not an atomic of the schedule explorer, so this is an explicit step
-    /// of it.
+    /// The line of an entry, and the entry's two words in it. The schedule explorer does not see accesses to a line, so each is an explicit
+    /// step.
     #[inline(always)]
     fn pair(&self, (parent, entry): Place) -> (&Line, [usize; 2]) {
         step();
@@ -240,8 +241,9 @@ impl Inner {
         node
     }
 
-    /// The last entry of a parent at or below a word (with `below`: strictly below it), by vector instructions. `None` if these do not
-    /// apply or if all entries are above. In explored schedules each word is a step of its own, so vectors are not used.
+    /// The last entry of a parent at or below a word (with `below`: strictly below it), by vector instructions. `None` if vector
+    /// instructions cannot be used or if all entries are above. In explored schedules each word is a step of its own, so vectors are not
+    /// used.
     #[inline(always)]
     fn rank<S: Schema>(&self, parent: usize, word: u64, below: bool) -> Option<usize> {
         if !S::PLAIN || self.space > SPACE || cfg!(shuttle) {
@@ -269,7 +271,7 @@ impl Inner {
         if let Some(entry) = self.rank::<S>(parent, word, below) {
             return (parent, entry);
         }
-        // The search nearly always ends here (I2). If many leaves have one word, the entry may be far before.
+        // The search nearly always ends here (I2). If many leaves have the same word, the entry may be many parents to the left.
         let mut step = 1;
         let mut above = parent + 1;
         while parent > 0 && !is_low(parent, 0) {
@@ -299,7 +301,7 @@ mod tests {
     use super::*;
     use index::{Keyed, Words};
 
-    /// Compares with an ordered list, with parents of all fillings: inserts, removals, searches.
+    /// Compares inserts, removals and searches with an ordered list, for parents that hold any number of entries.
     #[test]
     fn leaves_are_found_whatever_was_taken_in_and_let_go() {
         for space in [4, 8, 64] {

@@ -7,12 +7,12 @@
 //!
 //! With keys that are words, a negative entry has the key that it removes, and no value. A newer entry of a key, of either sign, replaces
 //! the older ones. With byte strings, a negative entry has the number of the entry that it removes. The record of the removed entry is
-//! freed, and its block may be reused. So no reader may need that record. An update of a byte string is a negative and a positive entry
-//! under one count.
+//! freed, and its block may be reused. So no search may depend on the record of a removed entry. An update of a byte string is a negative
+//! and a positive entry under one count.
 //!
 //! `min` is the lower bound of the keys. It is a key word: for keys that are words the key, for byte strings the address of a separator
-//! record that the leaf owns. 0 means no bound; only the first leaf has none. The upper bound is the `min` of the next leaf. So there are
-//! no gaps, and a leaf's `min` never changes.
+//! record that the leaf owns. 0 means no bound; only the first leaf has none. The upper bound is the `min` of the next leaf, so there are
+//! no gaps. A leaf's `min` never changes.
 //!
 //! Invariants:
 //! * L1: entries below `count`, with their signs, are durable. Entries and signs at or above it have no meaning.
@@ -87,7 +87,7 @@ impl Shape {
     }
 }
 
-/// The header's data on the entries.
+/// The count and the signs from a leaf's header.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Log {
     pub count: usize,
@@ -124,7 +124,7 @@ impl Leaf {
         (count <= shape.capacity() as u64).then_some(count as usize)
     }
 
-    /// The header's data on the entries. `None` if there is no leaf here.
+    /// The count and the signs. `None` if there is no leaf here.
     #[inline(always)]
     pub(crate) fn log<M: Medium>(self, medium: &M, shape: &Shape) -> Option<Log> {
         let count = self.count(medium, shape)?;
@@ -253,7 +253,7 @@ impl Leaf {
         None
     }
 
-    /// Those of 64 entries that may have this key. Uses vector instructions if possible.
+    /// The entries from number 64 `i` on, up to 64 of them, that may have this key, a bit each. Uses vector instructions if possible.
     #[inline(always)]
     fn candidates<M: Medium, S: Schema>(
         self,

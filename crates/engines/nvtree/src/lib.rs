@@ -8,8 +8,9 @@
 //! * [`inner`]: inner nodes and parents of leaves, addressed by calculation. [`rebuild`]: rebuilds them while the index is in use.
 //! * [`index`](mod@index): the index and the steps of a change.
 //! * `insert`, `delete`: appends. [`replace`]: splits, compactions and merges, each by one switch of a link.
-//! * [`search`], [`check`], `recover`: the other operations. `family`: the engine for the registry. [`salvage`]: leaves without an index.
-//! * Batches, groups, lookups and scans are those of [`::index::leaf_list`].
+//! * [`search`], [`check`], `recover`: the other operations. `family`: the engine's types for the registry. [`salvage`]: reads leaves
+//!   without an index.
+//! * Batches, write groups, lookups and scans are those of [`::index::leaf_list`].
 #![forbid(unsafe_code)]
 
 pub mod check;

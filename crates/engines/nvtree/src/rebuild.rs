@@ -4,8 +4,8 @@
 //! is three quarters full, or if the index has fewer than a quarter of the leaves that it had at the last build. Each write then copies the
 //! entries of some old parents into new inner nodes. When all entries are copied, the new inner nodes replace the old ones. A write that
 //! adds, replaces or removes a leaf during the rebuild changes the old inner nodes. If the rebuild has already copied the leaf's parent,
-//! the write changes the new inner nodes, too. If they have no space for the change, they are dropped, and a later write begins a new
-//! rebuild. If the rebuild has not reached the parent yet, it copies the change later.
+//! the write changes the new inner nodes, too. If the new inner nodes have no space for the change, the writer drops them, and a later
+//! write begins a new rebuild. If the rebuild has not reached the parent yet, it copies the change later.
 //!
 //! So an insert usually does not wait for a rebuild. After a rebuild, parents are half full. When the next rebuild begins, the last quarter
 //! of the parent is usually enough for the leaf splits until the rebuild ends. If a parent becomes full, the writer completes the rebuild
@@ -41,7 +41,7 @@ pub(crate) enum Change {
     Gone,
 }
 
-/// The common prefix of all keys from `first` to `last`.
+/// The common prefix of all byte strings from `first` to `last`.
 fn common(first: &[u8], last: &[u8]) -> Vec<u8> {
     first.iter().zip(last).take_while(|(a, b)| a == b).map(|(a, _)| *a).collect()
 }
@@ -55,7 +55,7 @@ pub(crate) fn begin_of<S: Schema>(first: &S::KeyBuf, last: &S::KeyBuf) -> Vec<u8
 }
 
 impl<M: Medium, S: Schema> NvTree<M, S> {
-    /// The place of a key.
+    /// The place of the leaf for a key; if `below` is set, of the leaf for the keys strictly below it.
     #[inline]
     pub(crate) fn place_in(&self, inner: &Inner, key: &S::Key, below: bool) -> Place {
         let medium = self.region.medium();
@@ -129,7 +129,7 @@ impl<M: Medium, S: Schema> NvTree<M, S> {
             return Ok(false);
         }
         rebuild.inner.finish();
-        // Both lead to the same leaves, so no reader has to retry.
+        // The old and the new inner nodes lead to the same leaves, so no reader has to retry.
         self.set_inner(rebuild.inner);
         writer.turnover.rebuilds += 1;
         Ok(true)
@@ -180,7 +180,7 @@ impl<M: Medium, S: Schema> NvTree<M, S> {
     /// Rebuilds the inner nodes at once. Completes a running rebuild.
     ///
     /// # Errors
-    /// `Closed`, `Failed`; `Corrupt` if the bound of a leaf cannot be read.
+    /// `Closed`, `ReadOnly`, `Failed`; `Corrupt` if the bound of a leaf cannot be read; the errors of [`Life::commit`].
     pub fn rebuild(&self) -> Result<()> {
         let mut writer = self.enter(0)?;
         if writer.rebuild.is_none() {

@@ -1,10 +1,10 @@
 //! Replacement of leaves: splits, compactions, merges.
 //!
-//! * If more than half of a full leaf's entries are live, the leaf is split in two. Otherwise its live entries move to a new leaf, together
-//!   with those of the right neighbour, if both fill at most half a leaf.
-//! * After a delete a sparse leaf may be merged with either neighbour. A leaf without keys leaves the list.
-//! * In every case whole new leaves are written, and one word is published: the link to the first of the old leaves, in the preceding leaf
-//!   or in the head of the list.
+//! * If more than half of a full leaf's entries are live, the leaf is split in two. Otherwise its live entries move to a new leaf. The live
+//!   entries of the right neighbour move there, too, if all of them together fill at most half a leaf.
+//! * After a delete a sparse leaf may be merged with either neighbour. A leaf without keys may be removed from the list.
+//! * In every case whole new leaves are written, and one word is published: the word in the preceding leaf or in the meta block that links
+//!   to the first old leaf.
 //!
 //! | fence passed | durable | after a crash |
 //! |---|---|---|
@@ -12,8 +12,9 @@
 //! | payload | the new leaves, the allocator's intents | the same |
 //! | commit | the link (one 8-byte store) | the old leaves' blocks are freed if they are not yet |
 //!
-//! Blocks are allocated and freed with the operation's intents; the list says which of them it owns. An old leaf's block can be reused when
-//! the operation has ended. A reader that still reads it finds its version or `changes` changed (C1 of [`::index::leaf_list`]).
+//! Blocks are allocated and freed with the operation's intents. After a crash, a block stays allocated only if the index references it. An
+//! old leaf's block can be reused when the operation has ended. A reader that still reads the block finds that its version or `changes` has
+//! changed (C1 of [`::index::leaf_list`]).
 //!
 //! If the last leaf is full and a key is above all others, the key begins a new leaf, with two fences. The old leaf stays as it is.
 
@@ -54,7 +55,8 @@ impl<M: Medium, S: Schema> NvTree<M, S> {
         self.switch(writer, place, None, &[live])
     }
 
-    /// Replaces a leaf and its right neighbour by one leaf that is at most half full. False if they hold too much.
+    /// Replaces a leaf and its right neighbour by one leaf that is at most half full. False if both hold too many entries, if there is no
+    /// right neighbour, or if it is the only leaf of its parent.
     fn merge_right(&self, writer: &mut Writer, place: Place, live: &Run<S>) -> Result<bool> {
         let (medium, shape) = (self.region.medium(), &self.shape);
         let inner = self.inner();
@@ -82,7 +84,7 @@ impl<M: Medium, S: Schema> NvTree<M, S> {
         let is_full = log.count == capacity;
         // An upper bound of the live entries: entries that replaced older ones are not subtracted.
         let most_left = log.count.saturating_sub(2 * log.negatives());
-        // A batch reserved no space for this.
+        // A batch reserved no space for a replacement after a delete.
         if self.images.is_running() || (!is_full && most_left * 4 > capacity) {
             return Ok(());
         }
@@ -202,15 +204,15 @@ impl<M: Medium, S: Schema> NvTree<M, S> {
         Ok(news)
     }
 
-    /// Makes the word of a bound between two entries.
+    /// Makes the key word of a bound between two entries.
     fn separate(&self, writer: &mut Writer, below: &Entry<S::Tail>, above: &Entry<S::Tail>) -> Result<u64> {
         let low = S::separate(&self.region, &mut writer.allocator, &mut writer.log, below, above)
             .map_err(|error| self.give_up(writer, error))?;
         Ok(S::separator_block(low).unwrap_or(low[0]))
     }
 
-    /// Begins a new leaf for a key above all others of a full last leaf. False if the key is not above all others, or if at most half of
-    /// the leaf is live.
+    /// Begins a new leaf for a key above all others of a full last leaf. False if the leaf is not the last, if the key is not above all
+    /// others, or if at most half of the leaf's entries are live.
     ///
     /// # Errors
     /// As [`NvTree::make_space`].

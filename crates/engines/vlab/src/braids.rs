@@ -1,8 +1,8 @@
 //! Multi-braids: the buckets that were added after the directory was built, in key order, in short lists (braids) under one head [VLAB
 //! §4.2.2].
 //!
-//! The head and each braid are arrays in key order. Both are searched by binary search. A change makes a new head and one new braid.
-//! Readers of the old ones keep them.
+//! The head and each braid are arrays in key order. Both are searched by binary search. A change makes a new head and one new braid. The
+//! old ones stay in memory as long as a reader uses them.
 //!
 //! Invariant: keys ascend through all braids, and no braid is empty.
 
@@ -74,7 +74,7 @@ impl<S: Schema> Braids<S> {
         self.count
     }
 
-    /// Bytes of volatile memory, without byte strings.
+    /// Bytes of volatile memory, except for the bytes of keys that are byte strings.
     pub(crate) fn memory(&self) -> u64 {
         (self.count * size_of::<Item<S>>() + self.head.len() * size_of::<Arc<Vec<Item<S>>>>()) as u64
     }

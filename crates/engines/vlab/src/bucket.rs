@@ -1,17 +1,18 @@
 //! A bucket: a node of the list, with unordered entries under a bitmap [VLAB §4.1.2, figure 8].
 //!
 //! ```text
-//! line 0   word 0 nxt (self-checking)   1 vnxt (self-checking; 0: null)   2 min   3 max   4..8 bitmap; its last bit: a change is running
+//! line 0   word 0 nxt (self-checking)   1 vnxt (self-checking; 0: null)   2 min   3 max   4..8 bitmap; its last bit is a flag
 //! line 1.. entries: key words, then payload words
 //! ```
 //!
 //! All keys are at or above `min` and below `max`. Both are key words. For keys that are words the key word is the key. For byte strings it
-//! is the address of a separator record. The bucket with this `min` owns the record. 0 means no bound: the first bucket has no `min`, the
-//! last bucket no `max`. There are no gaps: `max` is the `min` of the next bucket.
+//! is the address of a separator record. The bucket that has it as its `min` owns the record. 0 means no bound: the first bucket has no
+//! `min`, the last bucket no `max`. There are no gaps: `max` is the `min` of the next bucket.
 //!
 //! Invariants:
-//! * K1: an entry has a meaning if and only if its bit is set. A bit is set after its entry is durable.
-//! * K2: while the last bit is clear, every entry lies between `min` and `max`, and `max` is the next bucket's `min`.
+//! * K1: an entry is in use if and only if its bit is set. A bit is set after its entry is durable.
+//! * K2: the flag is set while a change of more than the header is running. While it is clear, every entry lies between `min` and `max`,
+//!   and `max` is the next bucket's `min`.
 //! * K3: the header is one line. Its stores become durable in their order.
 
 use std::cmp::Ordering;
@@ -36,7 +37,7 @@ pub(crate) const BIT_WORDS: usize = 4;
 pub const ENTRIES_MAX: usize = 252;
 /// Minimum entries that a bucket must be able to hold.
 const ENTRIES_MIN: usize = 4;
-/// Set while a change of more than this line is running.
+/// Set while a change that affects more than the header is running (K2).
 const FLAG: u64 = 1 << 63;
 
 /// A bitmap without the flag.
@@ -96,7 +97,7 @@ impl Shape {
         }
     }
 
-    /// A free slot. It is in the word with the fewest entries, so that an update finds another free slot under the same word.
+    /// A free slot. It is in the bitmap word with the most free slots, so that an update finds another free slot under the same word.
     pub(crate) fn free_slot(&self, bits: &Bits) -> Option<usize> {
         let free = |i: &usize| (!bits[*i] & self.slots_of(*i)).count_ones();
         let word = (0..self.bit_words()).max_by_key(|i| (free(i), BIT_WORDS - i))?;
@@ -140,7 +141,7 @@ impl Bucket {
         count(&self.bits(medium, shape))
     }
 
-    /// True while a change of more than the header is running.
+    /// True while a change that affects more than the header is running.
     pub(crate) fn is_flagged<M: Medium>(self, medium: &M) -> bool {
         medium.word(self.bits_at(BIT_WORDS - 1)) & FLAG != 0
     }

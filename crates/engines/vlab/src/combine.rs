@@ -51,18 +51,19 @@ use crate::directory::{ALIAS, Directory};
 use crate::index::{View, Vlab, Writer};
 use crate::meta::Phase;
 
-/// With fewer buckets in braids, or aliases, no combine begins because of their share of the directory.
+/// The conditions that compare with the directory's size apply only if the braids have at least this many buckets, or if there are more
+/// aliases than this.
 const FEW: usize = 16;
 
-/// Braids also count as full if they hold this fraction of the directory's number of buckets.
+/// Braids also count as full if they have this fraction of the directory's number of buckets: one in `SHARE`.
 const SHARE: usize = 16;
 
 /// A new directory that is being built.
 pub(crate) struct Rebuild<S: Schema> {
     pub directory: Directory,
-    /// Buckets that were added where the build has passed.
+    /// Buckets that were added at places that the build had already passed.
     pub late: Braids<S>,
-    /// Number of its entries whose bucket was freed.
+    /// Number of entries of the new directory whose bucket was freed.
     pub aliases: u64,
     /// The next entry of the old directory.
     next: usize,
@@ -190,7 +191,7 @@ impl<S: Schema> View<S> {
     }
 }
 
-/// The smallest key of a view, without the first bucket's, and the greatest.
+/// The smallest key of a view except for the first bucket's, and the greatest key.
 fn range_of<S: Schema>(view: &View<S>) -> Option<(S::KeyBuf, S::KeyBuf)> {
     let directory = &view.directory;
     let second = (directory.len() > 1).then(|| directory.key::<S>(1));
@@ -223,7 +224,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
             writer.rebuild = Some(Rebuild::begin(&view));
         }
         if self.faithful {
-            // Over a journal the running group may lack space. Then the combine waits and the braids hold more.
+            // Over a journal the running group may lack space. Then the combine is postponed, and the braids get more buckets meanwhile.
             let lines = 2 * self.view().buckets() as u64;
             if self.has_lines_beside(lines) {
                 self.merge_lists(writer);
@@ -284,7 +285,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         self.stripes.unlock(&mut writer.held);
     }
 
-    /// Continues a combine from the state in which `vnxt` is the list.
+    /// Continues a combine from the state in which `vnxt` links the list.
     fn copy_links(&self, order: &[u64]) {
         let medium = self.region.medium();
         for at in order {
@@ -297,7 +298,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         self.clear_links(order);
     }
 
-    /// Continues a combine from the state in which `nxt` is the list.
+    /// Continues a combine from the state in which `nxt` links the list.
     fn clear_links(&self, order: &[u64]) {
         let medium = self.region.medium();
         self.clear_begun(order);
@@ -313,7 +314,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         }
     }
 
-    /// Completes a combine that a crash interrupted. Stores nothing if there was none.
+    /// Completes or undoes a combine that a crash interrupted. Stores nothing if the phase is idle and every `vnxt` is clear.
     pub(crate) fn finish_combine(
         &self,
         phase: Phase,
@@ -340,11 +341,11 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
     }
 
     /// Combines at once, whatever the braids hold, and completes a running combine. With
-    /// [`Addressing::Rewired`](crate::rewired::Addressing) the window is then complete, too, unless a reader still uses the window before
-    /// it.
+    /// [`Addressing::Rewired`](crate::rewired::Addressing) the window is then complete, too, unless a reader still uses the previous
+    /// window.
     ///
     /// # Errors
-    /// `Closed`, `Failed`; `TooLarge` if no group can hold the stores of `faithful`; as [`Life::commit`].
+    /// `Closed`, `ReadOnly`, `Failed`; `TooLarge` if no group can hold the stores of `faithful`; the errors of [`Life::commit`].
     pub fn combine(&self) -> pmem::Result<()> {
         let buckets = self.view().buckets() as u64;
         let mut writer = self.enter_for(|_| Ok(if self.faithful { 2 * buckets } else { 0 }))?;

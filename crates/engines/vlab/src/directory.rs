@@ -38,10 +38,10 @@ pub enum Guide {
     Halves,
     /// One estimate, then binary search in the range around it or outside of it [VLAB §4.2.3].
     Once,
-    /// Estimates as long as they are right. Each reduces the range to its square root.
+    /// Repeats the estimate as long as the key is in the range around it. Each estimate reduces the range to its square root.
     Again,
-    /// As [`Guide::Again`], in a part of the directory that a small table gives for the key's leading bits. Splits at medians make regions
-    /// of uniform keys differ in fill, so one straight line over all of them fits badly.
+    /// As [`Guide::Again`], in a part of the directory that a small table gives for the key's leading bits. Splits at medians fill regions
+    /// of uniform keys unevenly, so one straight line over all of them fits badly.
     Table,
 }
 
@@ -78,7 +78,7 @@ struct Place {
 #[derive(Debug)]
 struct Segment {
     places: [Place; SEGMENT],
-    /// The keys' bytes, if words do not contain all of a key, and the end of each key.
+    /// If a word does not contain a whole key: the bytes of the keys, and the end of each key in them.
     bytes: Vec<u8>,
     ends: Vec<usize>,
 }
@@ -90,7 +90,7 @@ impl Segment {
     }
 }
 
-/// See the module's head.
+/// The directory. See the module's head.
 #[derive(Debug, Default)]
 pub(crate) struct Directory {
     /// The common prefix of all keys except the first.
@@ -146,7 +146,7 @@ impl Directory {
         self.len += 1;
     }
 
-    /// Frees the memory of one segment. False if none is left. No reader uses the directory any more.
+    /// Frees the memory of one segment. False if none is left. No reader may still use the directory.
     pub(crate) fn take_down(&mut self) -> bool {
         self.len = 0;
         self.segments.pop().is_some()
@@ -305,7 +305,7 @@ impl Directory {
         (low, comparisons)
     }
 
-    /// The place of a key if keys were evenly distributed, strictly between two places.
+    /// Estimates the place of a key as if keys were evenly distributed. The estimate is strictly between the two places.
     #[inline(always)]
     fn estimate(&self, lows: &(impl Lows + ?Sized), (low, high): (usize, usize), word: u64) -> usize {
         // Entry 0 stands for the smallest possible key, so it is no data point.
@@ -357,8 +357,8 @@ fn common(first: &[u8], last: &[u8]) -> Vec<u8> {
     first.iter().zip(last).take_while(|(a, b)| a == b).map(|(a, _)| *a).collect()
 }
 
-/// The table of [`Guide::Table`]: it divides the range of words into cells of equal width and has the first entry of each. There are as
-/// many cells as entries, but at most as many as the second-level cache holds.
+/// The table of [`Guide::Table`]: it divides the range of words into cells of equal width and has the first entry of each cell. There are
+/// as many cells as entries, but at most as many as the second-level cache holds.
 #[derive(Debug, Default)]
 struct Cells {
     base: u64,
@@ -391,7 +391,7 @@ impl Cells {
         cell.min(self.count.saturating_sub(1))
     }
 
-    /// Fills cells before the cell of entry `i`, which will have this word, as many as one step may. True if none of them is left.
+    /// Fills cells before the cell of entry `i`, which will have this word, up to the limit of one step. True if all of them are filled.
     fn reach(&mut self, word: u64, i: usize) -> bool {
         let cell = self.of(word);
         let end = cell.min(self.first.len() + CELLS_OF_STEP);

@@ -6,15 +6,15 @@
 //! | payload | the entry | the same; a record's block has no owner and is freed |
 //! | commit | its bit | nothing to do |
 //!
-//! A delete is the last step only. An update of a value of one word publishes that word. An update of a wider value writes the new
+//! A delete consists of the last step only. An update of a value of one word publishes that word. An update of a wider value writes the new
 //! entry to a free slot of the same bitmap word. One publish of this word then clears the old entry's bit and sets the new one's. `split`
 //! and `merge` have tables of their own.
 //!
 //! Invariants:
 //! * V1: from the head on, each bucket's `nxt` references the next bucket. The `min` of the next bucket equals the `max` of this bucket.
 //!   The first bucket has no `min` and is never freed.
-//! * V2: the view (directory and braids) leads every key to the bucket that holds it, except while that bucket's version is locked. A
-//!   split or merge changes the counter `changes`. So the validation fails if the reader found its bucket before that.
+//! * V2: the view (directory and braids) leads every key to the bucket that holds it, except while that bucket's version is locked. A split
+//!   or merge changes the counter `changes`. So the validation fails if the reader found its bucket before the split or merge.
 //! * V3: between operations, a block is allocated if and only if the list, an entry or the meta block references it.
 
 use std::ops::Deref;
@@ -43,7 +43,7 @@ use crate::rewired::{Addressing, Way, Why, Wiring};
 /// The engine's name in the superblock.
 pub const ENGINE: &str = "vlab";
 
-/// Entries of a head of one page [VLAB §6.1].
+/// Default of [`Options::braids`]: the entries that fit into a head of one page [VLAB §6.1].
 const BRAIDS: usize = 512;
 /// Default of [`Options::combine_step`].
 const STEP: usize = 64;
@@ -102,11 +102,11 @@ impl Options {
     }
 }
 
-/// The search structures of a moment: directory and braids. The writer replaces a view as a whole when it adds or removes buckets.
+/// One version of the search structures: directory and braids. The writer replaces the whole view when it adds or removes buckets.
 #[derive(Debug)]
 pub(crate) struct View<S: Schema> {
     pub directory: Arc<Directory>,
-    /// The way to the pages of its buckets.
+    /// The way to the pages of the directory's buckets.
     pub way: Way,
     pub braids: Braids<S>,
 }
@@ -169,7 +169,8 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
     /// Opens the index in a region. Recovers it if it was not closed cleanly.
     ///
     /// # Errors
-    /// `Mismatch` if the region holds something else; `Corrupt` if the list is damaged; the errors of [`Region::open`].
+    /// `Mismatch` if the region holds something else; `Nodes` if its buckets have an impossible size; `Corrupt` if the list is damaged; the
+    /// errors of [`Region::open`]. After a crash also the errors of completing an interrupted batch.
     pub fn open(medium: M, path: &Path, options: &Options) -> Result<(Self, Found)> {
         let (region, found) = open_region::<M, S>(medium, path, ENGINE)?;
         Ok((Self::start(region, found, options)?, found))
@@ -218,7 +219,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         Ok(index)
     }
 
-    /// Gives an index without a meta block a meta block and an empty bucket. The index is new, or it crashed before it had one.
+    /// Writes a meta block and an empty bucket. The index has no meta block: it is new, or it crashed before it had one.
     fn format(&mut self) -> Result<()> {
         let (shape, faithful) = (self.shape, self.faithful);
         let root = self.core.make_root(shape.bytes(), META_BYTES, |medium, first, meta| {
@@ -267,7 +268,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         self.shown.store(Arc::new(view));
     }
 
-    /// Publishes a view with a split or merge (V2). The versions of the changed buckets are locked.
+    /// Publishes a view that includes a split or merge (V2). The versions of the changed buckets are locked.
     pub(crate) fn show(&self, view: View<S>) {
         self.set_view(view);
         self.changes.fetch_add(2, Ordering::AcqRel);

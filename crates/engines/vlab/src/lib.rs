@@ -1,15 +1,16 @@
 //! VLAB: a sorted list of buckets in durable memory. There are no inner nodes; a bucket is found by calculation [VLAB, TC 2018].
 //!
-//! Each bucket has unordered entries under a bitmap. So an insert stores its entry and one word, and a delete stores one word. The search
+//! Each bucket has unordered entries and a bitmap. So an insert stores its entry and one word, and a delete stores one word. The search
 //! structures are volatile and are built from the list when the index is opened.
 //!
 //! * [`bucket`]: a bucket's words. `meta`: the heads of the lists.
 //! * [`directory`]: the software page table, searched by calculation. `braids`: the buckets that were added after it was built.
-//! * [`rewired`]: the processor's page table instead: the buckets' pages mapped in key order.
+//! * [`rewired`]: an alternative that uses the processor's page table: the buckets' pages are mapped in key order.
 //! * [`index`](mod@index): the index and the steps of a change.
 //! * `insert`, `delete`, `split`, `merge`: changes. [`combine`]: the directory takes in the braids.
-//! * [`search`], [`check`], `recover`: the other operations. `family`: the engine for the registry. [`salvage`]: buckets without an index.
-//! * Batches, groups, lookups and scans are those of [`::index::leaf_list`].
+//! * [`search`], [`check`], `recover`: the other operations. `family`: the engine's types for the registry. [`salvage`]: reads buckets
+//!   without an index.
+//! * Batches, write groups, lookups and scans are those of [`::index::leaf_list`].
 #![forbid(unsafe_code)]
 
 mod braids;

@@ -23,7 +23,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
     /// Merges a key's sparse bucket with a neighbour, if both together are at most half full.
     ///
     /// # Errors
-    /// `Corrupt` if a neighbour is damaged. Then nothing has changed.
+    /// Errors of the allocator; `Corrupt` if a neighbour or a bound is damaged. Then nothing has changed.
     pub(crate) fn thin_out(&self, writer: &mut Writer<S>, key: &S::Key, bucket: Bucket) -> Result<()> {
         let (medium, shape) = (self.region.medium(), &self.shape);
         let held = bucket.count(medium, shape);

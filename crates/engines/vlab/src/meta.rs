@@ -1,7 +1,7 @@
 //! The meta block: the heads of the lists, and the phase of a combine that rewrites them.
 //!
 //! ```text
-//! word 0 head of the list (self-checking)   1 head of the second list, `faithful` (self-checking; 0 in it: empty)
+//! word 0 head of the list (self-checking)   1 under `faithful`, head of the second list (self-checking; 0: the list is empty)
 //! word 2 `faithful` or not, and the phase of the running combine (self-checking)   7 a cleared structure that is being
 //! freed ([`index::leaf_list::garbage`])
 //! ```
@@ -22,11 +22,11 @@ const FAITHFUL: u64 = 1 << 8;
 /// The phase of a combine that rewrites durable links [VLAB figure 14].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// `nxt` of two lists is valid; `vnxt` has no meaning.
+    /// `nxt` links the buckets of both lists; `vnxt` has no meaning.
     Idle,
-    /// `vnxt` of all buckets is valid.
+    /// `vnxt` links all buckets in one list.
     Linked,
-    /// `nxt` of one list is valid; `vnxt` is being cleared.
+    /// `nxt` links all buckets in one list; `vnxt` is being cleared.
     Copied,
 }
 
@@ -36,7 +36,7 @@ impl Phase {
     }
 }
 
-/// The offset of the block.
+/// The meta block: its offset in the region, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Meta(pub u64);
 

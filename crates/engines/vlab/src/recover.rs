@@ -80,7 +80,8 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         Ok(buckets)
     }
 
-    /// True if no bucket of the second list has the bound of a bucket of the first, or is before all of them.
+    /// True if no bucket of the second list has the same bound as a bucket of the first list, and none is before the first list's first
+    /// bucket.
     fn are_two(&self, main: &[(S::KeyBuf, u64)], second: &[(S::KeyBuf, u64)]) -> bool {
         let in_main = |key: &S::KeyBuf| main.binary_search_by(|(other, _)| other.cmp(key)).is_ok();
         !second.iter().any(|(key, _)| in_main(key))
@@ -118,7 +119,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
     }
 }
 
-/// A view with one list in the directory and one in braids. The lists have `min` and address of each bucket.
+/// A view with `main` in the directory and `second` in braids. The lists have `min` and address of each bucket.
 fn view_of<S: Schema>(main: &[(S::KeyBuf, u64)], second: &[(S::KeyBuf, u64)]) -> View<S> {
     let range = main.get(1).zip(main.last());
     let range = range.map(|((first, _), (last, _))| (S::borrow(first), S::borrow(last)));

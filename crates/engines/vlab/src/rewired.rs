@@ -2,24 +2,24 @@
 //!
 //! Entry i of the directory is page i of a window ([`pmem::page_remap`]). A lookup's search compares `min` and `max` in the pages. It then
 //! reads the bucket in the same page, whose address translation the search has already paid for. Writers and scans use the buckets' own
-//! addresses, so they search the directory. With a window they would pay for both.
+//! addresses, so they search the directory. With a window they would need two address translations.
 //!
 //! The paper adds a system call. Here `mmap` is called for each run of pages that are adjacent in the file, too. A window needs keys that
 //! are words (for byte strings `min` is a record's address), buckets of one page (the allocator aligns them to pages of the file), and a
-//! medium with a shared mapping of a file. Otherwise, and beyond the kernel's limit of mappings, the directory serves alone, and
+//! medium with a shared mapping of a file. Otherwise, and beyond the kernel's limit of mappings, the index uses the directory alone, and
 //! [`Vlab::addressed`] gives the reason. A window does not affect durability: all stores use the region's own addresses, in the same order
 //! and number. So crash exploration runs without a window.
 //!
-//! The directory stays. It has the buckets' own addresses, which version locks and all stores need, and its words, so that a window can be
-//! dropped at any time. A combine publishes the new directory immediately. It removes the old directory's window when no reader uses it,
-//! and then maps the new window, some places with each operation. Readers use the new window when it is complete. The two windows never
-//! exist at the same time, because the kernel's limit would have to cover both.
+//! The directory is kept beside a window. It has the buckets' own addresses, which version locks and all stores need. It also has its
+//! words, so that a window can be dropped at any time. A combine publishes the new directory immediately. Later operations remove the old
+//! directory's window when no reader uses it, and then map the new window, some places with each operation. Readers use the new window when
+//! it is complete. The two windows never exist at the same time, because the kernel's limit would have to cover both.
 //!
 //! Invariants:
 //! * W1: place i of a view's window is the page of the bucket that entry i of its directory leads to, except while the versions of the old
 //!   and the new bucket of the entry are locked.
 //! * W2: a reader may have searched a window of an earlier view, or a window in which a place was changed meanwhile. If any bucket was
-//!   split, merged or freed since the reader read `changes`, it finds `changes` changed.
+//!   split, merged or freed since the reader read `changes`, its validation finds a new value of `changes`.
 //!
 //! Why a search by pages is right:
 //! * Entry i leads to the bucket that holds its key (D2 of [`crate::directory`]). So the `min` of page i is at or below that key. It is
@@ -53,7 +53,8 @@ use crate::index::{View, Vlab, Writer};
 
 /// Maximum places that one merge or split may change; each is a system call. Beyond it the window is dropped until the next combine.
 const CHANGED: usize = 16;
-/// Mapping a page costs as much as this many directory entries. So an operation maps `combine_step` divided by this number of places.
+/// Mapping a page costs as much as copying this many directory entries. So an operation maps `combine_step` divided by this number of
+/// places.
 const COSTLIER: usize = 4;
 
 /// The way from the place of a bucket to its address.
@@ -102,7 +103,7 @@ pub enum Why {
     /// `min` is not the key itself.
     #[error("keys are not words")]
     Keys,
-    /// Buckets have not the size of a page.
+    /// Buckets do not have the size of a page.
     #[error("buckets have {0} bytes and not {PAGE}")]
     Buckets(u64),
     /// There is no file, or stores do not go to its pages.
@@ -132,7 +133,7 @@ pub(crate) struct Wiring {
     old: Vec<Arc<Window>>,
 }
 
-/// The window, which is reserved after the old ones are gone, and the next place to map.
+/// The window that is being made, and the next place to map. The window is reserved after the old ones are gone.
 #[derive(Default)]
 struct Making {
     window: Option<Window>,
@@ -257,7 +258,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         self.rewire_all(writer);
     }
 
-    /// Does all window work that need not wait for a reader.
+    /// Does all window work that does not have to wait for a reader.
     pub(crate) fn rewire_all(&self, writer: &mut Writer<S>) {
         while self.rewire(writer, usize::MAX) {}
     }
@@ -294,8 +295,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         true
     }
 
-    /// Makes the places of these entries follow the view's directory, where they now lead to `target` (W1). Returns the way for the new
-    /// view.
+    /// Maps the places of these entries to `target`, to which the view's directory now leads (W1). Returns the way for the new view.
     pub(crate) fn follow(
         &self,
         wiring: &mut Wiring,

@@ -25,7 +25,7 @@ pub(crate) struct Led {
 }
 
 impl<M: Medium, S: Schema> Vlab<M, S> {
-    /// The bucket for a key in a view, by its own address. With `below`: for the keys strictly below it.
+    /// The bucket for a key in a view, with its own address, not a window's. With `below`: for the keys strictly below the key.
     #[inline]
     pub(crate) fn locate(&self, view: &View<S>, key: &S::Key, below: bool) -> Led {
         let found = view.directory.find::<S>(key, below, self.guide);
@@ -47,13 +47,14 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         led
     }
 
-    /// Prefetches a whole bucket. Otherwise reads of entries would wait for the header, and an entry's last line for its first.
+    /// Prefetches a whole bucket. Otherwise reads of entries would wait for the header, and the read of an entry's last line would wait for
+    /// its first line.
     #[inline(always)]
     fn ask_for(&self, medium: &impl Medium, bucket: Bucket) {
         medium.prefetch(bucket.0, self.shape.bytes());
     }
 
-    /// From the directory's entry to the bucket, which may be in the braids.
+    /// Follows the directory's entry to the bucket, which may be in the braids.
     #[inline(always)]
     fn lead(&self, view: &View<S>, key: &S::Key, below: bool, (i, comparisons): (usize, u32)) -> Led {
         let (directory, mut comparisons) = (&view.directory, comparisons);

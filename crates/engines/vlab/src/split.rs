@@ -15,7 +15,7 @@
 //! only.
 //!
 //! Under `faithful` each write has its own fence. The new bucket is linked into a second list, as in the paper. A combine merges the two
-//! lists and rewrites the links ([`crate::combine`]). Here step 4 stores to another line than the other steps, so each fence is needed.
+//! lists and rewrites the links ([`crate::combine`]). Here step 4 stores to a different line than the other steps, so each fence is needed.
 
 use index::Entry;
 use index::Schema;
@@ -76,8 +76,8 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         Ok(())
     }
 
-    /// Begins a new bucket for a key above all keys of a full last bucket. The old bucket stays full. False if the key is not above all
-    /// others.
+    /// Begins a new bucket for a key above all keys of a full last bucket. The old bucket stays full. False if the bucket is not the last,
+    /// if the key is not above all others, or under `faithful`.
     ///
     /// # Errors
     /// As [`Vlab::split`].

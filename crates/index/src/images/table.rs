@@ -16,7 +16,7 @@ pub(super) const IMAGE_BYTES: u64 = 96;
 /// The images of single writes, or of batches, by key.
 pub(super) struct Layer<S: Schema> {
     pub(super) images: BTreeMap<S::KeyBuf, Option<S::ValueBuf>>,
-    /// Bytes that the images count.
+    /// Bytes of the images, as they count against the bound.
     pub(super) bytes: u64,
 }
 
@@ -27,7 +27,7 @@ impl<S: Schema> Default for Layer<S> {
 }
 
 impl<S: Schema> Layer<S> {
-    /// Bytes that an image counts.
+    /// Bytes of an image, as they count against the bound.
     pub(super) fn bytes_of(key: &S::KeyBuf, old: Option<&S::ValueBuf>) -> u64 {
         let value = old.map_or(0, |old| S::value_bytes(S::borrow_value(old)).as_ref().len());
         IMAGE_BYTES + (S::key_bytes(S::borrow(key)).as_ref().len() + value) as u64

@@ -1,7 +1,8 @@
 //! A copy of a leaf's entries in key order, for scans. It reuses its buffers.
 //!
-//! The copy contains no keys, but a *lead* of each: the eight bytes after those that all keys of the leaf share, as a word, or a 64-bit key
-//! itself. Entries are ordered by their leads, and by their keys where leads are equal.
+//! The copy contains no keys, but the *lead* of each key. With 64-bit keys, the lead is the key. With byte strings, all keys of the leaf
+//! share some first bytes, and the lead is the eight bytes after these, as a word. Entries are ordered by their leads, and by their keys
+//! where leads are equal.
 //!
 //! All methods allow for entries that a writer changes meanwhile: the order is useless then, and the reader's validation detects it.
 
@@ -18,7 +19,8 @@ use crate::sorting::sort_unstable_by_first;
 
 /// Maximum number of entries that are ordered by counting.
 const COUNTED: usize = 64;
-/// How many more leads of a key are compared, if its lead is equal to another one. Keys that are still equal are copied.
+/// Maximum number of further leads that are compared if the leads of two keys are equal. If these are equal, too, the keys are copied and
+/// compared.
 const LEADS: usize = 8;
 
 /// The entries of a leaf.
@@ -92,8 +94,8 @@ impl<S: Schema> LeafCopy<S> {
         S::PLAIN || are_different || self.order_equal_leads(medium, shared + size_of::<u64>())
     }
 
-    /// Orders the entries whose leads are equal by the bytes of their keys after the first `skipped` ones: eight at a time, and then by whole
-    /// keys. An order that changes meanwhile does no harm here. False if a key cannot be read.
+    /// Orders the entries whose leads are equal by the bytes of their keys after the first `skipped` ones: eight at a time, and then by
+    /// whole keys. An order that changes meanwhile does no harm here. False if a key cannot be read.
     fn order_equal_leads<M: Medium>(&mut self, medium: &M, skipped: usize) -> bool {
         let skipped_max = skipped + LEADS * size_of::<u64>();
         let lead = |position: u32| self.leads.get(position as usize);
@@ -182,7 +184,8 @@ impl Leads {
         self.lines.get(position / 8).map_or(0, |line| line.0[position % 8].load(Relaxed))
     }
 
-    /// Sets `order` to the positions of the leads in ascending order. True if no two leads are equal; false may also mean that this is unknown.
+    /// Sets `order` to the positions of the leads in ascending order. True if no two leads are equal. False if two are equal, or if this is
+    /// unknown.
     fn order(&self, vectors: Option<Vectors>, order: &mut Vec<u32>) -> bool {
         order.clear();
         order.extend(0..self.len as u32);

@@ -100,7 +100,7 @@ impl<M: Medium, S: Schema, W> Core<M, S, W> {
         Ok(Self { kernel, changes: AtomicU64::new(0) })
     }
 
-    /// Creates the root and the first leaf of an index that has none: it is new, or it crashed before it had a root. `write` gets the
+    /// Creates the root and the first leaf of an index that has none, because it is new or crashed before it had a root. `write` gets the
     /// addresses of leaf and root, in this order. It writes both and flushes them. Returns the root's block.
     ///
     /// # Errors
@@ -202,9 +202,9 @@ pub trait LeafList:
     ) -> (Option<Entry<<Self::Schema as Schema>::Tail>>, bool) {
         (self.entry_of(leaf, key), self.is_leaf(leaf))
     }
-    /// Finds the leaf of a key in the current directory and reads the key's entry. Returns the result of `first_look`, the entry, and true if
-    /// the leaf exists. `first_look` is called with the leaf's address before the leaf is read. An engine may override this to read the leaf
-    /// by another path than its address.
+    /// Finds the leaf of a key in the current directory and reads the key's entry. Returns the result of `first_look`, the entry, and true
+    /// if the leaf exists. `first_look` is called with the leaf's address before the leaf is read. An engine may override this to read the
+    /// leaf by another path than its address.
     #[inline]
     fn entry_for<V>(
         &self,
@@ -288,7 +288,7 @@ pub trait LeafList:
         self.leaves_of(keys, leaves);
     }
 
-    /// Measures the structure of the index with present keys: see [`Index::anatomy`](crate::Index::anatomy).
+    /// Measures the structure of the index: see [`Index::anatomy`](crate::Index::anatomy).
     fn anatomy(&self, _keys: &mut dyn Iterator<Item = &<Self::Schema as Schema>::Key>) -> Option<Anatomy> {
         None
     }

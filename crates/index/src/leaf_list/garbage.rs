@@ -43,7 +43,7 @@ pub fn find_garbage<T: LeafList>(index: &T) -> Result<()> {
     Ok(())
 }
 
-/// The first leaf of the garbage: the leaf after it, its separator (0: none), and its entries whose blocks are not freed yet.
+/// Reads the first leaf of the garbage. Returns the leaf after it, its separator (0: none), and its entries whose blocks are not freed yet.
 fn first_of<T: LeafList>(index: &T, garbage: Garbage) -> Result<(u64, u64, Vec<EntryOf<T>>)> {
     let leaf = garbage.node;
     let next = index.next_leaf(leaf).filter(|_| super::recover::is_leaf_block(index, leaf));

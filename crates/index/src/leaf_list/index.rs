@@ -103,8 +103,8 @@ impl<K: Kind, T: LeafList<Schema: SchemaOf<K>>> Index<K> for T {
         self.has_garbage() || self.is_loading()
     }
 
-    /// Finishes the loading of an index, then frees the blocks of a cleared structure. A damaged leaf ends the loading. Then the count stays
-    /// pending, and reads of that leaf report the damage.
+    /// Finishes the loading of an index, then frees the blocks of a cleared structure. A damaged leaf ends the loading. Then the count
+    /// stays pending, and reads of that leaf report the damage.
     fn maintain(&self) -> Option<Duration> {
         let loads = self.is_loading() && matches!(self.load_some(), Ok(true));
         (loads || matches!(free_once(self), Ok(true))).then_some(Duration::ZERO)

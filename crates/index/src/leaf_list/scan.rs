@@ -1,8 +1,8 @@
 //! Scans in both directions, concurrent with the writer.
 //!
-//! A cursor copies the entries of one leaf, orders them, and validates the copy. The bound of the leaf leads to the next leaf. If a record
-//! has changed since, the cursor finds the leaf again from the last returned key. So a scan returns each key at most once and in order. It
-//! misses no key that was present throughout the scan.
+//! A cursor copies the entries of one leaf (the page), orders them, and validates the copy. The bound of the leaf leads to the next leaf.
+//! If the leaf has changed since it was copied, the cursor finds the leaf again from the last returned key. So a scan returns each key at
+//! most once and in order. It misses no key that was present throughout the scan.
 //!
 //! The records of a leaf of byte strings are scattered. While an ascending cursor returns the entries of a leaf, it prefetches the records
 //! of the next leaf, a few at a time. So a short scan prefetches little in vain.
@@ -21,7 +21,8 @@ use super::core::{KeyBufOf, LeafList, SchemaOf, ValueBufOf};
 use super::read::Reads;
 use crate::group::Life;
 
-/// How many records of the page are prefetched before one is read, if they were not prefetched while the leaf before was returned.
+/// Number of records of the page that are prefetched ahead of the one that is read. Used only if the records were not prefetched while the
+/// previous leaf was returned.
 const RECORDS_AHEAD: usize = 24;
 /// Number of records of the next leaf that are prefetched together.
 const TOGETHER: usize = 8;
@@ -82,14 +83,15 @@ impl<'a, T: LeafList> Cursor<'a, T> {
         }
     }
 
-    /// Makes the cursor return entries that are not durable yet. For callers that only need the keys in order to change them.
+    /// Makes the cursor return entries that are not durable yet. Used by callers that only need the keys in order to change them.
     #[must_use]
     pub(crate) fn unsettled(mut self) -> Self {
         self.durable = false;
         self
     }
 
-    /// Places the cursor before the first key of `from` (ascending) or after the last key of it (descending).
+    /// Places the cursor at the bound `from`. Then [`Cursor::next`] returns the keys above the bound in ascending order, or the keys below
+    /// it in descending order. It also returns the key of an included bound.
     pub fn seek(&mut self, from: Bound<KeyBufOf<T>>, descending: bool) {
         self.scanned.begin();
         self.from = from;
@@ -110,7 +112,7 @@ impl<'a, T: LeafList> Cursor<'a, T> {
         self.next_seen(key, value)
     }
 
-    /// As [`Cursor::next`], for the current contents of the index instead of the view. For callers that only need the keys in order to
+    /// As [`Cursor::next`], for the current contents of the index instead of the view. Used by callers that only need the keys in order to
     /// change them.
     pub(crate) fn next_now(&mut self, key: &mut KeyBufOf<T>, value: &mut ValueBufOf<T>) -> Result<bool> {
         let more = self.next_held(key, value)?;
@@ -185,8 +187,8 @@ impl<'a, T: LeafList> Cursor<'a, T> {
         }
     }
 
-    /// Number of first bytes that the two bounds of a leaf share, and so all keys in it. `bound` is the word of one bound, `beyond` the key of
-    /// the other. 0 with 64-bit keys, or if there is no bound.
+    /// Number of first bytes that are the same in both bounds of a leaf, and so in all of its keys. `bound` is the word of one bound,
+    /// `beyond` the key of the other. 0 with 64-bit keys, or if there is no bound.
     fn shared_bytes(&self, bound: u64, beyond: &KeyBufOf<T>) -> usize {
         if SchemaOf::<T>::PLAIN || bound == 0 {
             return 0;
@@ -219,8 +221,8 @@ impl<'a, T: LeafList> Cursor<'a, T> {
         }
     }
 
-    /// Prefetches a record of the page if the page was not prefetched, and now and then some records of the next leaf: all of them before the
-    /// last entries of the page are returned.
+    /// Prefetches one record of the page, if the page was not prefetched. At every [`TOGETHER`]th entry, also prefetches some records of
+    /// the next leaf. All records of the next leaf are prefetched before the last entries of the page are returned.
     fn prefetch_some(&mut self) {
         if !self.prefetched {
             self.prefetch(self.given + RECORDS_AHEAD);
@@ -239,7 +241,7 @@ impl<'a, T: LeafList> Cursor<'a, T> {
         self.sent = wanted;
     }
 
-    /// True if a key is behind the position of the scan, and inside of the leaf's other bound.
+    /// True if a key comes after the position of the scan, and is inside the leaf's other bound.
     #[inline(always)]
     fn may_return(&self, key: &KeyBufOf<T>) -> bool {
         let is_behind = match &self.from {
@@ -305,7 +307,8 @@ impl<'a, T: LeafList> Scans<'a, SchemaOf<T>> for Cursor<'a, T> {
             if !sound {
                 return Err(Error::Corrupt { what: "record", at: entry.payload });
             }
-            // The order of byte strings is that of their keys only if they belong to their leaf.
+            // The page was ordered without the first bytes that the bounds share. So its order is right only if the keys are inside the
+            // bounds.
             if !SchemaOf::<T>::PLAIN && !self.may_return(key) {
                 return Err(Error::Corrupt { what: "place of a key, record", at: entry.payload });
             }

@@ -47,7 +47,7 @@ pub trait HasSpace: LeafList {
         CHUNKS * (self.region.geometry().chunk_bytes / 16 / 8).div_ceil(LINE) + LINES_MORE
     }
 
-    /// Locks the version of a leaf before it or its link changes. Over a journal, sets its dirty mark.
+    /// Locks the version of a leaf before the leaf or its link changes. With a journal, sets its dirty mark.
     #[inline(always)]
     fn lock(&self, writer: &mut Writer<Self::Own>, leaf: u64) {
         match &self.pending {

@@ -30,8 +30,8 @@ pub trait Writes: LeafList {
     /// Stores a value under a key. True if the key was present.
     ///
     /// # Errors
-    /// `Closed`, `ReadOnly`, `Failed`, `NoSpace`, `Full`, `TooLarge`, `ValueBytes`, `Corrupt`: nothing has changed then. Over a journal
-    /// also as [`Life::commit`].
+    /// `Closed`, `ReadOnly`, `Failed`, `NoSpace`, `Full`, `TooLarge`, `ValueBytes`, `Corrupt`: nothing has changed then. With a journal,
+    /// also the errors of [`Life::commit`].
     fn put(&self, key: &KeyOf<Self>, value: &ValueOf<Self>) -> Result<bool> {
         self.put_as(key, value, WriteOptions::default())
     }
@@ -51,7 +51,7 @@ pub trait Writes: LeafList {
     /// Removes a key. False if the key was absent.
     ///
     /// # Errors
-    /// `Closed`, `ReadOnly`, `Failed`, `Corrupt`: nothing has changed then. Over a journal also as [`Life::commit`].
+    /// `Closed`, `ReadOnly`, `Failed`, `Corrupt`: nothing has changed then. With a journal, also the errors of [`Life::commit`].
     fn delete(&self, key: &KeyOf<Self>) -> Result<bool> {
         self.delete_as(key, WriteOptions::default())
     }
@@ -149,8 +149,8 @@ pub trait Writes: LeafList {
         }
     }
 
-    /// Removes every key in one step. The cost does not depend on the number of keys ([`crate::garbage`]). The memory is freed later. With
-    /// an open snapshot, the keys are deleted one by one.
+    /// Removes every key in one step. The cost does not depend on the number of keys ([`crate::garbage`]). The blocks are freed later. With
+    /// an open snapshot, or without space for an empty list, the keys are deleted one by one.
     ///
     /// # Errors
     /// As [`Writes::delete`].

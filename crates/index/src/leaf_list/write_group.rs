@@ -17,7 +17,7 @@
 //! | payload | all stored writes; some commit words | writes with a durable commit word are visible; each block has its owner |
 //! | commit | everything | nothing to do |
 //!
-//! Over a journal the commit group already shares one commit. There the writes follow one by one.
+//! With a journal, the writes of a commit group share one commit already. So they are applied one by one.
 
 use pmem::region::INTENTS;
 use pmem::{Fence, Medium, Result};

@@ -1,8 +1,8 @@
 //! The catalog: names and numbers of the tables, and the numbers whose keys are to be removed. It is one value, so every change of it is
 //! atomic: making, dropping, clearing or swapping tables is one write.
 //!
-//! Layout: version (1 byte), number of tables (4 bytes), for each table its number (4), the length of its name (2) and the name; count of
-//! dropped numbers (4) and these (4 each); CRC-32C of all bytes before it (4). All numbers are little-endian.
+//! Layout: version (1 byte); number of tables (4 bytes); for each table its number (4), the length of its name (2) and the name; count of
+//! dropped numbers (4); the dropped numbers (4 each); CRC-32C of all bytes before it (4). All integers are little-endian.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ pub(super) struct Catalog {
 }
 
 impl Default for Catalog {
-    /// The catalog of a new store. It is not written.
+    /// The catalog of a store that has not written one yet.
     fn default() -> Self {
         Self { ids: BTreeMap::from([(DEFAULT.to_owned(), 1)]), dropped: Vec::new() }
     }
@@ -91,7 +91,7 @@ impl Catalog {
     }
 }
 
-/// The bytes of the counts: number of a table (4 bytes) and of its keys (8), for each table; CRC-32C.
+/// Encodes counts: for each table its number (4 bytes) and its number of keys (8 bytes); then CRC-32C (4 bytes).
 pub(super) fn encode_counts(counts: &[(u32, u64)]) -> Vec<u8> {
     let pairs = counts.iter().flat_map(|(id, keys)| id.to_le_bytes().into_iter().chain(keys.to_le_bytes()));
     seal(pairs.collect())

@@ -66,7 +66,7 @@ impl Tables {
             let next = next.as_ref().map(|(value, deadline)| (&value[..], *deadline));
             last.insert(StoredKey::new(table.id()?, key).to_vec(), (table, next));
         }
-        // Nothing else in the index may have deadlines.
+        // If no key of the index has a deadline, no key needs a lock or an entry.
         let has_deadlines = self.has_deadlines();
         let mut locks: Vec<_> = last.keys().filter(|_| has_deadlines).map(|key| stripe_of(key)).collect();
         locks.sort_unstable();

@@ -88,7 +88,7 @@ impl Tables {
         cursor.seek(Bound::Included(DEADLINES), false)?;
         let (mut due, mut key, mut value) = (Vec::new(), Vec::new(), Vec::new());
         let mut pause = None;
-        // Behind the entries there may be a damaged key.
+        // The key after the last entry may be damaged.
         while cursor.next(&mut key, &mut value).unwrap_or(false) && key.as_slice() < DEADLINES_END {
             let Some((deadline, stored)) = split_entry(&key) else { continue };
             if deadline > now || due.len() == STEP {
@@ -98,7 +98,7 @@ impl Tables {
             due.push((deadline, stored.to_vec()));
         }
         drop(cursor);
-        // One damaged key does not keep the others.
+        // One damaged key does not prevent the removal of the others.
         let mut outcome = Ok(());
         for (deadline, stored) in due {
             outcome = outcome.and(self.expire(deadline, &stored));
@@ -106,7 +106,7 @@ impl Tables {
         outcome.map(|()| pause)
     }
 
-    /// Number of entries of a table among the first `most` entries.
+    /// Number of deadlines of a table among the first `most` deadlines.
     pub(super) fn deadlines_of(&self, id: u32, most: usize) -> Result<u64> {
         let (mut key, mut value) = (Vec::new(), Vec::new());
         let (mut cursor, mut found) = (self.index.cursor(), 0);

@@ -8,8 +8,8 @@
 //! | table, key | value, `0` |
 //! | table, key | value, deadline (8 bytes, little-endian), `1` |
 //!
-//! A table is its number: one byte from 1 to 239, or 240 and four bytes, big-endian. So the keys of a table are one range, in the order of
-//! its keys. Deadlines are milliseconds since 1970.
+//! A stored key of a table begins with the table's number: one byte from 1 to 239, or the byte 240 and four bytes, big-endian. So the keys
+//! of a table are one range, in the order of its keys. Deadlines are milliseconds since 1970.
 
 use std::ops::{Bound, Deref};
 
@@ -30,7 +30,7 @@ pub const TABLE_VALUE_BYTES_MAX: usize = VALUE_BYTES_MAX - VALUE_EXTRA;
 pub(super) const CATALOG: &[u8] = &[0, 1];
 /// Key of the counts.
 pub(super) const COUNTS: &[u8] = &[0, 2];
-/// Begin of the keys of all deadlines.
+/// Start of the keys of all deadlines.
 pub(super) const DEADLINES: &[u8] = &[0, 3];
 /// Above the keys of all deadlines.
 pub(super) const DEADLINES_END: &[u8] = &[0, 4];
@@ -39,7 +39,7 @@ pub(super) const FIRST_TABLE: &[u8] = &[1];
 /// Numbers from here on take five bytes.
 const LONG: u8 = 240;
 
-/// Bytes of a key that need no allocation.
+/// Maximum bytes of a stored key that needs no allocation.
 const INLINE: usize = 72;
 
 /// A stored key: the number of a table, and a key of it.
@@ -167,7 +167,7 @@ pub(super) fn check_lengths(key: &[u8], value: Option<&[u8]>) -> Result<()> {
     Ok(())
 }
 
-/// Moves a bound of keys of a table into the index. `Unbounded` is the begin of the table, or its end if `descending`.
+/// Converts a bound of keys of a table to a bound of stored keys. `Unbounded` is the start of the table, or its end if `descending`.
 pub(super) fn bound(id: u32, from: Bound<&[u8]>, descending: bool) -> Bound<Vec<u8>> {
     match from {
         Bound::Included(key) => Bound::Included(StoredKey::new(id, key).to_vec()),

@@ -15,16 +15,16 @@
 //! Invariants:
 //! * T1: a table is created, dropped, cleared or swapped by one write of the catalog, while no other write runs (`gate`).
 //! * T2: a value with a deadline has an entry. The entry is written before the value, and is removed after the value was changed or
-//!   removed. So a crash leaves at most entries without a value, which that thread removes when their deadline passes.
+//!   removed. So a crash leaves at most entries without a value, which the background thread removes when their deadline passes.
 //! * T3: two changes of deadlines of one key do not overlap: each holds the key's lock (`stripes`). A writer that saw no deadline in the
 //!   index needs no lock. It cannot set a deadline. If it replaces a value whose deadline was set meanwhile, an entry without a value stays
-//!   until its time.
+//!   until that deadline passes.
 //! * T4: a number is used again only after all of its keys are removed, and not before the next open.
 //! * T5: the counts are exact when counting has ended. A write changes the count only if its key is before the counter's position; the
 //!   counter moves only while no write runs.
 //! * T6: a clean close stores the counts. An open uses them only after a clean close.
-//! * T7: a change of the catalog is visible only when it is durable. A reader of a cleared table could not wait for it: the keys of the
-//!   table's new number have no dirty marks.
+//! * T7: a change of the catalog is visible only when it is durable. Otherwise a reader could see a clear that is not durable, and could
+//!   not wait for its commit: the keys of the table's new number have no dirty marks.
 
 pub mod catalog;
 mod commit;
@@ -79,7 +79,7 @@ impl std::fmt::Debug for Clock {
     }
 }
 
-/// A write that is not durable when it returns.
+/// Options of a write that does not wait until it is durable.
 const UNSYNCED: WriteOptions = WriteOptions { sync: false };
 /// Number of locks for keys with deadlines.
 const STRIPES: usize = 256;
@@ -208,7 +208,7 @@ impl Tables {
         };
         let counts = is_clean && self.index.get(keys::COUNTS, Some(&mut bytes))?;
         let counts = counts.then(|| catalog::decode_counts(&bytes)).flatten();
-        // The first key after the entries may be damaged. Then the index is taken to have some.
+        // The first key after the entries may be damaged. Then the index may have deadlines.
         let has_deadlines = match self.first_entry() {
             Err(Error::Corrupt { .. }) => true,
             entry => entry?.is_some(),
@@ -273,7 +273,8 @@ impl Tables {
         self.stripes[number].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs writes without waiting for commits. Then waits for all of them, if `how` says so. So `work` holds no lock across a sync.
+    /// Runs `work`, whose writes do not wait for commits. Then waits for all of them, if `how` has `sync`. So `work` holds no lock across a
+    /// sync.
     fn deferred<R>(&self, how: WriteOptions, work: impl FnOnce() -> Result<R>) -> Result<R> {
         let (result, ticket) = defer_waits(work);
         let result = result?;

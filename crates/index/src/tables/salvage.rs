@@ -1,4 +1,4 @@
-//! Salvage of stores with tables recognises their pairs, and stores them in a new store.
+//! Salvage of stores with tables: recognises the pairs of tables, and stores them in a new store.
 
 use std::borrow::Cow;
 use std::ops::Bound;
@@ -21,7 +21,7 @@ pub fn is_pair(key: &[u8], value: &[u8]) -> bool {
 }
 
 /// Stores a pair that salvage found, if the new store does not have its key. For a value with a deadline, the function also stores the
-/// entry of the deadline. It skips counts and entries of deadlines. True if the pair has a new key of a table.
+/// entry of the deadline. It skips counts and entries of deadlines. True if it stored a pair whose key is a key of a table.
 ///
 /// # Errors
 /// Those of writes.
@@ -66,7 +66,7 @@ impl Tables {
             }
             from = range(id).1;
         }
-        // The catalog that was found may be an old one. So what it takes for dropped stays, too.
+        // The catalog that was found may be old. So salvage also keeps the keys of tables that this catalog lists as dropped.
         catalog.dropped.clear();
         self.index.put(CATALOG, &catalog.encode(), UNSYNCED)?;
         self.load(&mut gate, false)

@@ -20,10 +20,10 @@ use crate::engine::{
 use crate::kind::Bytes;
 use crate::write::{Decision, Write, WriteOptions};
 
-/// Pairs and bytes of one group of a load that cannot append.
+/// Maximum number of pairs that are written together by a load that cannot append, and about the maximum of their bytes.
 const LOAD: (usize, u64) = (256, 1 << 20);
 
-/// A table. Handles are cheap.
+/// A handle of a table. A clone is cheap.
 #[derive(Clone)]
 pub struct Table {
     pub(super) tables: Arc<Tables>,
@@ -39,7 +39,7 @@ impl Table {
         &*self.tables.index
     }
 
-    /// As a write of one key, if the index has no deadlines.
+    /// Writes one key in an index without deadlines, and updates the count. Returns the result of `write`: true if the key was present.
     fn plain(
         &self,
         key: &[u8],
@@ -272,7 +272,7 @@ impl Index<Bytes> for Table {
     }
 
     fn snapshot(&self) -> Result<Box<dyn View<Bytes> + '_>> {
-        // The catalog does not change between both.
+        // The gate keeps the table's number valid until the snapshot is open.
         let _gate = self.tables.shared();
         let (id, view) = (self.slot.id()?, self.index().snapshot()?);
         Ok(self.view(view, id))

@@ -19,7 +19,7 @@ use crate::write::{Write, WriteOptions};
 const COUNT_STEP: usize = 256;
 /// Maximum number of keys of dropped tables that one step removes.
 const REMOVE_STEP: usize = 256;
-/// Pause after a step that failed, for example because nothing is free.
+/// Pause after a step that failed, for example because there is no space.
 const PAUSE: Duration = Duration::from_millis(500);
 
 impl Tables {

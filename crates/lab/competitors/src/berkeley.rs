@@ -1,13 +1,13 @@
 //! Berkeley DB 5.3: a B-tree with a write-ahead log. The library is the system's; our C functions (`berkeley.c`) call it.
 //!
 //! Process durability: `DB_TXN_WRITE_NOSYNC`, which hands the log of a commit to the kernel. Power durability: `DB_TXN_SYNC`, the default.
-//! [`PLAIN`] is the same B-tree without transactions, locks and log. It has no durability, and is used by one thread in benchmarks that ask
-//! for this; [`SHARED`] is the same for several threads.
+//! [`PLAIN`] is the same B-tree without transactions, locks and log. It has no durability, and only one thread may use it. [`SHARED`] also
+//! has no transactions and no log, but it locks, so that several threads may use it.
 //!
 //! Invariants of the pointers:
 //!
 //! * B1: the pointer of a [`Berkeley`] comes from `berkeley_open`, and goes to `berkeley_close` once. Any number of threads may use it: the
-//!   handles are opened with `DB_THREAD`.
+//!   handles are opened with `DB_THREAD`. A store of [`PLAIN`] has no locks; the benchmarks use it with one thread.
 //! * B2: the pointer of a [`Scan`] comes from `berkeley_scan` of a store that outlives it, and goes to `berkeley_end` once.
 //! * B3: the functions read no byte of a slice after they have returned.
 #![allow(unsafe_code)]
@@ -31,7 +31,7 @@ pub const PLAIN: Kind = Kind {
     open: |path, options| open_as(path, options, 0),
 };
 
-/// Like [`PLAIN`], for several threads.
+/// Berkeley DB without transactions, for several threads. It has the locks of Concurrent Data Store.
 pub const SHARED: Kind = Kind {
     name: "berkeley-shared",
     setting: |_| "B-tree, Concurrent Data Store: many readers or one writer, no log, no promise; cache for all",

@@ -211,8 +211,8 @@ impl Drop for Rocks {
     fn drop(&mut self) {
         // SAFETY: R1. Sessions borrow the database, so none exists.
         unsafe { rocksdb_close(self.db) };
-        // The library keeps its background threads for the next database. They end here, because threads are counted for the thread that
-        // started them: a count would include those of an earlier database.
+        // The library keeps its background threads for the next database. They end here, because the sync counter counts only the threads
+        // that its own thread has started: it would miss threads of an earlier database.
         // SAFETY: R1.
         unsafe { rocksdb_env_set_low_priority_background_threads(self.env, 0) };
         // SAFETY: R1.
@@ -289,7 +289,7 @@ impl Cursor {
         let key = unsafe { rocksdb_iter_key(self.0, &raw mut key_bytes) };
         // SAFETY: R2; the iterator is valid.
         let value = unsafe { rocksdb_iter_value(self.0, &raw mut value_bytes) };
-        // SAFETY: the library returns the number of bytes. They stay until the iterator moves, which is borrowed until then.
+        // SAFETY: the library returns the number of bytes. They stay until the iterator moves, and it is borrowed until then.
         let key = unsafe { std::slice::from_raw_parts(key, key_bytes) };
         // SAFETY: as above.
         let value = unsafe { std::slice::from_raw_parts(value, value_bytes) };

@@ -178,6 +178,8 @@ impl Config {
         place.set(number).map_err(|why| format!("{name}: {why}"))
     }
 
+    /// Checks the parameters.
+    ///
     /// # Errors
     /// An error text if no hierarchy can have these parameters.
     pub fn check(&self) -> Result<(), String> {

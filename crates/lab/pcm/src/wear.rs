@@ -135,8 +135,8 @@ impl Wear {
         bins
     }
 
-    /// Years until the first cell fails at the write rate of these seconds: with the actual wear, and with the same number of writes spread
-    /// evenly over all lines. Infinite if nothing was written.
+    /// Years until the first cell fails if the counted writes repeat every `seconds` seconds: with the actual wear, and with the same
+    /// number of writes spread evenly over all lines. Infinite if nothing was written.
     pub fn years(&self, endurance: f64, seconds: f64) -> (f64, f64) {
         const SECONDS_PER_YEAR: f64 = 365.25 * 86_400.0;
         let years = |writes: f64| endurance / (writes / seconds) / SECONDS_PER_YEAR;

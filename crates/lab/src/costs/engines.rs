@@ -14,7 +14,7 @@ use crate::Error;
 /// Cache lines of a 4 KB node.
 const PAGE_LINES: u64 = 64;
 
-/// A paper, by the unit it counts in.
+/// A paper with formulas. The papers count in different units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub enum Source {
     /// The paper counts words. Its operations do not flush the words that the log covers.
@@ -50,7 +50,7 @@ impl Engine {
     /// Returns the engines of these names; all engines if `names` is empty.
     ///
     /// # Errors
-    /// `Unknown` with the known names.
+    /// `UnknownTree` with the known names.
     pub fn named(names: &[String]) -> Result<Vec<Self>, Error> {
         // `wbtree-keyptr` has the costs of its inline variant. The costs of `buffer-pool` depend on when it writes dirty lines.
         let uncounted = ["wbtree-keyptr", "buffer-pool"];

@@ -99,7 +99,7 @@ impl Tally {
     }
 }
 
-/// Keys in the order of their use.
+/// The loaded keys that are not taken yet, and a source of new keys.
 struct Keys {
     loaded: Vec<u64>,
     random: fastrand::Rng,
@@ -126,7 +126,7 @@ impl Keys {
     }
 }
 
-/// Measures an engine with nodes of `node_lines` cache lines and entries of `entry_bytes` bytes.
+/// Measures an engine with nodes of `lines` cache lines and entries of `entry_bytes` bytes.
 ///
 /// # Errors
 /// Errors of the tree; `Wrong` for a wrong answer.

@@ -180,12 +180,12 @@ struct Group {
 }
 
 impl Rows {
-    /// Without operations.
+    /// Makes rows without operations.
     pub fn new(about: &'static About, plan: Plan, capacity: u64, claims: Option<Claims>) -> Self {
         Self { about, plan, capacity, claims, groups: BTreeMap::new(), others: Others::default() }
     }
 
-    /// Adds an operation. If it is not `wanted`, adds only its problems.
+    /// Adds an operation. One that is not `wanted` counts in no row: only its problems are kept.
     pub fn note(
         &mut self,
         seen: &Observation,

@@ -1,7 +1,7 @@
 //! Repeats the batches of the figures on a small tree, and counts the tree's accesses to durable memory.
 //!
-//! A read counts as a line read if it accesses another line than the previous read. Here a search compares keys one by one. So the number
-//! of lines read is an order of magnitude, because a search on a native medium may compare eight keys at a time.
+//! A read counts as a line read if it accesses another line than the previous read. Here a search compares keys one by one, but on a native
+//! medium it may compare eight keys at a time. So the number of lines read gives only the order of magnitude.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -341,6 +341,8 @@ impl<K: Sample> Run<'_, K> {
     }
 }
 
+/// Checks the contents of a tree.
+///
 /// # Errors
 /// `Wrong` if a tree does not contain exactly these keys with their values.
 pub fn verify<K>(tree: &mut dyn measured::Measured<K>, keys: &[K]) -> Result<(), Error> {

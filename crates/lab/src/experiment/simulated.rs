@@ -56,7 +56,7 @@ impl Device {
 /// Results of one batch on one tree. The nanoseconds are those of the simulated clock.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Charged {
-    /// The same fields as of a measured batch.
+    /// The same fields as for a measured batch.
     #[serde(flatten)]
     pub row: Row,
     /// Effects on the device.

@@ -56,7 +56,7 @@ pub struct Bin {
 /// A line and the number of its writes.
 #[derive(Clone, Copy, Debug, serde::Serialize)]
 pub struct Hot {
-    /// Number of the line. With wear levelling, number of its cells.
+    /// Number of the line. With wear levelling, number of the physical line.
     pub line: u64,
     /// The part it belongs to; `None` if wear levelling moves lines.
     pub part: Option<Part>,
@@ -166,7 +166,7 @@ impl Heat {
         }
     }
 
-    /// Number of nodes per cell, and the sums of at most `cells` groups of adjacent nodes.
+    /// Number of nodes per cell, and for each of at most `cells` groups of adjacent nodes the mean of its stores.
     pub(super) fn cells(&self, cells: usize) -> (usize, Vec<f64>) {
         let each = self.nodes.len().div_ceil(cells).max(1);
         let mean =

@@ -80,7 +80,7 @@ fn known() -> Vec<&'static str> {
 /// Counts the loads of each map.
 ///
 /// # Errors
-/// `Valgrind` if it is missing or fails.
+/// `Valgrind` if it is missing or fails; `File` if the directory for its output cannot be made.
 pub(super) fn count(
     keys: u64,
     seed: u64,

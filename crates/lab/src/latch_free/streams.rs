@@ -5,7 +5,7 @@
 
 use crate::keys::Random as _;
 
-/// Number of bytes at the end of a key that its value begins with. So an answer shows its key.
+/// The value of a key begins with this number of bytes from the end of the key. So an answer identifies its key.
 const MARK: usize = size_of::<u64>();
 
 /// An operation on a key.

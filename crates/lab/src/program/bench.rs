@@ -118,7 +118,8 @@ struct Bwtree {
     /// Maximum lengths of delta chains to compare in addition, separated by commas.
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=10_000))]
     chains: Vec<u32>,
-    /// Count the loads of lookups in this many keys, by cache level. Simulated: needs Valgrind and takes minutes for a million keys.
+    /// Count the memory loads of lookups among this many keys, by cache level. The caches are simulated: this needs Valgrind, and takes
+    /// minutes for a million keys.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
     caches: Option<u64>,
     #[command(flatten)]
@@ -199,7 +200,7 @@ struct Readers {
     /// Failure that acknowledged writes survive.
     #[arg(long, value_enum, default_value_t = Durability::Process)]
     durability: Durability,
-    /// Let the writer not wait until its writes are durable.
+    /// Do not make the writer wait until its writes are durable.
     #[arg(long)]
     unsynced: bool,
     /// Number of keys that a reader scans from a random key; 0 for lookups of one key.
@@ -243,8 +244,8 @@ struct Trees {
     /// does not support a size is omitted there.
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u64).range(2..=64))]
     node_lines: Vec<u64>,
-    /// Bytes of a value. Larger values than 8, multiples of 8 up to 120, are stored inside the entries of trees with 4 KiB nodes: choose
-    /// such engines with --engines, and 64 lines per node.
+    /// Bytes of a value, a multiple of 8 up to 120. Values larger than 8 bytes are stored inside the entries of trees with 4 KiB nodes:
+    /// choose such engines with --engines, and 64 lines per node.
     #[arg(long, default_value_t = 8)]
     value_bytes: u64,
     /// Flush with clflush and fence with mfence, as the papers did.

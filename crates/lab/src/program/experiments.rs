@@ -71,10 +71,11 @@ pub struct Run {
     /// Names of the experiments.
     #[arg(value_parser = experiment::find)]
     names: Vec<&'static Experiment>,
-    /// Number of keys in each tree [default: 10 million; simulated: 20 million].
+    /// Number of keys in each tree [default: depends on the experiment, 5 to 21.5 million].
     #[arg(long, value_parser = clap::value_parser!(u64).range(100..=1 << 32))]
     keys: Option<u64>,
-    /// Operations of a batch; at most a twentieth of the keys [default: 500,000; simulated: 100,000].
+    /// Operations of a batch; for bulk-loaded trees at most a twentieth of the keys [default: depends on the experiment, 100,000 to 4
+    /// million].
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
     operations: Option<u64>,
     /// Number of rounds; medians are reported.
@@ -336,7 +337,7 @@ fn picture(folder: &Path, experiment: &Experiment) -> PathBuf {
     folder.join(experiment.name).with_extension("svg")
 }
 
-/// Refuses the file of a picture before a long run: the file must not exist, its directory must.
+/// Refuses, before a long run, the file of a picture that exists already or whose directory does not exist.
 fn check_picture(path: &Path) -> Result<()> {
     let source = match (
         path.exists(),

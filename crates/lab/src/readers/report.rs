@@ -57,7 +57,7 @@ pub struct Ratio {
     pub name: String,
     /// Ratio of lookups per second.
     pub ratio: f64,
-    /// Estimated ratio with a core for every reader: (lookups per second of processor time) × readers, divided.
+    /// Estimated ratio with a core for every reader: the ratio of (lookups per second of processor time) × readers.
     pub ratio_by_cpu_time: f64,
     /// Minimum, if there is a target.
     #[serde(skip_serializing_if = "Option::is_none")]

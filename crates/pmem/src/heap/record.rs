@@ -252,7 +252,7 @@ fn append(crc: u32, bytes: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c_append(crc, bytes), &[0; WORD as usize][..padding])
 }
 
-/// The checksum of bytes that the caller does not need, continued from `crc`.
+/// The checksum of bytes of the medium that the caller does not read otherwise, continued from `crc`.
 fn checksum<M: Medium>(medium: &M, at: u64, bytes: u64, crc: u32) -> u32 {
     let (mut crc, mut part) = (crc, [0; 128]);
     for from in (0..bytes).step_by(part.len()) {
@@ -302,14 +302,14 @@ fn read_whole<M: Medium>(
     crc32c::crc32c(bytes) == head.crc
 }
 
-/// Prefetches the beginning of a record: all of a small one.
+/// Prefetches the first three lines of a record.
 #[inline]
 pub fn prefetch<M: Medium>(medium: &M, at: u64) {
     medium.prefetch(at, 3 * LINE);
 }
 
-/// Compares a record's key with `probe`. An address without a record compares as the empty key: the caller's validation of its node
-/// decides whether that is a race or damage.
+/// Compares a record's key with `probe`. An address without a record compares as less than every key. The caller's validation of its node
+/// then decides whether that is a race or damage.
 #[inline]
 pub fn compare_key<M: Medium>(medium: &M, at: u64, probe: &[u8]) -> Ordering {
     let head = if at < medium.len() { medium.word(at) } else { 0 };
@@ -353,14 +353,15 @@ pub fn key_word<M: Medium>(medium: &M, at: u64, skipped: u64) -> Option<u64> {
     Some((first << bits | second) & u64::MAX << (64 - bytes * 8))
 }
 
-/// Appends a record's key to `key`; false if there is no record.
+/// Appends a record's key to `key`; false if there is no record. Does not verify the checksum.
 pub fn read_key<M: Medium>(medium: &M, at: u64, key: &mut Vec<u8>) -> bool {
     let Some(head) = Head::read(medium, at) else { return false };
     read_bytes(medium, head.key_at(at), head.key_bytes, key);
     true
 }
 
-/// Replaces `value` by a record's value, and `key` by its key if requested. Returns false if the record is not valid. O(bytes).
+/// Replaces `value` with a record's value, and `key`, if there is one, with its key. Returns false if the record is not valid;
+/// the content of both is then meaningless. O(bytes).
 pub fn read<M: Medium>(medium: &M, at: u64, key: Option<&mut Vec<u8>>, value: &mut Vec<u8>) -> bool {
     value.clear();
     let Some(head) = Head::read(medium, at) else { return false };
@@ -389,7 +390,7 @@ pub fn read<M: Medium>(medium: &M, at: u64, key: Option<&mut Vec<u8>>, value: &m
     append(crc, value) == head.crc
 }
 
-/// Bytes of a value without reading it; `None` if there is no record.
+/// Length of a record's value in bytes, from the head of the record; `None` if there is no record. Does not verify the checksum.
 pub fn value_bytes<M: Medium>(medium: &M, at: u64) -> Option<u64> {
     Head::read(medium, at).map(|head| head.value_bytes)
 }

@@ -45,9 +45,9 @@ const SUPER_WORDS: usize = 32;
 pub const ROOT_AT: u64 = 8192;
 /// Offset of the word with the region's length.
 pub const LENGTH_AT: u64 = ROOT_AT + WORD;
-/// Offset of the word with the address of the running batch's record. All zeros means none, too.
+/// Offset of the word with the address of the running batch's record. A word of zeros also means none.
 pub const BATCH_AT: u64 = ROOT_AT + 2 * WORD;
-/// Offset of the word with the garbage of a clear ([`Garbage`]). All zeros means none, too.
+/// Offset of the word with the garbage of a clear ([`Garbage`]). A word of zeros also means none.
 pub const GARBAGE_AT: u64 = ROOT_AT + 3 * WORD;
 /// Offset of the word with the log's last truncated generation.
 pub const GENERATION_AT: u64 = ROOT_AT + LINE;
@@ -65,12 +65,13 @@ const _: () = assert!(INTENTS_AT + INTENTS as u64 * WORD <= LOG_AT && ROOT_AT.is
 pub struct Geometry {
     /// Bytes of a heap chunk: a power of two from 4 KiB to 1 MiB.
     pub chunk_bytes: u64,
-    /// Records of 16 bytes in the redo log, a multiple of 4 up to 2,044.
+    /// Records of 16 bytes in the redo log: a multiple of 4 from 64 to 2,044.
     pub log_records: u64,
 }
 
 impl Default for Geometry {
-    /// Chunks of 256 KiB hold the largest record head. 1,024 log records are some seventy splits between two truncations.
+    /// Chunks of 256 KiB hold the largest record head. 1,024 log records are enough for some seventy splits between two
+    /// truncations.
     fn default() -> Self {
         Self { chunk_bytes: 256 << 10, log_records: 1024 }
     }
@@ -168,7 +169,7 @@ impl<M: Medium> Region<M> {
         Region { medium, geometry: self.geometry, identity: self.identity, copies: self.copies }
     }
 
-    /// Formats a fresh medium (all zeros, any length).
+    /// Formats a fresh medium (all zeros, any length). Geometry and identity must be within the bounds that their fields state.
     ///
     /// # Errors
     /// The errors of [`Medium::grow`] and [`Medium::provide`], and `Io` if a sync fails.
@@ -202,8 +203,8 @@ impl<M: Medium> Region<M> {
     /// Reads the superblock of an existing region and returns its state. It stores nothing.
     ///
     /// # Errors
-    /// `NoSpace` if the file has holes for which the disk has no space. `Foreign`, `Version`, `Superblock`, `Truncated`, `Dirty`,
-    /// or `Corrupt` if a word of the root line or the log line is damaged.
+    /// `NoSpace` if the file has holes for which the disk has no space, `Io` if they cannot be filled otherwise. `Foreign`,
+    /// `Version`, `Superblock`, `Truncated`, `Dirty`, or `Corrupt` if a word of the root line or the log line is damaged.
     pub fn open(medium: M, path: &Path) -> Result<(Self, Found)> {
         let copies = Copies::read(&medium, path)?;
         let superblock = &copies.current;
@@ -226,9 +227,9 @@ impl<M: Medium> Region<M> {
         Ok((region, found))
     }
 
-    /// Allocates storage for ranges that may be stored to and have none: holes outside of free chunks, which a copy of the file may
-    /// have, and space that was reserved and not written. A chunk whose header is in a hole is free. The allocator provides storage
-    /// for it when it takes the chunk.
+    /// Allocates storage for the ranges without storage that may be stored to. These are holes outside of free chunks (a copy of the file
+    /// may have some), and space that was reserved but not written. A chunk whose header is in a hole is free. The allocator provides
+    /// storage for it when it takes the chunk.
     fn fill_holes(&self) -> Result<()> {
         let (heap_at, chunk_bytes) = (self.geometry.heap_at(), self.geometry.chunk_bytes);
         let start_of = |at: u64| heap_at + at.saturating_sub(heap_at) / chunk_bytes * chunk_bytes;
@@ -272,7 +273,8 @@ impl<M: Medium> Region<M> {
             superblock.fragile = durability == Durability::Process;
             superblock.boot = boot_id();
         })?;
-        // A crash may have kept a growth without the recorded length, and its chunks will be used anyway.
+        // After a crash the file may be longer than the recorded length, because a growth was kept and its length was not. The
+        // new chunks will be used anyway.
         if unchecked(self.medium.word(LENGTH_AT)) != Some(self.medium.len() / WORD) {
             self.note_length();
         }
@@ -282,7 +284,8 @@ impl<M: Medium> Region<M> {
     /// Makes everything durable, then durably marks the region clean with its exact number of keys (R3).
     ///
     /// # Errors
-    /// `Io` if the data or the mark cannot be synced. The mark may be durable anyway, so nothing may be stored any more.
+    /// `Io` if the data or the mark cannot be synced. The mark may be durable anyway, so the caller must store nothing
+    /// afterwards.
     pub fn mark_clean(&self, keys: u64) -> Result<()> {
         self.medium.sync(0, self.medium.len())?;
         self.change_superblock(|superblock| {
@@ -346,7 +349,7 @@ impl<M: Medium> Region<M> {
     /// The address of the index's root; 0 if there is none yet.
     ///
     /// # Errors
-    /// `Corrupt` if the word does not check.
+    /// `Corrupt` if the hash of the word does not match.
     pub fn root(&self) -> Result<u64> {
         Ok(read_checked(&self.medium, ROOT_AT, "root")? * WORD)
     }
@@ -354,7 +357,7 @@ impl<M: Medium> Region<M> {
     /// The address of the running batch's record; 0 if there is none.
     ///
     /// # Errors
-    /// `Corrupt` if the word does not check.
+    /// `Corrupt` if the hash of the word does not match.
     pub fn batch(&self) -> Result<u64> {
         match self.medium.word(BATCH_AT) {
             0 => Ok(0),
@@ -371,9 +374,9 @@ impl<M: Medium> Region<M> {
 /// The garbage of a clear: a structure that nothing references any more and whose blocks are freed in steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Garbage {
-    /// Address of its first node, a multiple of a line.
+    /// Address of its first node: a multiple of [`LINE`].
     pub node: u64,
-    /// Number of entries of the next leaf, by their places, whose blocks are already free.
+    /// Number of entries of the next leaf to free whose blocks are already free: its first ones, in the order of their places.
     pub done: u64,
 }
 
@@ -389,7 +392,7 @@ impl Garbage {
     /// Reads the word at `at`.
     ///
     /// # Errors
-    /// `Corrupt` if the word does not check.
+    /// `Corrupt` if the hash of the word does not match.
     pub fn read<M: Medium>(medium: &M, at: u64) -> Result<Option<Self>> {
         let word = match medium.word(at) {
             0 => 0,
@@ -403,13 +406,13 @@ impl Garbage {
 /// Reads the identity and the sizes of a region without opening it.
 ///
 /// # Errors
-/// As [`Region::open`].
+/// `Foreign`, `Version`, `Superblock`.
 pub fn describe<M: Medium>(medium: &M, path: &Path) -> Result<(Identity, Geometry)> {
     let current = Copies::read(medium, path)?.current;
     Ok((current.identity, current.geometry))
 }
 
-/// The length in bytes that a region records of itself; `None` if the word is damaged.
+/// The length in bytes that a region recorded; `None` if the word is damaged.
 pub fn noted_bytes<M: Medium>(medium: &M) -> Option<u64> {
     let noted = (medium.len() >= LENGTH_AT + WORD).then(|| unchecked(medium.word(LENGTH_AT)))??;
     Some(noted.saturating_mul(WORD))
@@ -516,14 +519,14 @@ pub fn checked(value: u64) -> u64 {
     value | hash16(value) << 48
 }
 
-/// The value of a self-checking word; `None` if it does not check.
+/// The value of a self-checking word; `None` if the hash does not match.
 #[inline]
 pub fn unchecked(word: u64) -> Option<u64> {
     let value = word & ((1 << 48) - 1);
     (word >> 48 == hash16(value)).then_some(value)
 }
 
-/// Multiplicative hash of 48 bits to 16; never 0, so that a zeroed word does not check.
+/// Multiplicative hash of 48 bits to 16; never 0, so the hash of a word of zeros never matches.
 #[inline]
 fn hash16(value: u64) -> u64 {
     ((value ^ 0x5851_F42D_4C95).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 48) | 1

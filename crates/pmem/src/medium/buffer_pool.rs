@@ -8,8 +8,8 @@
 //! * P1: a page in the pool is read and written only in the pool. The medium below holds the content of the last flush.
 //! * P2: a frame keeps its page, its address and its entry in the table until the pool is dropped, so references of readers stay
 //!   valid. The pool therefore holds every page that was ever accessed.
-//! * P3: an entry of the table is complete once its page number is visible. A table of twice the size replaces a full one, which stays
-//!   allocated for readers that still use it.
+//! * P3: an entry of the table is complete once its page number is visible. A table of twice the size replaces a full table. The full table
+//!   stays allocated for readers that still use it.
 //! * P4: the first word of a line is written to the medium last. If it was published since the last write-back, it is published
 //!   there too. A write-back in the order of the words would lose the order of the stores to the line. That order matters only in
 //!   chunk headers (A3 of the allocator), where the first word is the published one.
@@ -63,7 +63,7 @@ pub struct BufferPool<M> {
     /// The table in use.
     current: AtomicUsize,
     frames: [OnceLock<Box<[Line]>>; STRETCHES],
-    /// Pages in the pool; held while one is added.
+    /// Number of pages in the pool. Locked while a page is added.
     pages: Mutex<usize>,
     /// Lines whose first word was published since their last write-back (P4). Held while a line is written to the medium (P5).
     published: Mutex<HashSet<u64>>,
@@ -117,7 +117,8 @@ impl Table {
 }
 
 impl<M: Medium> BufferPool<M> {
-    /// A pool of the pages from offset `from` on. The page size is the smallest power of two that holds `page_bytes`.
+    /// A pool of the pages from offset `from` on. The page size is the smallest power of two that holds `page_bytes`, at most
+    /// 4,096 bytes.
     fn new(medium: M, from: u64, page_bytes: u64) -> Self {
         let page = page_bytes.next_power_of_two().clamp(LINE, 4096);
         let pool = Self {
@@ -224,7 +225,7 @@ impl<M: Medium> BufferPool<M> {
         let Some(frame) = self.resident(line) else { return false };
         let mut published = self.published.lock().unwrap_or_else(PoisonError::into_inner); // P5
         let [first, others @ ..] = &self.line_in(frame, line).0;
-        // Loaded first, so the other words are not older than those before its publish.
+        // The first word is loaded first, so the other words are at least as new as the stores before its publish.
         let first = first.load(Ordering::Acquire);
         for (word, at) in others.iter().zip((line + WORD..).step_by(WORD as usize)) {
             let word = word.load(Ordering::Relaxed);
@@ -337,7 +338,7 @@ impl<M: Medium> Medium for BufferPool<M> {
         self.medium.commit_beside(hold)
     }
 
-    /// The frames keep their content: an index over them must not be read after this.
+    /// The frames keep their content, so an index over this pool must not be read afterwards.
     fn roll_back(&self) {
         self.medium.roll_back();
     }

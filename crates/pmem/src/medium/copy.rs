@@ -1,7 +1,7 @@
 //! Copies of a region's file, for backups.
 //!
-//! Ranges of data are copied by a system call, so a file system that can share blocks between files shares them. Holes stay holes.
-//! The caller makes the target durable and makes it a store.
+//! Ranges of data are copied by a system call, so a file system that can share blocks between files shares them. Holes stay
+//! holes. The caller makes the target durable and turns it into a store.
 //!
 //! Invariant: the source is only read.
 
@@ -30,8 +30,8 @@ pub type Progress<'a> = &'a dyn Fn(u64, u64);
 /// Bytes between two reports of progress.
 const STEP: u64 = 16 << 20;
 
-/// Copies `bytes` bytes of a file from `from_at` on. The target's file ends after them. No other thread may seek in either file
-/// meanwhile. Concurrent writes to the source may be in the copy or not, byte by byte.
+/// Copies `bytes` bytes of a file from `from_at` on. The target file then ends after the last copied byte. No other thread may
+/// seek in either file meanwhile. Concurrent writes to the source may be in the copy or not, byte by byte.
 ///
 /// # Errors
 /// `NoSpace` if the target's file system is full; `Io`.

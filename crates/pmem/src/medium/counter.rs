@@ -22,7 +22,7 @@ pub enum Category {
     Checkpoint,
     /// The allocator: intents, bits, chunks.
     Allocation,
-    /// Byte strings.
+    /// Records: the bytes of keys and values.
     Record,
     /// Superblock and life cycle of the region.
     Superblock,
@@ -54,8 +54,8 @@ impl Category {
     }
 }
 
-/// The purpose of an operation by its source file: the end of the file's path, the category of its stores, and the category of its
-/// flushes (and of fences whose purpose says nothing more). An operation in any other file belongs to a node.
+/// The purpose of an operation by its source file: the end of the file's path, the category of its stores, and the category of
+/// its flushes (and of fences whose purpose does not determine a category). An operation in any other file belongs to a node.
 const PLACES: [(&str, Category, Category); 8] = [
     ("pmem/src/heap/alloc/allocator.rs", Category::Allocation, Category::Allocation),
     ("pmem/src/heap/alloc/place.rs", Category::Allocation, Category::Allocation),

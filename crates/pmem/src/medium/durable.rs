@@ -1,7 +1,7 @@
 //! The medium of a store, chosen when the store is opened: mapped memory ([`Native`]) or a journal ([`Journal`]).
 //!
-//! Both are one type, so a tree is compiled once for both. Reads are the same for both and equally fast, because this type holds
-//! the address of the lines. Stores branch on the kind of medium.
+//! One type covers both, so a tree is compiled once for both. Reads are the same for both and equally fast, because this type
+//! holds the address of the lines. Stores branch on the kind of medium.
 //!
 //! Invariant: `view` refers to the memory that `below` owns, and is dropped together with it.
 

@@ -143,7 +143,8 @@ impl Native {
     /// [`Medium::provide`].
     ///
     /// # Errors
-    /// `Io` if the file cannot be inspected or mapped.
+    /// `Io` if the file cannot be inspected or mapped; `NoSpace` if the system has too few mappings for the holes and the disk is full;
+    /// `Durability` if this processor's flush instruction is not known.
     pub fn map(file: File, path: &Path, max_bytes: u64, durability: Durability) -> Result<Self> {
         Self::map_from(file, path, 0, max_bytes, durability)
     }
@@ -201,7 +202,8 @@ impl Native {
 
     /// Maps `file` from its byte `origin` (whole pages) on, private to this process: stores and growth stay in memory. Nothing of
     /// the file changes, not even its allocated blocks, and it need not be writable. The file must not be written meanwhile,
-    /// because a page without a store is read from the file. The mapping can grow to `max_bytes` and 4 GiB more.
+    /// because a page without a store is read from the file. The mapping can grow to 4 GiB more than its present length or
+    /// `max_bytes`, whichever is larger.
     ///
     /// # Errors
     /// `Io` if the file cannot be inspected or mapped.
@@ -267,12 +269,12 @@ impl Native {
     /// Anonymous memory for volatile engines and tests.
     ///
     /// # Errors
-    /// `Io` if the range cannot be reserved.
+    /// `Io` if the range cannot be reserved; `Durability` if this processor's flush instruction is not known.
     pub fn anonymous(max_bytes: u64, durability: Durability) -> Result<Self> {
         Self::reserve(max_bytes, durability, Path::new("anonymous memory"))
     }
 
-    /// Sets the instructions, to reproduce the setting of a paper.
+    /// Sets the instructions, to reproduce the setting of a paper. The processor must have them.
     #[must_use]
     pub fn with_instructions(mut self, flush_op: FlushOp, fence_op: FenceOp) -> Self {
         self.flush_op = flush_op;
@@ -307,7 +309,7 @@ impl Native {
             ));
         }
         let reserved = max_bytes.max(1 << 20).next_power_of_two();
-        // Enough more to begin at a multiple of the huge page size.
+        // Additional addresses, so that the range can begin at a multiple of the huge page size.
         let lead = HUGE_PAGE - PAGE;
         let reserve = |_| {
             // SAFETY: a fresh private anonymous range at an address of the kernel's choice aliases nothing.
@@ -388,8 +390,8 @@ impl Native {
         Ok(())
     }
 
-    /// Requests huge pages for a growth from `old` to `new` bytes. The kernel makes them without copying small pages if all but one
-    /// of those are holes. Only speed depends on the outcome: [`allocate`] fills the rest.
+    /// Requests huge pages for a growth from `old` to `new` bytes. The kernel makes a huge page without copying small pages if all but one
+    /// of its small pages are holes. Only speed depends on the outcome: [`allocate`] fills the rest.
     fn make_huge(&self, file: &File, old: u64, new: u64) {
         // Huge pages of the file are huge pages of the range only if both have the same boundaries.
         let may = !self.private && !self.dax && self.origin.is_multiple_of(HUGE_PAGE);
@@ -404,8 +406,8 @@ impl Native {
         }
         let start = Instant::now();
         let (from, bytes) = (self.origin + first, (end - first) as usize);
-        // A process that is killed after the next line leaves a file with holes, which the next open fills. So the disk must have
-        // space for that.
+        // If the process is killed after `set_len`, the file has holes, which the next open fills. So the disk must have space
+        // for them.
         if free_bytes(file).is_none_or(|free| free < new - old + SPACE) {
             return;
         }

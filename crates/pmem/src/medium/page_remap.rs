@@ -33,7 +33,7 @@ pub const PAGE: u64 = crate::medium::view::PAGE;
 pub const RESERVE: u64 = 4096;
 /// Kernel memory of a mapping, in bytes.
 pub const MAPPING_BYTES: u64 = 192;
-/// Bytes of a page in the page table.
+/// Bytes of a page's entry in the page table.
 pub const ENTRY_BYTES: u64 = 8;
 /// Linux's default limit, for a system that does not report it.
 const MAPPINGS_DEFAULT: u64 = 65_530;
@@ -176,7 +176,7 @@ impl Window {
         self.map_run(pages, place as u64, at, 1)
     }
 
-    /// Takes the mappings for one page that changed after the runs were counted.
+    /// Takes the mappings that a change of one page may add after the runs were counted.
     ///
     /// # Errors
     /// `Limit` and `System` if the change could take too many mappings.
@@ -265,7 +265,7 @@ impl Drop for Window {
     }
 }
 
-/// Offsets are the window's own. The length is 0, because every write would be outside.
+/// Offsets are the window's own. The length is 0, so every offset counts as outside for a write.
 impl Medium for Window {
     #[inline(always)]
     fn line(&self, at: u64) -> &Line {

@@ -58,7 +58,8 @@ impl Line {
 /// The purpose of a fence. The cost model counts by it, and the mutation run names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Fence {
-    /// Earlier stores must be durable before later stores change what they guard, such as a cleared valid bit and its words.
+    /// Earlier stores must be durable before later stores change the words that they guard. For example, a cleared valid bit
+    /// guards the words that it marks as invalid.
     Guard,
     /// Unused space was written and must be durable before it is published.
     Payload,
@@ -100,8 +101,8 @@ pub struct Pages<'a> {
 
 /// Durable memory. The module's head defines the operations.
 ///
-/// Reading is total: an offset outside the region reads as zeros. Writing outside it is a bug of the caller and panics (native
-/// memory: faults). So everything read from a region is validated before it is used as the address of a write.
+/// Reading is total: an offset outside the region reads as zeros. Writing outside it is a bug of the caller and panics. So
+/// everything read from a region is validated before it is used as the address of a write.
 pub trait Medium: Send + Sync + 'static {
     /// True if [`Medium::lines`] may return lines. A medium that observes reads returns none, and vector code is not compiled for
     /// it.
@@ -140,7 +141,8 @@ pub trait Medium: Send + Sync + 'static {
     /// Makes the region at least `bytes` bytes long. New bytes are zero and have allocated storage.
     ///
     /// # Errors
-    /// `NoSpace` when the file system is full, `Full` beyond the reserved range, `Io` otherwise. The region is unchanged then.
+    /// `NoSpace` when the file system is full, `Full` beyond the maximum length, `Failed` after a failed sync or write, `Io`
+    /// otherwise. The region is unchanged then.
     fn grow(&self, bytes: u64) -> Result<()>;
 
     /// Declares the content of `at..at + bytes` unneeded, so its storage may return to the file system. From now on reads give the
@@ -155,7 +157,8 @@ pub trait Medium: Send + Sync + 'static {
     /// Gives `at..at + bytes` storage again, if it was discarded or the file has a hole there.
     ///
     /// # Errors
-    /// `NoSpace` when the file system is full, `Io` otherwise. The range must not be stored to then.
+    /// `NoSpace` when the file system is full, `Failed` after a failed sync or write, `Io` otherwise. The range must not be
+    /// stored to then.
     fn provide(&self, at: u64, bytes: u64) -> Result<()> {
         let _ = (at, bytes);
         Ok(())
@@ -169,7 +172,8 @@ pub trait Medium: Send + Sync + 'static {
     /// Makes `at..at + bytes` durable by a call of the file system. Used for the life cycle of a region, not for operations.
     ///
     /// # Errors
-    /// `Io` if the system call fails.
+    /// `Io` if the system call fails, `Failed` after a failed sync or write. If stores become durable by groups: the errors of
+    /// [`Medium::commit_beside`].
     #[track_caller]
     fn sync(&self, at: u64, bytes: u64) -> Result<()>;
 
@@ -211,7 +215,8 @@ pub trait Medium: Send + Sync + 'static {
         None
     }
 
-    /// A run of lines for vector loads, if this medium allows them ([`Medium::SHOWS_LINES`]). A node's lines; at most 64 KiB.
+    /// The `count` lines from the line of byte `at` on, at most 64 KiB, for vector loads. `None` if this medium does not allow
+    /// them ([`Medium::SHOWS_LINES`]), or does not have these lines at consecutive addresses.
     fn lines(&self, at: u64, count: usize) -> Option<&[Line]>;
 
     /// Reads the word at the 8-byte aligned offset `at`.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::medium::traits::{LINE, Line, WORD};
 
-/// The address of the lines. Valid while the `Native` that it belongs to lives (N2).
+/// The address of the lines. Valid while the owner of the mapping lives (N2 of `native`, D1 of `page_remap`).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct View {
     pub base: NonNull<u8>,
@@ -70,8 +70,8 @@ pub(crate) fn prefetch(line: *const Line) {
     prefetch_into::<false>(line);
 }
 
-/// As [`prefetch`], into the first level if `FIRST`. A single descent waits for the line, so it wants it there: with the second level, one
-/// lookup took 520 ns instead of 420 ns.
+/// As [`prefetch`], into the first level if `FIRST`. A single descent waits for the line, so it needs the line in the first level: with the
+/// second level, one lookup took 520 ns instead of 420 ns.
 #[inline(always)]
 pub(crate) fn prefetch_into<const FIRST: bool>(line: *const Line) {
     #[cfg(target_arch = "x86_64")]

@@ -34,7 +34,7 @@ pub(crate) use shuttle::thread_local;
 #[cfg(not(shuttle))]
 pub(crate) use std::thread_local;
 
-/// Locks of parts that are in no model, with functions that loom's locks lack.
+/// Locks for parts that are in no model. They have functions that loom's locks lack.
 pub(crate) mod unmodelled {
     #[cfg(shuttle)]
     pub(crate) use shuttle::sync::{Condvar, Mutex, MutexGuard};

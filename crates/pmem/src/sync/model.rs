@@ -1,4 +1,4 @@
-//! Runs models under loom: with a count of executions, and with an injected fault. Only under `cfg(loom)`.
+//! Runs models under loom: counts their executions, or injects a fault. Only under `cfg(loom)`.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

@@ -1,5 +1,6 @@
-//! Group commit over a journal ([`crate::journal`]), where a commit takes milliseconds. This module decides which thread commits
-//! a group, which writers wait for it, and which readers must wait because they read a change that is not durable yet.
+//! Group commit on a medium with a journal ([`crate::journal`]), where a commit takes milliseconds. This module decides which
+//! thread commits a group, which writers wait for it, and which readers must wait because they read a change that is not durable
+//! yet.
 //!
 //! A writer changes the index under the index's writer lock. Its changes join the *running group*. The writer sets a dirty mark
 //! for the key and for each node that it changes. A dirty mark contains the *ticket*: the number of the group. Then the writer
@@ -49,7 +50,7 @@ use crate::sync::atomics::{
 };
 use crate::sync::canary::{Canary, sings};
 
-/// Entries of the table of nodes (32 KiB). A model has to distinguish two nodes, a schedule some.
+/// Entries of the table of nodes (32 KiB). A model has to distinguish two nodes, a schedule a few.
 const ENTRIES: usize = if cfg!(all(test, loom)) {
     2
 } else if cfg!(shuttle) {
@@ -59,10 +60,10 @@ const ENTRIES: usize = if cfg!(all(test, loom)) {
 };
 /// Shards of a map.
 const SHARDS: usize = if cfg!(any(all(test, loom), shuttle)) { 1 } else { 64 };
-/// Most numbers in all shards together. A group's lines are bounded, its marks are not: deleting a key that does not exist changes
-/// no line.
+/// Most numbers (of nodes or keys) in all shards of a map together. The lines of a group are bounded, but its marks are not: the
+/// delete of a key that does not exist sets a mark and changes no line.
 const NUMBERS: usize = 1 << 20;
-/// Numbers of a shard from which on it removes those that are durable.
+/// Number of entries from which on a shard removes the entries with durable tickets.
 const PURGED: usize = 256;
 
 thread_local! {
@@ -115,7 +116,7 @@ pub struct Pending {
     gathered: Condvar,
 }
 
-/// The newest ticket of each number that was marked and may not be durable.
+/// The numbers (of nodes or keys) that were marked and whose changes may not be durable, each with its newest ticket.
 #[derive(Debug)]
 struct Notes(Box<[unmodelled::Mutex<Shard>]>);
 
@@ -124,7 +125,7 @@ struct Shard {
     tickets: FxHashMap<u64, u64>,
     /// Number of entries at which durable ones are removed.
     purged_at: usize,
-    /// Numbers up to this ticket were dropped, because there were too many. So any number may have it.
+    /// Entries with tickets up to this one were dropped, because there were too many. So any number may have this ticket.
     any: u64,
 }
 
@@ -155,7 +156,8 @@ impl Notes {
         }
     }
 
-    /// The newest ticket under a number, or an older one that is durable.
+    /// The newest ticket under a number, or a higher one. If the newest ticket is durable, the result may be any durable ticket
+    /// or 0.
     fn ticket(&self, number: u64) -> u64 {
         let shard = self.shard(number);
         shard.tickets.get(&number).copied().unwrap_or_default().max(shard.any)
@@ -286,7 +288,8 @@ impl Pending {
     }
 
     /// Waits until a group is durable. If there is no leader, the caller becomes the leader: `commit` commits all changes and
-    /// returns the ticket of the group that it closed. Or it rolls back everything that is not durable and returns an error.
+    /// returns the ticket of the group that it closed. If the commit fails, `commit` rolls back everything that is not durable
+    /// and returns an error.
     ///
     /// # Errors
     /// The error of `commit` for the leader, `Failed` for the others. The group and all later ones are rolled back then.

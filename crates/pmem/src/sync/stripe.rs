@@ -3,12 +3,12 @@
 //! A volatile table contains version words. A hash of a node's address is the index into the table. The writer locks a node's version
 //! (makes it odd) before it changes the node. It unlocks the version (makes it even) after the last fence of the change. A reader reads the
 //! version, reads the node, and validates the version. So, without a journal, a value that a reader returns was durable, at the promised
-//! level, when the validation succeeded. Over a journal a fence does nothing; there the dirty marks (`pending`) tell the reader whether it
-//! must wait for the value's group.
+//! level, when the validation succeeded. On a medium with a journal a fence does nothing. There the dirty marks (`pending`) tell the reader
+//! whether it must wait for the value's group.
 //!
 //! A long read, for example of a large record, could fail every validation, because a writer without pauses changes the node during each
 //! attempt. So after [`TRIES`] failed validations the reader asks the writer to give way ([`Tries`]). Before its next change the writer
-//! waits until no reader is asking (without a journal: before it locks the first version; over a journal: before it takes the writer's
+//! waits until no reader is asking (without a journal: before it locks the first version; with a journal: before it takes the writer's
 //! lock). The reader does not take the writer's lock. So the thread that holds the writer's lock may read, too. The reader still needs a
 //! successful validation. The writer does not wait forever: while it waits, no node changes, so the next attempt of each reader succeeds.
 //! Only a reader that asks writes shared memory.
@@ -40,8 +40,8 @@ const STRIPES: usize = if cfg!(all(test, loom)) {
     1024
 };
 
-/// Failed validations after which a reader asks the writer to give way: more than a short read has by chance. The model has no
-/// chance and needs one; schedules are short and need two.
+/// Failed validations after which a reader asks the writer to give way: more than a short read has by chance. In the model
+/// nothing happens by chance, so one is enough. Schedules are short, so two are enough.
 pub const TRIES: u32 = if cfg!(all(test, loom)) {
     1
 } else if cfg!(shuttle) {
@@ -164,7 +164,7 @@ impl Stripes {
         NEVER
     }
 
-    /// Writer: it panicked, and no other writer follows. Locked versions stay locked, so a read of such a node fails
+    /// Writer: called when it panicked, and no other writer follows. Locked versions stay locked, so a read of such a node fails
     /// ([`Tries::fail`]).
     pub fn abandon(&self) {
         self.abandoned.store(true, Ordering::Release);
@@ -222,7 +222,7 @@ impl Stripes {
         &self.table[index & (STRIPES - 1)]
     }
 
-    /// Begins a read, without failed validations.
+    /// Begins a read that has no failed validations yet.
     #[inline(always)]
     pub fn tries(&self) -> Tries<'_> {
         Tries { stripes: self, failed: 0 }
@@ -292,7 +292,7 @@ impl Stripes {
         }
     }
 
-    /// Writer: unlocks the held versions, after all changes are durable.
+    /// Writer: unlocks the held versions, after the last fence of the changes.
     #[inline]
     pub fn unlock(&self, held: &mut Held) {
         for index in held.0.drain(..) {

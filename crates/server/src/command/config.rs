@@ -203,7 +203,7 @@ fn config(call: &mut Call<'_>) -> Result<(), CommandError> {
             for pair in pairs.chunks_exact(2) {
                 changes.push(change(call.shared, &pair[0], &pair[1])?);
             }
-            // All values are right. So all of them take effect, or none did.
+            // All values are valid, so no change can fail. An invalid value has returned an error before any change took effect.
             changes.into_iter().for_each(|change| change(call.shared));
             call.reply.ok();
             Ok(())

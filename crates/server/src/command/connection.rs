@@ -69,7 +69,7 @@ fn auth(call: &mut Call<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Makes this user the one of the connection, if the password is right.
+/// Logs the connection in as this user, if the password is right.
 fn admit(call: &mut Call<'_>, user: &[u8], given: &[u8]) -> Result<(), CommandError> {
     let found = std::str::from_utf8(user).ok().and_then(|user| call.shared.users.find(user));
     let Some(user) = found.filter(|user| user.admits(given)) else {

@@ -98,7 +98,7 @@ impl<'a> Expiry<'a> {
         Self { unit, is_relative: true, argument }
     }
 
-    /// The option of this name, and its argument. `None` if it is another option.
+    /// The option of this name, and its argument. `None` if it is another option or has no argument.
     #[must_use]
     pub fn option(name: &[u8], argument: Option<&'a [u8]>) -> Option<Self> {
         let options = [
@@ -114,7 +114,7 @@ impl<'a> Expiry<'a> {
     /// The deadline, for command `name`.
     ///
     /// # Errors
-    /// `NotInteger`; a time that is not positive or too large.
+    /// `NotInteger`; a time that is not positive or too large; the error of the store's clock.
     pub fn deadline(self, call: &Call<'_>, name: &str) -> Result<u64, CommandError> {
         let time = integer(self.argument)?;
         let base = if self.is_relative { now(call)? } else { 0 };
@@ -128,7 +128,7 @@ fn invalid(name: &str) -> CommandError {
     CommandError::Text(format!("ERR invalid expire time in '{name}' command"))
 }
 
-/// Milliseconds since 1970. `None` if there is no such number.
+/// `time` after `base`, in milliseconds. `None` if the result does not fit in an `i64`.
 fn moment(time: i64, unit: Unit, base: i64) -> Option<i64> {
     let millis = if unit == Unit::Seconds { time.checked_mul(1000)? } else { time };
     millis.checked_add(base)
@@ -181,7 +181,7 @@ impl Conditions {
         Ok(all)
     }
 
-    /// True if a deadline may replace another one. No deadline counts as later than every other one.
+    /// True if the new deadline may replace the old one. A key without a deadline counts as expiring after every deadline.
     fn hold(self, old: Deadline, new: i64) -> bool {
         let old = old.map(|old| i64::try_from(old).unwrap_or(i64::MAX));
         !(self.if_none && old.is_some()

@@ -8,7 +8,7 @@ use crate::resp::Reply;
 use crate::session::SessionState;
 use crate::shared::{Shared, lock};
 
-/// True if this GET is answered with its neighbours, at position `index`. Then it needs no prefetch.
+/// True if the command at position `index` is a GET beside another GET. [`run`] answers both together, so neither needs a prefetch.
 #[must_use]
 pub fn has_company(commands: &[Vec<Bytes>], index: usize) -> bool {
     let is_get = |index: usize| commands.get(index).is_some_and(|arguments| is_get(arguments));
@@ -19,8 +19,8 @@ fn is_get(arguments: &[Bytes]) -> bool {
     arguments.len() == 2 && is(&arguments[0], "get")
 }
 
-/// Runs the GETs at the front of `commands`, if there are several, and writes their replies to `output`, at most about `bytes_max`. Returns
-/// their number; 0 if the first command has to run alone.
+/// Runs the GETs at the front of `commands`, if there are several, and writes their replies to `output` until it holds `bytes_max` bytes.
+/// Returns the number of GETs that ran; 0 if the first command has to run alone.
 pub fn run(
     shared: &Shared,
     session: &mut SessionState,
@@ -45,7 +45,7 @@ pub fn run(
     let started = std::time::Instant::now();
     let (mut done, protocol) = (0, session.protocol);
     let reply_bytes_max = shared.reply_bytes_max(&session.client);
-    // After an error, the command that met it runs alone, and replies with it.
+    // After an error, the GET that failed runs alone and replies with the error.
     let _ = store.get_each(&keys, |value| {
         let mut reply = Reply::new(output, protocol, reply_bytes_max);
         match value {

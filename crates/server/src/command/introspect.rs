@@ -129,7 +129,7 @@ fn docs(call: &mut Call<'_>, commands: &[&Command]) {
     }
 }
 
-/// The keys of the command in the arguments, with what the command does with them if `with_flags`.
+/// Replies with the keys of the command in the arguments. If `with_flags`, each key has flags for the command's use of it.
 fn keys(call: &mut Call<'_>, with_flags: bool) -> Result<(), CommandError> {
     let invalid = |text: &str| CommandError::Text(format!("ERR {text}"));
     let arguments = call.rest(2);

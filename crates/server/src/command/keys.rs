@@ -1,7 +1,7 @@
 //! Commands on keys: presence, removal, scans and ranges.
 //!
 //! Invariants:
-//! * I1: SCAN and KEYS read only the range of keys that start with the pattern's literal prefix.
+//! * I1: if the engine is ordered, SCAN and KEYS read only the range of keys that start with the pattern's literal prefix.
 //! * I2: SCAN continues after the last key that it read. So every key that is present throughout is returned exactly once.
 
 use std::ops::Bound;
@@ -181,7 +181,7 @@ fn randomkey(call: &mut Call<'_>) -> Result<(), CommandError> {
         call.reply.null();
         return Ok(());
     };
-    // The keys agree in their first bytes. The next eight, as numbers, are between those of the two.
+    // All keys share the first `same` bytes. Their next eight bytes, as a number, are between those of the smallest and the largest key.
     let same = low.iter().zip(&high).take_while(|(low, high)| low == high).count();
     let number = |key: &[u8]| {
         let rest = &key[same..];
@@ -242,8 +242,8 @@ fn object(call: &mut Call<'_>) -> Result<(), CommandError> {
 
 const SWITCHING: &str = "Please note that when switching between policies at runtime LRU and LFU data will take some time to adjust.";
 
-/// Seconds since the latest access to a key that is present. 0 if accesses are not noted. For a key that the table does not know, since
-/// the table was made.
+/// Seconds since the latest access to a key that is present. If the table of accesses does not know the key, seconds since the table was
+/// made. 0 if there is no such table.
 fn idle_seconds(call: &Call<'_>, key: &[u8]) -> Result<u64, CommandError> {
     let eviction = &call.shared.eviction;
     if eviction.policy().is_lfu() {

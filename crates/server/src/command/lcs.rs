@@ -86,7 +86,7 @@ impl Table {
     }
 }
 
-/// Equal parts of both values: first positions, and number of bytes.
+/// An equal part of both values: its first position in each, and its number of bytes.
 type Match = (usize, usize, usize);
 
 /// The matches of the subsequence, last one first.

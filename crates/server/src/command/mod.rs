@@ -11,11 +11,13 @@
 //! * [`introspect`] has COMMAND; [`transactions`] has MULTI, EXEC, WATCH …
 //!
 //! Invariants:
-//! * I1: a handler writes exactly one reply, or returns an error. After an error, its partial reply is discarded ([`run`]).
+//! * I1: a handler writes exactly one reply (SHUTDOWN: none), or returns an error. After an error, its partial reply is discarded
+//!   ([`run_in`]).
 //! * I2: error texts that Redis has are identical to those of Redis, because clients match on them.
 //! * I3: a handler that may take long has [`Flags::SLOW`]. It runs where it does not block other connections.
 //!
-//! A command that changes several keys does it in one step: after a crash all its writes are present or none is, and readers see all or none.
+//! A command that changes several keys does it in one step: after a crash all its writes are present or none is, and readers see all or
+//! none. The exception is DEL over an engine without atomic batches: it removes its keys one by one.
 
 pub mod acl;
 pub mod client;
@@ -65,7 +67,7 @@ impl Flags {
     pub const READ: Self = Self(1);
     /// Changes keys.
     pub const WRITE: Self = Self(2);
-    /// Takes constant time, except for the index.
+    /// Takes constant time, apart from the work in the index.
     pub const FAST: Self = Self(4);
     /// May take long, because it reads many keys.
     pub const SLOW: Self = Self(8);
@@ -73,7 +75,7 @@ impl Flags {
     pub const ADMIN: Self = Self(16);
     /// Not allowed between MULTI and EXEC.
     pub const ALONE: Self = Self(32);
-    /// Runs at once also between MULTI and EXEC.
+    /// Runs at once, even between MULTI and EXEC.
     pub const AT_ONCE: Self = Self(64);
     /// Runs before the client has given the password.
     pub const OPEN: Self = Self(128);
@@ -107,7 +109,7 @@ pub const ALL_KEYS: KeyPositions = (1, -1, 1);
 pub struct Command {
     /// Name in lower case.
     pub name: &'static str,
-    /// Number of arguments, with the name. Negative: minimum number.
+    /// Number of arguments, including the name. A negative number `-n` means at least `n`.
     pub arity: i64,
     /// Properties.
     pub flags: Flags,
@@ -254,7 +256,7 @@ pub fn find(name: &[u8]) -> Option<&'static Command> {
     found.ok().map(|index| all()[index])
 }
 
-/// Runs a command and writes its one reply to the end of `output`.
+/// Runs a command and appends its one reply to `output`, unless CLIENT REPLY has switched replies off.
 pub fn run(shared: &Shared, session: &mut SessionState, arguments: &[Bytes], output: &mut Vec<u8>) {
     let bytes_max = shared.reply_bytes_max(&session.client);
     let protocol = session.protocol;
@@ -278,8 +280,8 @@ pub fn run(shared: &Shared, session: &mut SessionState, arguments: &[Bytes], out
     }
 }
 
-/// Prefetches the memory that commands of one key will read, for all commands together. The writes among them stay separate: after a crash,
-/// a connection's keys have the result of a prefix of its commands.
+/// Prefetches the memory that the commands with one key will read, for all of them together. The commands still write one by one: after a
+/// crash, a connection's keys have the result of a prefix of its commands.
 pub fn prefetch(shared: &Shared, db: usize, commands: &[Vec<Bytes>]) {
     let pays = |command: &Command| {
         command.keys == ONE_KEY && (shared.prefetches_writes || !command.flags.has(Flags::WRITE))
@@ -369,7 +371,7 @@ fn run_admitted(command: &Command, call: &mut Call<'_>) -> Result<(), CommandErr
     result
 }
 
-/// Makes space for a command that may need memory. The commands of a transaction get it together, before EXEC.
+/// Makes space for a command that may need memory. EXEC makes space for all queued commands before it runs the first.
 fn admit<'a>(command: &Command, call: &mut Call<'a>) -> Result<Option<Admission<'a>>, CommandError> {
     let (eviction, shared) = (&call.shared.eviction, call.shared);
     if eviction.limit_bytes() == 0 || matches!(call.keys, Access::Transaction { .. }) {

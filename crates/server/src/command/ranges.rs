@@ -43,7 +43,7 @@ pub const COMMANDS: &[Command] = &[
     command("bitpos", -3, READ, "bitmap", "Returns the position of the first bit that is 0 or 1.", bitpos),
 ];
 
-/// The units `start` to `end` of `total`; negative numbers count from the end. Empty if there are none.
+/// The units `start` to `end`, inclusive, of `total`. Negative numbers count from the end. Empty if there are none.
 fn clamped(start: i64, end: i64, total: u64) -> Range<u64> {
     let total = i64::try_from(total).unwrap_or(i64::MAX);
     let absolute = |at: i64| if at < 0 { at.saturating_add(total).max(0) } else { at };
@@ -144,7 +144,7 @@ fn setbit(call: &mut Call<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Bits of a unit: of a bit, or of a byte.
+/// Number of bits in a unit, BYTE or BIT. BYTE is the default.
 fn unit(text: Option<&bytes::Bytes>) -> Result<u64, CommandError> {
     match text {
         None => Ok(8),

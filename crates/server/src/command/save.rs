@@ -1,7 +1,7 @@
 //! Backups on request: SAVE, BGSAVE, LASTSAVE.
 //!
 //! The administrator sets the parent directory ([`Config::backup_dir`](crate::Config)); a client cannot. Each backup has its own directory,
-//! named by its start time in seconds. LASTSAVE returns that name.
+//! named by its start time in seconds, or by the next number that is free. LASTSAVE returns that name.
 //!
 //! Invariant: at most one backup runs at a time.
 
@@ -50,12 +50,12 @@ impl Saves {
         self.failed.load(Ordering::SeqCst)
     }
 
-    /// Name of the latest backup, a Unix time; 0 if there is none.
+    /// Name of the latest backup that succeeded since the server started, a Unix time; 0 if there is none.
     pub fn newest(&self) -> u64 {
         self.newest.load(Ordering::SeqCst)
     }
 
-    /// Lets no other backup begin. False if one is running.
+    /// If no backup is running, lets none begin any more. False if one is running.
     pub fn end(&self) -> bool {
         !self.running.swap(true, Ordering::SeqCst)
     }

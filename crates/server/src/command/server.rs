@@ -75,7 +75,8 @@ const SECTIONS: [Section; 11] = [
     ("Bristlecone", store_fields),
 ];
 
-/// Processor time of this process in seconds, in hundredths: the unit of `utime` and `stime` in proc(5). 0 if the kernel does not show it.
+/// Processor time of this process in seconds with two decimals: `utime` and `stime` in proc(5) count hundredths of a second. 0 if the
+/// kernel does not show them.
 fn cpu_fields() -> Vec<(&'static str, String)> {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     // The second field is the name of the program, which may contain spaces.
@@ -223,7 +224,7 @@ fn percentiles_usec(times: &Percentiles) -> String {
     format!("p50={p50},p99={p99},p99.9={p999},max={max}")
 }
 
-/// INFO looks at this many deadlines, so that it takes bounded time.
+/// INFO counts at most this many deadlines in each database, so that it takes bounded time.
 const EXPIRES_MAX: usize = 10_000;
 
 fn keyspace_fields(shared: &Shared) -> Vec<(&'static str, String)> {

@@ -295,13 +295,13 @@ fn getex(call: &mut Call<'_>) -> Result<(), CommandError> {
         _ => return Err(CommandError::Syntax),
     };
     let deadline = match expiry {
-        // As in Redis, a time is looked at only if the key is present.
+        // As in Redis, the time is checked only if the key is present.
         Some(_) if !call.keys.contains(call.argument(1))? => None,
         Some(expiry) => Some(expiry.deadline(call, "getex")?),
         None => None,
     };
     let before = exchange(call, |old| {
-        // A deadline in the past removes the key when it is next met.
+        // A deadline in the past makes the key absent at once.
         old.map_or(Next::Keep, |(value, old)| match deadline == old {
             true => Next::Keep,
             false => Next::Put(value.to_vec(), deadline),

@@ -1,7 +1,8 @@
 //! MULTI, EXEC, DISCARD, WATCH, UNWATCH: commands that take effect together.
 //!
 //! After MULTI the session queues commands ([`queue`]). EXEC runs them in a [`Transaction`]: they see their own writes, and after a crash
-//! all of their writes are present or none is. If another client changes a key that they read, they run again; no client can see this.
+//! all of their writes are present or none is. If another client changes a key that they read, they run again, at most [`ATTEMPTS`] times
+//! in all; no client can see this.
 //!
 //! After WATCH, EXEC changes nothing and returns null if one of the keys was written or has expired meanwhile ([`crate::watch`]).
 //!
@@ -57,7 +58,7 @@ pub const COMMANDS: &[Command] = &[
 pub struct State {
     /// The queued commands. `None` outside of MULTI.
     queued: Option<Vec<Vec<bytes::Bytes>>>,
-    /// Bytes of the queued commands, with their lists. Many short commands take more memory than their text.
+    /// Bytes of the queued commands, including the lists of arguments: many short commands take more memory than their text.
     bytes: usize,
     /// Expected cost of the queued commands that need memory ([`crate::eviction`]).
     cost: Option<u64>,
@@ -187,7 +188,7 @@ fn exec(call: &mut Call<'_>) -> Result<(), CommandError> {
     Err(bristlecone::Error::Conflict { attempts: ATTEMPTS }.into())
 }
 
-/// Runs a queued command. Its reply, also an error, is an element of EXEC's reply (I2).
+/// Runs a queued command. Its reply, even an error, is an element of EXEC's reply (I2).
 fn run_queued(
     call: &mut Call<'_>,
     arguments: &[bytes::Bytes],

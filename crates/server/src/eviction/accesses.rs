@@ -1,8 +1,9 @@
 //! When keys were last accessed, and how often: a table of fixed size in volatile memory, for the policies LRU and LFU.
 //!
-//! The table knows hashes of keys, not keys. A bucket is one cache line with eight words. A new key replaces the word of its bucket that the
-//! policy would evict first. So the table forgets cold keys first, and a key that it does not know counts as not accessed since the table
-//! was made. Two keys with the same hash share a word. All of this makes the policies approximate, never wrong: any key may be evicted.
+//! The table knows hashes of keys, not keys. A bucket is one cache line with eight words. A new key replaces the word of its bucket that
+//! the policy would evict first. So the table forgets cold keys first, and a key that it does not know counts as not accessed since the
+//! table was made. Two keys with the same hash share a word. All of this makes the policies approximate, never wrong: any key may be
+//! evicted.
 //!
 //! | bits of a word | content |
 //! |---|---|
@@ -21,7 +22,7 @@ use std::time::{Duration, Instant};
 const WAYS: usize = 8;
 /// Milliseconds of a tick, as a shift: 16 ms. The time wraps after two years.
 const TICK_SHIFT: u32 = 4;
-/// The counter of a new key falls by one in a minute without an access, as with the default of `lfu-decay-time`.
+/// A counter falls by one for each minute without an access, as with the default of `lfu-decay-time`.
 const DECAY: Duration = Duration::from_secs(60);
 /// The counter of a new key.
 pub const COUNT_NEW: u8 = 5;
@@ -37,7 +38,7 @@ const LIMIT_PART: u64 = 64;
 pub struct Access {
     /// Time since the latest access.
     pub idle: Duration,
-    /// The counter, less what it lost by time.
+    /// The counter, less its decay since the latest access.
     pub count: u8,
 }
 

@@ -1,7 +1,7 @@
 //! The choice of keys to evict.
 //!
 //! A hand moves through the keys in their order, as in the algorithm CLOCK. For the policies `volatile-*` it moves through the deadlines in
-//! their order. Each step reads the next keys after the hand and evicts those of the highest score. The best of the others stay in a pool
+//! their order. Each step reads the next keys after the hand and evicts those with the highest score. The best of the others stay in a pool
 //! for the next steps, as in Redis. A step reads further, up to a bound, as long as the scores are low in comparison with those of earlier
 //! steps. So a region of keys that are all in use loses few of them.
 
@@ -37,7 +37,7 @@ struct Candidate {
 pub struct Candidates {
     policy: Policy,
     db: usize,
-    /// The last key of the database that was read.
+    /// The last key that was read in this database.
     behind: Option<Vec<u8>>,
     /// The last deadline that was read.
     deadline: Vec<u8>,
@@ -56,7 +56,7 @@ impl Candidates {
     pub fn step(&mut self, shared: &Shared, wanted_bytes: u64) -> Result<(u64, u64)> {
         let (eviction, policy) = (&shared.eviction, shared.eviction.policy());
         if self.policy != policy {
-            // The hand of the deadlines and the scores mean something else now.
+            // The position among the deadlines and the scores belong to the old policy.
             *self = Self { policy, ..Self::default() };
         }
         let most = eviction.samples() * STEP_KEYS;
@@ -68,7 +68,7 @@ impl Candidates {
                 self.read_keys(shared, most)?
             };
             ends += usize::from(is_end);
-            // Without accesses, any key is as good as another one.
+            // If the policy uses no accesses, the first keys are as good as any others.
             let enough = if policy.has_accesses() { self.usual_score / 8 * 7 } else { 0 };
             let good = self.pool.iter().filter(|candidate| candidate.score >= enough).count();
             if good >= STEP_KEYS || ends == 2 {

@@ -120,15 +120,15 @@ pub const OUT_OF_MEMORY: &str = "OOM command not allowed when used memory > 'max
 
 /// Expected cost of a write beside its bytes, per key: a part of a split of a node, and the rounding of a block.
 const KEY_COST: u64 = 1024;
-/// A measurement is due after writes with this part of the limit as their cost,
+/// A measurement is due when the writes since the latest one have cost this part of the limit.
 const MEASURED_PART: u64 = 256;
-/// or after this time, if no memory is left.
+/// If no memory is left, a measurement is also due after this time.
 const MEASURED_EACH: Duration = Duration::from_millis(10);
-/// An eviction frees at most the double cost of its write and this many bytes. So a limit that was lowered is reached in steps.
+/// An eviction frees at most twice the cost of its write plus this many bytes. So a limit that was lowered is reached in steps.
 const EXTRA_BYTES: u64 = 64 << 10;
 /// Eviction ends after this many steps in which no key could be evicted.
 const VAIN_STEPS: usize = 4;
-/// Steps of an eviction without a write.
+/// Maximum number of steps of an eviction without a write.
 const IDLE_STEPS: usize = 64;
 
 /// The limit, the budget, and the accesses to keys.
@@ -182,7 +182,7 @@ pub enum Refused {
     Store(#[from] bristlecone::Error),
 }
 
-/// Numbers of bytes, as differences.
+/// A number of bytes as a signed number, at most a quarter of `i64::MAX`, so that sums do not overflow.
 fn signed(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX / 4).min(i64::MAX / 4)
 }
@@ -239,7 +239,7 @@ impl Eviction {
         self.samples.load(Ordering::Relaxed)
     }
 
-    /// Sets this number.
+    /// Sets the number of keys that are compared for each one that is evicted, 1 to [`SAMPLES_MAX`].
     pub fn set_samples(&self, samples: usize) {
         self.samples.store(samples.clamp(1, SAMPLES_MAX), Ordering::Relaxed);
     }
@@ -265,7 +265,7 @@ impl Eviction {
         keys.into_iter().for_each(|key| accesses.note(db, key, by));
     }
 
-    /// Notes the accesses of a command. As in Redis, a command that only asks about a key is none; one that removes it is none, either.
+    /// Notes the accesses of a command. As in Redis, a command that only asks about a key or removes it does not count as an access.
     pub fn note_command(&self, command: &Command, db: usize, arguments: &[Bytes]) {
         const NO_ACCESS: [&str; 12] = [
             "object",
@@ -301,8 +301,8 @@ impl Eviction {
         }
     }
 
-    /// Measures the used memory. Costs of writes that are admitted meanwhile stay subtracted: a write adds to `running` before it takes from
-    /// the budget, and this reads them in the other order.
+    /// Measures the used memory. Costs of writes that are admitted meanwhile stay subtracted: a write adds to `running` before it takes
+    /// from the budget, and this method reads them in the other order.
     fn measure(&self, shared: &Shared, chosen: &mut Chosen) {
         self.is_stale.store(false, Ordering::SeqCst);
         self.charged.store(0, Ordering::SeqCst);
@@ -322,7 +322,7 @@ impl Eviction {
     /// Takes the cost of a write from the budget (E2). Evicts keys first, if that is necessary.
     ///
     /// # Errors
-    /// There is no memory; those of eviction.
+    /// `OutOfMemory`; the errors of eviction.
     pub fn admit<'a>(&'a self, shared: &Shared, cost: u64) -> Result<Admission<'a>, Refused> {
         if self.limit_bytes() == 0 {
             return Ok(Admission { eviction: self, cost: 0 });
@@ -341,7 +341,7 @@ impl Eviction {
         if made? { Ok(admission) } else { Err(Refused::OutOfMemory) }
     }
 
-    /// True if the budget is not negative, or if keys with the bytes of `cost` were evicted.
+    /// True if the budget is not negative, or if the evicted keys had at least `cost` bytes.
     fn make_space(&self, shared: &Shared, cost: u64) -> bristlecone::Result<bool> {
         let mut chosen = lock(&self.chosen);
         let is_enough = || self.budget.load(Ordering::SeqCst) >= 0;
@@ -382,7 +382,7 @@ impl Eviction {
         Ok(freed)
     }
 
-    /// True if the limit is exceeded and keys may be evicted, for example after the limit was lowered.
+    /// True if the limit may be exceeded and the policy evicts keys, for example after the limit was lowered.
     #[must_use]
     pub fn is_exceeded(&self) -> bool {
         let may_be = self.is_stale.load(Ordering::Relaxed) || self.budget.load(Ordering::Relaxed) < 0;

@@ -4,7 +4,8 @@
 //! * I1: a simple string or error is one line. Line ends inside it are replaced by spaces.
 //! * I2: a type that RESP2 lacks is written as the most similar one: a map as a flat array, a null as a null bulk string, a double or a
 //!   verbatim text as a bulk string.
-//! * I3: a reply longer than the limit is an error of the command. The error is found before memory is allocated.
+//! * I3: a bulk string that would make the reply longer than the limit is an error of the command. The error is found before memory is
+//!   allocated.
 
 /// Version of the protocol of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -137,7 +138,7 @@ impl<'a> Reply<'a> {
         Ok(())
     }
 
-    /// A short bulk string of the server. It does not count against the limit.
+    /// A short bulk string of the server. It is written even beyond the limit.
     pub fn text(&mut self, text: &str) {
         self.number(b'$', i64::try_from(text.len()).unwrap_or(i64::MAX));
         self.output.extend_from_slice(text.as_bytes());

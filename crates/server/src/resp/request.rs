@@ -13,7 +13,7 @@
 
 use bytes::{Buf, Bytes, BytesMut};
 
-/// Maximum length of a header line (`*3`, `$5`) in bytes, without its end. A sign and the digits of an `i64` fit.
+/// Maximum length of a header line (`*3`, `$5`) in bytes, including its CRLF. A sign and the digits of an `i64` fit.
 const HEADER_BYTES_MAX: usize = 32;
 /// Overhead of an argument in bytes: its entry in the list and its header.
 const ARGUMENT_OVERHEAD_BYTES: usize = 48;
@@ -126,7 +126,7 @@ impl RequestParser {
         }
     }
 
-    /// Tells whether the client has logged in, or need not.
+    /// Sets whether the client has logged in or does not need to.
     pub fn set_admitted(&mut self, is_admitted: bool) {
         self.is_admitted = is_admitted;
     }
@@ -143,7 +143,7 @@ impl RequestParser {
         matches!(self.state, State::Start)
     }
 
-    /// Bytes that complete the current argument: a hint for the size of the next read.
+    /// Bytes that the current argument lacks beside the `buffered` ones: a hint for the size of the next read. 0 if its length is unknown.
     #[must_use]
     pub fn wanted_bytes(&self, buffered: usize) -> usize {
         match self.state {
@@ -288,7 +288,7 @@ fn header_line(buffer: &BytesMut) -> Result<Option<&[u8]>, ProtocolError> {
     }
 }
 
-/// Parses a decimal number: an optional minus sign and digits.
+/// Parses a decimal number: an optional minus sign and at most 18 digits.
 fn decimal(text: &[u8]) -> Option<i64> {
     let (negative, digits) = match text {
         [b'-', digits @ ..] => (true, digits),

@@ -77,7 +77,7 @@ pub fn read(path: &Path) -> Result<Vec<User>, FileError> {
 /// Writes all users to a file that only its owner can read.
 ///
 /// # Errors
-/// The file cannot be written. The old one is unchanged.
+/// The file cannot be written: the old one is unchanged. Its directory cannot be synced: the new file is in place, but may not be durable.
 pub fn write(path: &Path, users: &Users) -> Result<(), FileError> {
     let text: String = users.all().iter().map(|user| user.line() + "\n").collect();
     replace(path, text.as_bytes()).map_err(|why| FileError::Io { path: path.display().to_string(), why })

@@ -27,7 +27,7 @@ use crate::glob;
 use crate::shared::lock;
 use permissions::{Commands, Uses};
 
-/// Name of the user of connections that named no user.
+/// Name of the user of a connection that has not named one.
 pub const DEFAULT: &str = "default";
 
 /// SHA-256 of a password.
@@ -60,7 +60,7 @@ pub struct User {
     pub name: String,
     /// True if the user can log in.
     pub is_enabled: bool,
-    /// True if any password is right.
+    /// True if every password is accepted.
     pub needs_no_password: bool,
     passwords: Vec<Hash>,
     keys: Vec<KeyPattern>,
@@ -154,7 +154,7 @@ impl User {
     /// Applies one rule.
     ///
     /// # Errors
-    /// The rule is not understood. The user is unchanged.
+    /// The rule is not understood or cannot be applied. The user is unchanged.
     pub fn apply(&mut self, rule: &[u8]) -> Result<(), RuleError> {
         let words: [(&str, Word); 9] = [
             ("on", |user| user.is_enabled = true),
@@ -266,7 +266,7 @@ impl User {
         }
     }
 
-    /// The first key of a command that the user may not use as the command does.
+    /// The first key that the command reads or writes without the user's permission to do so.
     #[must_use]
     pub fn denied_key<'a>(&self, command: &Command, arguments: &'a [Bytes]) -> Option<&'a [u8]> {
         let may = |key: &[u8], uses: Uses| {
@@ -279,7 +279,7 @@ impl User {
         permissions::keys(command, arguments).find(|(key, uses)| !may(key, *uses)).map(|(key, _)| key)
     }
 
-    /// `on` or `off`, and `nopass`.
+    /// `on` or `off`, and `nopass` if the user needs no password.
     #[must_use]
     pub fn flags(&self) -> Vec<&'static str> {
         let mut flags = vec![if self.is_enabled { "on" } else { "off" }];

@@ -3,7 +3,7 @@
 //! Invariants:
 //! * P1: the newest rule that covers a command or subcommand decides.
 //! * P2: commands that log in or end a connection ([`Flags::OPEN`]) need no permission.
-//! * P3: a command that changes keys needs both permissions for them, unless this module says otherwise.
+//! * P3: a command that changes keys needs the permissions to read and to write them, unless this module says otherwise.
 
 use bytes::Bytes;
 

@@ -1,5 +1,4 @@
-//! Equivalent mutants: no image can have a violation. Each entry gives the invariant that is the
-//! reason.
+//! Equivalent mutants: no crash image of theirs can have a violation. Each entry gives the invariant that is the reason.
 
 use bptree::commit_protocol::CommitProtocol;
 use bptree::layout::Layout;
@@ -12,7 +11,7 @@ use crate::general;
 const WRITE_ATOMIC: &str = include_str!("../../../engines/bptree/src/commit_protocol/write_atomic.rs");
 const LOG: &str = include_str!("../../../pmem/src/heap/log/redo.rs");
 
-/// Returns the canary: the most important fence of an engine's commit protocol.
+/// Returns the injected fault that must be detected: the most important fence of an engine's commit protocol is missing.
 pub fn canary(about: &About) -> Spot {
     if general::has(about) {
         return general::argued::canary(about);
@@ -40,8 +39,8 @@ pub fn canary(about: &About) -> Spot {
     }
 }
 
-/// The guards of inner nodes, in trees whose leaves have none. Such a tree changes an inner node in place only when it frees blocks after a
-/// clear.
+/// Equivalent mutants of the guards of inner nodes, for trees whose leaves have no guards. Such a tree changes an inner node in place only
+/// when it frees blocks after a clear.
 fn guards_of_garbage(guard: Argued) -> Vec<Argued> {
     let why = "U1: a step of freeing removes the last separator of a node, which changes one word of the slot array, and no reader reads garbage: the \
                entries are the same before and after, whether the order comes from the slot array or from the keys";
@@ -56,7 +55,7 @@ fn guards_of_garbage(guard: Argued) -> Vec<Argued> {
     ]
 }
 
-/// Returns the equivalent mutants of an engine: one to four.
+/// Returns the equivalent mutants of an engine.
 pub fn argued(about: &About) -> Vec<Argued> {
     if general::has(about) {
         return general::argued::argued(about);
@@ -107,9 +106,9 @@ pub fn argued(about: &About) -> Vec<Argued> {
     let is_guarded = about.leaf == <Slotted>::NAME;
     let in_place = [WriteAtomic::NAME, Stepwise::NAME, LineOrder::NAME].contains(&about.commit_protocol);
     let mut argued = vec![generation];
-    // A buffer pool writes the opening of a chunk back with the chunk's header, and that mutant is killed.
+    // A buffer pool writes the publish that opens a chunk back with the chunk's header. In its engine this mutant is killed.
     argued.extend((about.commit_protocol != WriteAhead::NAME).then_some(FREE_CHUNK));
-    // A group of writes clears the valid bits of several nodes before one fence; a node of four groups of entries has four.
+    // A write group clears the valid bits of several nodes before one fence. A node with four groups of entries has four valid bits.
     argued.extend((is_guarded && in_place).then_some([guard, early_guard]).into_iter().flatten());
     if about.leaf != <Slotted>::NAME && about.inner == <Slotted>::NAME && in_place {
         argued.extend(guards_of_garbage(guard));

@@ -172,7 +172,7 @@ pub struct Report {
     pub states: u64,
     /// Number of those images with a crash inside recovery.
     pub nested_states: u64,
-    /// Number of nested states that were not executed, because the subject would read the same contents as from a good one.
+    /// Number of nested states that were not executed, because the subject would read the same contents as from an image judged good.
     pub recalled_states: u64,
     /// Number of crash points of operations with more images than the cap. They were sampled.
     pub sampled_points: u64,

@@ -50,7 +50,7 @@ impl Numbered for u64 {
 }
 
 impl Numbered for Vec<u8> {
-    /// A key of nine bytes. A prefix word does not hold the last one.
+    /// A key of nine bytes. A prefix word does not hold the last byte.
     fn key(n: u32) -> Vec<u8> {
         format!("key{n:06}").into_bytes()
     }

@@ -19,7 +19,7 @@ use crate::workloads::{Maker, Plan, whole};
 use crate::{Engine, Options};
 
 type Explore = dyn Fn(&crash::Options, Option<Mutated>) -> crash::Report + Send + Sync;
-/// Maximum number of panics of one operation.
+/// Maximum number of panics injected into one operation.
 const PANICS: u64 = 16;
 
 type Panics = dyn Fn(usize) -> Result<crash::panics::Tally, String> + Send + Sync;
@@ -31,7 +31,8 @@ pub(crate) enum Depth {
     Steps,
     /// Create and close, too.
     Whole,
-    /// Low caps, for steps that write many lines. Few of their crash points could be exhausted, and recovery from their images writes much.
+    /// Low caps, for steps that write many lines. Few of their crash points could be enumerated completely, and recovery from their images
+    /// writes much.
     Broad,
     /// Minimal caps, for very long workloads.
     Long,
@@ -115,7 +116,7 @@ impl Run {
         self.name.clone()
     }
 
-    /// Explores the workloads one after the other until one has a violation.
+    /// Explores the workloads one after the other until there are `violations_max` violations.
     pub fn explore(&self, options: &crash::Options, mutated: Option<Mutated>) -> crash::Report {
         (self.explore)(options, mutated)
     }
@@ -283,8 +284,8 @@ fn explored(maker: &Maker, kind: &str, lines: u64, traits: &Traits, options: &Op
 /// Random runs longer than this get minimal caps. Their purpose is the state after many operations.
 pub(crate) const OPS_LONG: usize = 1000;
 
-/// Mutates every flush, fence, sync and publish of the share in turn. A mutant is tried on the runs in which it changes something, in their
-/// order, until the first violation.
+/// Mutates every flush, fence, sync and publish of `options.share` in turn. A mutant is tried on the runs in which it changes something, in
+/// their order, until the first violation.
 pub fn mutation<'a>(options: &Options, stage: impl Fn(&'static str) -> Stage<'a>) -> MutationReport {
     let trial = |run: Run| {
         let bounds = run.bounds_for_mutants(options.seed);
@@ -407,7 +408,7 @@ fn for_mutants(
     runs
 }
 
-/// Returns the violation that detected the canary, which is one of the mutants.
+/// The canary is one of the mutants. Returns the violation that detected it.
 ///
 /// # Errors
 /// The canary is not among the mutants, or it survived.

@@ -254,8 +254,8 @@ impl Maker {
         whole(sizes, prepare, std::iter::once(alone(Act::Kill, 1)).chain(puts).collect())
     }
 
-    /// The same with a closed chunk, after a process that ended before it wrote the chunk's header back. The next process reads that the
-    /// chunk is free, but the durable header differs.
+    /// As `narrowed_chunk`, with a closed chunk, after a process that ended before it wrote the chunk's header back. The next process reads
+    /// that the chunk is free, but the durable header differs.
     pub fn narrowed_chunk_of_another_process(&self) -> Plan {
         let geometry = Geometry { chunk_bytes: 16 << 10, ..self.sizes.geometry };
         let sizes = Sizes { geometry, capacity: 1 << 20, ..self.sizes };
@@ -286,8 +286,8 @@ impl Maker {
         whole(self.sizes, prepare, ops)
     }
 
-    /// The region has no space for a large value. It is refused after the bits of some of its pieces are set. A small value then takes the
-    /// block that listed these pieces.
+    /// The region has no space for a large value. The write is refused after the bits of some of the value's pieces are set. A small value
+    /// then takes the block that listed these pieces.
     pub fn refused(&self) -> Plan {
         // Space for a leaf, a small record, the large record's head, and 64 of its 66 pieces.
         let sizes = Sizes { capacity: self.sizes.geometry.heap_at() + 11 * 4096, ..self.sizes };
@@ -357,7 +357,7 @@ impl Maker {
         work
     }
 
-    /// The same in three leaves whose slot arrays extend into the next line (in nodes of 16 lines), until they split.
+    /// Write groups over three leaves whose slot arrays extend into the next line (in nodes of 16 lines), until they split.
     pub fn full_groups(&self) -> Plan {
         let each = self.entries - 2;
         let ops = [BULK_STEP + 1, BULK_STEP * 3, BULK_STEP + 2, BULK_STEP + 3];

@@ -1,9 +1,9 @@
 //! Concurrent histories, and a check that they are linearizable.
 //!
 //! A history records each operation with the time stamps of its call and its return. A history of a key is *linearizable* if its operations
-//! have a sequential order in which every operation finds the value that the previous one left, and in which no operation comes before
-//! another that had returned before the first one was called. Linearizability is local to each key (Herlihy and Wing 1990). So the check
-//! judges each key by itself, with an exact search that caches its visited states (Wing and Gong 1993, Lowe 2017).
+//! have a sequential order in which every operation finds the value that the previous one left, and in which an operation that returned
+//! before another was called comes before it. Linearizability is local to each key (Herlihy and Wing 1990). So the check judges each key by
+//! itself, with an exact search that caches its visited states (Wing and Gong 1993, Lowe 2017).
 //!
 //! An operation that did not return, because the power was cut or a call failed, may take effect at any time after its call, or not at all.
 //! So the contents after a crash are judged as one more read after all operations ([`History::until`], [`History::found_after`]):
@@ -86,8 +86,8 @@ impl History {
         self.operations.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The history at a moment: operations called later are left out, and operations that returned later have not returned. For a crash, an
-    /// operation that promised nothing has not returned either: `promises` returns true for the others.
+    /// The history at a moment: operations called later are left out, and operations that returned later count as not returned. For a
+    /// crash, an operation that promised nothing counts as not returned, too: `promises` returns true for the others.
     pub fn until(&self, moment: u64, promises: impl Fn(&Operation) -> bool) -> Self {
         let mut operations = self.operations();
         operations.retain(|operation| operation.called < moment);

@@ -1,4 +1,4 @@
-//! The oracle on one image.
+//! The oracle: judges one image.
 //!
 //! It checks four conditions:
 //! * the image recovers;
@@ -118,7 +118,7 @@ pub struct Judged {
     pub recovery: Vec<Recorded>,
     /// Bytes in use after recovery.
     pub len: u64,
-    /// Number of choices made before and during the first check of its contents.
+    /// Number of choices made before and during the first check of the contents.
     pub taken: usize,
 }
 

@@ -1,10 +1,10 @@
 //! A simulated machine with two files. Its power can be cut, and its calls can fail.
 //!
-//! Each file has a view of the process (`cache`), a state on disk (`durable`) and, for every sector of 512 bytes, the versions written
-//! since the last sync. A power cut keeps one of these versions of each such sector, or the durable one. A file that grew may have its old
-//! length again. A discarded range reads as zeros; the zeros are durable only after a sync. It needs storage again before a write, and so
-//! does a range that lost its storage in a power cut. A failed sync writes some of the sectors and marks the others clean, so no later sync
-//! writes them.
+//! Each file has the content that the process sees (`cache`), a state on disk (`durable`) and, for every sector of 512 bytes, the versions
+//! written since the last sync. A power cut keeps one of these versions of each such sector, or the durable one. A file that grew may have
+//! its old length again. A discarded range reads as zeros; the zeros are durable only after a sync. It needs storage again before a write,
+//! and so does a range that lost its storage in a power cut. A failed sync writes some of the sectors and marks the others clean, so no
+//! later sync writes them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -142,7 +142,7 @@ impl Machine {
         self.state().lies = which;
     }
 
-    /// From now on, syncs from this call site of the journal do nothing, also after a restart and after a power cut.
+    /// From now on, syncs from this call site of the journal do nothing, even after a restart or a power cut.
     pub fn leave_out_syncs_at(&self, site: Option<Site>) {
         self.state().left_out = site;
     }
@@ -289,7 +289,8 @@ impl SimFile {
         }
     }
 
-    /// Takes effect at once. A power cut before the new length is durable has the same result as one before this call.
+    /// Takes effect at once. A power cut before the new length is durable leaves the same as a power cut before this call, so it needs no
+    /// case of its own.
     fn shorten(&mut self, to: usize) {
         self.cache.truncate(to);
         self.durable.truncate(to);

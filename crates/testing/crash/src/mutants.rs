@@ -2,7 +2,7 @@
 //!
 //! A surviving mutant must be equivalent: it needs an entry with a reason in a table beside the subject. An entry matches the *source
 //! text* of the call site's line. The table includes the source file at compile time (`include_str!`), so it stays valid when lines move,
-//! also in an installed program. If the text is ambiguous, a trailing comment on the line is a label: `medium.fence(Fence::Commit); //
+//! even in an installed program. If the text is ambiguous, a trailing comment on the line is a label: `medium.fence(Fence::Commit); //
 //! [generation-fence]`. An entry without a matching survivor is stale and fails the run.
 
 use std::fmt;
@@ -70,7 +70,7 @@ pub struct Argued {
     pub why: &'static str,
 }
 
-/// An equivalent mutant of the allocator, which all engines share: taking a chunk from the free ones.
+/// An equivalent mutant of the allocator, which all engines share: the publish that takes a free chunk moves before the preceding fence.
 pub const FREE_CHUNK: Argued = Argued::new(
     Kind::SwapPublish,
     "pmem/src/heap/alloc/allocator.rs",
@@ -277,8 +277,8 @@ pub fn run_mutants<'a>(
     run_some_mutants(trials, argued, &Share::All, &[], stage)
 }
 
-/// Like [`run_mutants`], with a share of the mutants and `always` those of some spots, such as the canary's. An entry is stale only if all
-/// mutants that it matches were tried.
+/// Like [`run_mutants`], but tries only a share of the mutants, and those that match a spot of `always`, such as the canary's. An entry is
+/// stale only if all mutants that it matches were tried.
 pub fn run_some_mutants<'a>(
     trials: &[Trial],
     argued: &[Argued],

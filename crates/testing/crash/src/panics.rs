@@ -25,7 +25,8 @@ pub struct Tally {
 /// about `panics` of them.
 ///
 /// # Errors
-/// The panic after which a write was accepted or recovery found wrong contents.
+/// The panic after which a write was accepted or recovery found wrong contents; a panic that the subject swallowed; an error of the
+/// subject.
 pub fn panic_everywhere<S: Subject>(
     workload: &Workload<S>,
     one_in: usize,

@@ -28,7 +28,7 @@ pub fn verify_open(medium: &Observed) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks an image, also before recovery: the recorded length covers every chunk in use. Otherwise a file truncated to it passes as
+/// Checks an image, even before recovery: the recorded length covers every chunk in use. Otherwise a file truncated to it passes as
 /// complete.
 ///
 /// # Errors

@@ -40,7 +40,7 @@ pub struct Crash {
     pub phase: Phase,
     /// The crash is just before this event of the phase. At the phase's end it is the number of events.
     pub event: usize,
-    /// Index of each line's content, in the order of the first reads. Lines beyond have content 0.
+    /// Index of each line's content, in the order of the first reads. Lines after the last one have content 0.
     pub choices: Vec<usize>,
     /// A second crash inside recovery: the event after it, and the choices.
     pub inside: Option<(usize, Vec<usize>)>,

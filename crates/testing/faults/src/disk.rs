@@ -196,7 +196,7 @@ pub enum Lie {
 pub struct Disk {
     root: PathBuf,
     lie: Lie,
-    /// One in this number of calls that write is a cut. Every other call that changes something is a cut, too.
+    /// A cut is recorded before one in this number of calls that write, and before every sync and every change of names.
     write_stride: u64,
     inner: Mutex<(State, Vec<Cut>, u64)>,
 }
@@ -215,7 +215,8 @@ pub struct DiskImages {
 }
 
 impl Disk {
-    /// Observes the files below `root` until the returned [`Watching`] is dropped.
+    /// Observes the files below `root` until the returned [`Watching`] is dropped. Records a cut before one in `write_stride` calls that
+    /// write, and before every sync and every change of names.
     pub fn below(root: &Path, write_stride: u64, lie: Lie) -> (Arc<Self>, Watching) {
         let disk = Self { root: root.to_owned(), lie, write_stride, inner: Mutex::default() };
         {
@@ -366,7 +367,7 @@ impl Cut {
 }
 
 impl DiskImages {
-    /// Builds every image of a cut as a directory and passes it to `judge`. Use a different `seed` for each cut.
+    /// Builds images of a cut, each as a directory in `scratch`, and passes each to `judge`. Use a different `seed` for each cut.
     ///
     /// # Errors
     /// The first error of `judge`, prefixed with the image's description.

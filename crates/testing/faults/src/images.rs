@@ -29,9 +29,9 @@ pub struct Images {
     pub tried: u64,
     /// Number of cuts of which every subset was tried.
     pub enumerated: u64,
-    /// Number of images with the first sector of the group in flight, and without a later one.
+    /// Number of images that keep the first sector of the group in flight and lose a later one.
     pub tail_torn: u64,
-    /// Number of images without the first sector of the group in flight, and with a later one.
+    /// Number of images that lose the first sector of the group in flight and keep a later one.
     pub head_lost: u64,
     /// Number of images in which a file has a length between the durable and the newest one.
     pub between_lengths: u64,
@@ -204,7 +204,8 @@ fn image_of(files: &[File; 2], kept: &[Item]) -> Option<Machine> {
     Some(Machine::with_files(data?, journal?))
 }
 
-/// All sectors kept, in files with lengths between the durable and the newest one. `None` if no length is in flight.
+/// All sectors kept, in files with lengths between the durable and the newest one. `None` if neither file has such a length in whole
+/// sectors.
 fn between(files: &[File; 2], rng: &mut fastrand::Rng) -> Option<Machine> {
     let lengths = files.each_ref().map(|file| {
         let (one, other) = (file.durable.len() / SECTOR, file.newest.len() / SECTOR);

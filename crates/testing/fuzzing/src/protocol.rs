@@ -30,7 +30,7 @@ fn parsed<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Parsed {
 /// Parses the input whole, in pieces, and byte by byte. The first byte is the size of the pieces.
 ///
 /// # Panics
-/// If the resulting commands differ, or if a command exceeds a limit.
+/// If the resulting commands differ, or if a command or the memory of the parser exceeds a limit.
 pub fn requests(input: &[u8]) {
     let Some((size, input)) = input.split_first() else { return };
     let whole = parsed(std::iter::once(input));

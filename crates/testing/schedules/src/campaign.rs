@@ -289,7 +289,8 @@ pub fn execute_journaled<K: Scheduled>(lines: u64, how: How) -> Verdict {
     let journal = Arc::new(journal);
     let medium = medium::Scheduled { medium: Durable::from(journal.clone()), points: points.clone() };
     let index = K::create(medium, lines).map_err(|error| error.to_string())?;
-    // One to seven times. So a half of the journal may be nearly full when the other threads begin, or just changed.
+    // One to seven times. So when the other threads begin, a half of the journal may be nearly full, or the journal has just changed
+    // halves.
     for _ in 0..random.u64(1..8) {
         fill::<K::Keys>(&index).map_err(|error| error.to_string())?;
     }
@@ -301,7 +302,7 @@ pub fn execute_journaled<K: Scheduled>(lines: u64, how: How) -> Verdict {
     if random.u8(..4) == 0 {
         machine.fail_at(machine.calls() + random.u64(1..20), Fault::Eio);
     }
-    // With a thread for checkpoints, or without: then a commit without space checkpoints.
+    // With a thread for checkpoints or without it. Without it, a commit that finds no space in the journal makes a checkpoint.
     let checkpoints = random.bool().then(|| {
         shuttle::thread::spawn(move || {
             let mut homes = 0;

@@ -1,5 +1,5 @@
-//! A simulated disk in schedules. The scheduler may switch threads before each call. At some calls the state after a power cut is
-//! recorded, and the execution goes on.
+//! A simulated disk in schedules. The scheduler may switch threads before and after each call that changes something. After some of
+//! these calls the state after a power cut is recorded, and the execution goes on.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -69,7 +69,7 @@ impl Cuts {
     }
 }
 
-/// A file whose calls are switch points and may be cut.
+/// A file whose changes are switch points. A power cut may be recorded after each of them.
 #[derive(Debug)]
 struct File {
     storage: Box<dyn Storage>,

@@ -15,7 +15,7 @@ use crate::scheduled::{Numbered, Sampled};
 
 /// Keys are the numbers from 1 to this one.
 pub const KEYS: u64 = 16;
-/// The keys of batches.
+/// The keys that only batches write.
 pub const TOGETHER: [u64; 3] = [3, 8, 13];
 /// Values from here on are of writes without sync.
 pub const UNSYNCED: u64 = 1 << 20;
@@ -159,7 +159,8 @@ impl<K: Sampled> Worker<'_, K> {
         done.map(drop)
     }
 
-    /// A batch of the batch keys and one other key, with the condition that the other key has the value that was just read.
+    /// A batch of the batch keys. Half of the batches also write another key, on the condition that it still has the value that was just
+    /// read.
     fn batch(&mut self, value: u64, how: WriteOptions) -> Result<(), Error> {
         let (index, history) = (self.index, self.history);
         let n = self.any_key();

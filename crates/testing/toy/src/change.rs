@@ -79,8 +79,8 @@ impl<M: Medium, S: Schema> Toy<M, S> {
         Ok(true)
     }
 
-    /// Replaces one page by new pages with these entries: two pages, one if the second part is empty, none if both parts are empty and it
-    /// is not the first page.
+    /// Replaces one page by new pages with these entries: two pages, one if the second part is empty, none if both parts are empty and
+    /// `old` is not the first page.
     fn replace(&self, writer: &mut Writer<()>, old: Page, [left, right]: &[Run<S>; 2]) -> Result<()> {
         let (region, medium, shape) = (&self.region, self.region.medium(), &self.shape);
         let corrupt = |at| Error::Corrupt { what: "link to a page", at };

@@ -17,7 +17,7 @@ pub(crate) const LINK: u64 = 0;
 const COUNT: u64 = WORD;
 const LOW: u64 = 2 * WORD;
 const HASH: u64 = 3 * WORD;
-/// Minimum number of entries of a page. So both halves of a split have entries.
+/// Minimum capacity of a page, in entries. So both halves of a split have entries.
 const ENTRIES_MIN: usize = 3;
 
 /// The layout of the pages of one index.
@@ -91,7 +91,7 @@ impl Page {
         shape.0.entry(medium, Node(self.0), i)
     }
 
-    /// All entries. None if this is not a complete page.
+    /// All entries; no entries if this is not a complete page.
     pub fn entries<M: Medium, T: Tail>(self, medium: &M, shape: &Shape) -> impl Iterator<Item = Entry<T>> {
         let count = self.count(medium, shape).unwrap_or(0);
         (0..count).map(move |i| self.entry(medium, shape, i))

@@ -69,7 +69,7 @@ pub trait CommitProtocol: Send + Sync + 'static {
 pub struct Change<'a, M> {
     /// The region.
     pub region: &'a Region<M>,
-    /// The redo log.
+    /// The log, with records in the format [`CommitProtocol::LOG`].
     pub log: &'a mut Log,
     /// The allocator. It holds the blocks that the change allocates and frees.
     pub allocator: &'a mut Allocator,

@@ -24,16 +24,17 @@ use pmem::{Fence, LINE, Medium, Result, WORD};
 use super::{Change, CommitProtocol, overwritten};
 use crate::shape::Edit;
 
-/// See the module's head. `LINE_ORDER`: if the guarded words are in the guard's line, the line keeps the cleared valid bit before them, so
-/// no fence is needed. `STEPWISE`: full nodes are split one by one.
+/// See the module's head. `LINE_ORDER`: if the guarded words are in the guard's line, the guard has no flush and no fence of its own. The
+/// order of stores to one line ensures that no guarded word is durable before the cleared valid bit. `STEPWISE`: full nodes are split one
+/// by one.
 #[derive(Debug)]
 pub struct InPlace<const LINE_ORDER: bool, const STEPWISE: bool>;
 
 /// The wB+-Tree's protocol: three fences for a change of a slot+bitmap node; a whole split is one commit.
 pub type WriteAtomic = InPlace<false, false>;
 
-/// Two fences for a change of one node, if slot array and bitmap share a line. In the table above, the row of the guard merges with the
-/// first row. A crash keeps the guard word, or the guard word and some of the guarded words. It never keeps guarded words alone.
+/// Two fences for a change of one node, if slot array and bitmap share a line. In the module's table for one node, the guard row merges
+/// with the first row. A crash keeps the guard word, or the guard word and some of the guarded words. It never keeps guarded words alone.
 pub type LineOrder = InPlace<true, false>;
 
 /// Full nodes are split from the top down before the entry is inserted. VLAB's paper describes the wB+-Tree's splits this way (table 2, row
@@ -101,7 +102,7 @@ fn is_in_place(edit: &Edit) -> bool {
     edit.moves.is_empty() && (edit.switch.len() == 1 || edit.independent)
 }
 
-/// Changes several nodes, each as in [`commit_in_place`], in common steps. All nodes share the fences of one.
+/// Changes several nodes, each as in [`commit_in_place`]. The nodes pass each step together, so they share its fence.
 fn commit_together<M: Medium, const LINE_ORDER: bool>(change: Change<'_, M>) {
     let Change { region, log, allocator, edits, .. } = change;
     let medium = region.medium();

@@ -134,7 +134,7 @@ impl<W: OrderWords> Layout for Counted<W> {
         edit: &mut Edit,
     ) {
         edit.start(node, shape.bytes());
-        // Entries that stay keep their places. Those beyond the new end fill the holes.
+        // Entries that stay keep their places, except those beyond the new end. These and the new entries fill the holes.
         let mut free = vec![true; entries.len()];
         let in_place =
             |placed: &Placed<T>| placed.kept.map(usize::from).filter(|index| *index < entries.len());

@@ -11,8 +11,9 @@
 //! * W1: the bitmap always references exactly the entries in use.
 //! * W2: if bit 0 of every bitmap word is set, the slot array lists the same entries in key order. Otherwise the order is derived.
 //!
-//! An insert or delete changes only the bitmap word of its own entry. The commit point of an insert or delete is that bitmap word. The
-//! commit point of an update in place is the entry's payload word.
+//! An insert or delete changes only the bitmap word of its own entry; after a crash it also sets the valid bits of the other words again.
+//! The commit point of an insert or delete is the bitmap word of its entry. The commit point of an update in place is the entry's payload
+//! word.
 
 use pmem::{Medium, WORD};
 

@@ -1,5 +1,5 @@
-//! Sorted nodes: of the prefetching B+-Tree, which is the volatile baseline, and of the logged, shadowed and pooled trees [wB+ §2.2, figure
-//! 1].
+//! Sorted nodes. The prefetching B+-Tree, which is the volatile baseline, and the logged, shadowed and pooled trees use them [wB+ §2.2,
+//! figure 1].
 //!
 //! ```text
 //! word 0   link

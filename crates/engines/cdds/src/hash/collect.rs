@@ -55,7 +55,8 @@ struct Sweep<'a> {
 }
 
 impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
-    /// Does one step of the collector. In a sparse table, up to as many buckets are removed.
+    /// Does one step of the collector, which visits up to `buckets` buckets. In a sparse table, the step also removes up to `buckets`
+    /// buckets.
     pub(crate) fn collect_places(&self, buckets: usize) -> Result<bool> {
         let mut writer = self.enter_for(|writer| {
             let directory = self.directory(writer)?;
@@ -73,7 +74,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
         Ok(done)
     }
 
-    /// Removes one bucket if they are sparse, as an operation of its own.
+    /// Removes one bucket if the buckets are sparse, as an operation of its own.
     pub(crate) fn shrink_alone(&self) -> Result<bool> {
         let mut writer =
             self.enter_for(|writer| Ok(self.lines_of_resize(writer)? + self.lines_besides(1, 0)))?;

@@ -1,8 +1,8 @@
-//! Lookups and walks through all pairs, at any pinned version, beside the writer.
+//! Lookups and walks through all pairs, at any pinned version, concurrent with the writer.
 //!
-//! A bucket has one version lock for its slot and all of its nodes. The directory has one of its own. A reader reads each version before
-//! the words that it protects, and validates it afterwards. A pin keeps the blocks that its version sees, so a validated entry may be read
-//! later.
+//! A bucket has one version lock for its slot and all of its nodes. The directory has a version lock of its own. A reader reads a lock's
+//! version before the words that the lock protects, and validates it afterwards. A pin keeps the blocks that the pinned version sees, so a
+//! validated entry may be read later.
 //!
 //! A walk goes by the bit-reversed hash. A bucket has all hashes between two points of that order, whatever the number of buckets. So a
 //! walk that remembers a point finds each key once, also when the table grows or shrinks meanwhile.
@@ -65,7 +65,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
     /// Calls `read` for the bucket of a hash until the validation succeeds.
     ///
     /// # Errors
-    /// `Corrupt` if the directory is damaged; errors of `read`.
+    /// `Corrupt` if the directory is damaged; `Failed` if the writer panicked while it changed a node that is read; errors of `read`.
     #[inline]
     fn read_bucket<T>(
         &self,
@@ -109,7 +109,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
         self.stripes.check(version).then_some(outcome)
     }
 
-    /// All pairs of the newest durable version, in an order of their hashes. The walk keeps its version.
+    /// All pairs of the newest durable version, in the order of their bit-reversed hashes. The walk keeps its version.
     pub fn pairs(&self) -> Pairs<'_, M, S> {
         self.pairs_at(self.mark_to_read())
     }
@@ -119,10 +119,10 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
         Pairs { table: self, _mark: mark, view, next: Some(0), behind: None, page: Vec::new() }
     }
 
-    /// Calls `each` with all pairs of the newest durable version, in an order of their hashes, until it returns false.
+    /// Calls `each` with all pairs of the newest durable version, in the order of their bit-reversed hashes, until `each` returns false.
     ///
     /// # Errors
-    /// `Corrupt` if a node or record is damaged.
+    /// As [`Pairs::next`].
     pub fn each(&self, each: impl FnMut(&S::Key, &S::Value) -> bool) -> Result<()> {
         self.pairs().each(each)
     }
@@ -132,7 +132,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
 pub type Snapshot<'a, M, S> = SnapshotOf<'a, M, Hashed<S>>;
 
 impl<'a, M: Medium, S: Schema<Tail = [u64; 0]>> Snapshot<'a, M, S> {
-    /// All pairs, in an order of their hashes. The walk keeps the version itself, also after the snapshot is dropped.
+    /// All pairs, in the order of their bit-reversed hashes. The walk keeps the version itself, also after the snapshot is dropped.
     pub fn pairs(&self) -> Pairs<'a, M, S> {
         self.of.pairs_at(self.mark.clone())
     }
@@ -162,7 +162,8 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Pairs<'_, M, S> {
     /// Copies the next pair. False at the end.
     ///
     /// # Errors
-    /// `TakenBack` if the walk's version was rolled back; `Corrupt` if a node or record is damaged.
+    /// `TakenBack` if the walk's version was rolled back; `Corrupt` if a node or record is damaged; `Failed` if the writer panicked while
+    /// it changed a node that is read.
     pub fn next(&mut self, key: &mut S::KeyBuf, value: &mut S::ValueBuf) -> Result<bool> {
         loop {
             if let Some(entry) = self.page.pop() {
@@ -181,7 +182,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Pairs<'_, M, S> {
         }
     }
 
-    /// Calls `each` with the remaining pairs until it returns false.
+    /// Calls `each` with the remaining pairs until `each` returns false.
     ///
     /// # Errors
     /// As [`Pairs::next`].

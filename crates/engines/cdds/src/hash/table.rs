@@ -140,8 +140,8 @@ impl<S: Schema<Tail = [u64; 0]>> Structure for Hashed<S> {
         of.grow_for(writes)
     }
 
-    /// Adds a bucket if they are full, or removes one if they are sparse. Makes a free slot if all slots of a bucket are taken and garbage
-    /// must first be freed.
+    /// Adds a bucket if the buckets are full, or removes one if they are sparse. Makes a free slot if all slots of a bucket are taken and
+    /// garbage must first be freed.
     fn make_space<M: Medium>(
         of: &Table<M, S>,
         writer: &mut Writer,
@@ -288,7 +288,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
             nodes += self.chain(directory, bucket)?.len() as u64;
             slots += 1;
         }
-        // One line for each entry, but at most as many as there are.
+        // One line of allocation bits for each freed block, but at most as many lines as there are.
         let chunk_bytes = self.region.geometry().chunk_bytes;
         let bits = (self.region.medium().len() / chunk_bytes + 1) * (chunk_bytes / 16 / 8).div_ceil(LINE);
         let given = if S::PLAIN { nodes } else { nodes * (1 + self.shape.slots as u64) };
@@ -309,7 +309,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
         Ok(above + 2 * split.max(joined))
     }
 
-    /// If no version is kept, it rolls back all versions. Otherwise it ends each entry.
+    /// Removes every key. If no version is kept, all versions are rolled back. Otherwise each entry is ended.
     fn clear_all(&self) -> Result<()> {
         self.spare_intervals()?;
         let mut writer = self.enter()?;

@@ -1,4 +1,4 @@
-//! Puts, deletes, updates, batches.
+//! Puts and deletes, the clear that ends each entry, and the growth before a batch.
 //!
 //! An entry goes into any free slot of its bucket. A slot in the line of the replaced entry is preferred, because then one line is flushed
 //! for both. If the bucket has no free slot, it gets a new first node. The link to it is one word without a version: the entries of the
@@ -222,7 +222,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
     }
 }
 
-/// True if no reader sees this entry, which is not void, now or later: no reader is between its start and its end.
+/// True if no reader sees this entry, now or later: no reader is between its start and its end. The entry must not be void.
 pub(crate) fn is_unneeded(view: &View, readers: &Readers, entry: &Entry) -> bool {
     let ends = entry.end != 0 && !view.is_dead(entry.end);
     view.is_dead(entry.start) || (ends && !readers.any_between(entry.start, entry.end))

@@ -119,7 +119,7 @@ type Judge = fn(&[Row]) -> Vec<Verdict>;
 /// Figure 15: queries by size of entry.
 ///
 /// # Errors
-/// For all functions of this module: errors of the file system; `Wrong` for a wrong answer; an error text if a trace cannot be read.
+/// For all functions of this module: errors of the file system; `Wrong` for a wrong answer; `Trace` if a trace cannot be read.
 pub fn figure_15(
     of: &'static Experiment,
     options: &Options,

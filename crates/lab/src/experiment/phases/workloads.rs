@@ -93,7 +93,7 @@ impl Living {
         Self { next: (0..=numbers.len()).collect(), numbers }
     }
 
-    /// The first position of a living key from this one on, else from the start.
+    /// The first position of a living key at or after this one. If there is none, the first of all.
     fn at(&mut self, place: usize) -> Option<usize> {
         let found = self.behind(place);
         if found < self.numbers.len() {

@@ -81,8 +81,8 @@ impl Allocator {
     /// Allocates a block of at least `bytes` bytes for the running operation and writes its intent.
     ///
     /// # Errors
-    /// `NoSpace` or `Full` if the region cannot grow, `TooLarge` if the block is larger than the largest class or the ring is full.
-    /// The operation must then be rolled back with [`Allocator::abort`].
+    /// The errors of [`Region::grow`] and [`Medium::provide`] if no chunk has space and the region cannot grow, `TooLarge` if the block is
+    /// larger than the largest class or the ring is full. The operation must then be rolled back with [`Allocator::abort`].
     pub fn take<M: Medium>(
         &mut self,
         region: &Region<M>,
@@ -139,7 +139,8 @@ impl Allocator {
         if self.moves && !self.is_moving {
             self.earn_moves(class.block_bytes);
         }
-        // Other blocks can be in the log only if a node was there before, and a chunk that changes its class truncates the log.
+        // The log has words of a block of another kind only if a node was there before, and a change of the chunk's class
+        // truncates the log. So a check of the beginning of such a block is enough.
         let bytes = if kind.is_node() { class.block_bytes } else { class.block_bytes.min(1024) };
         if log.touches(at, bytes) {
             log.truncate(region.medium()); // A4: the block may have been a node whose change is in the log
@@ -171,8 +172,8 @@ impl Allocator {
         !self.pending.is_empty() && !self.flipped
     }
 
-    /// Flips the bits of the operation's blocks and flushes them. Call it after the operation's first fence and before its last one
-    /// (A1).
+    /// Flips the bits of the operation's blocks, except those of allocated pieces ([`Allocator::flip_taken_pieces`]), and flushes them.
+    /// Call it after the operation's first fence and before its last one (A1).
     pub fn flip<M: Medium>(&mut self, region: &Region<M>) {
         if self.flipped {
             return;
@@ -219,7 +220,8 @@ impl Allocator {
             set_bit(region.medium(), place, false);
         }
         if pieces.iter().any(|piece| piece.taken) {
-            // Before the record that lists them leaves the ring, and before its chunk may be closed.
+            // The cleared bits must be durable before the intent of the record that lists the pieces leaves the ring, and before
+            // a chunk of pieces may be closed.
             region.medium().fence(Fence::Allocate);
         }
         for taken in std::mem::take(&mut self.pending).iter().chain(&pieces).filter(|pending| pending.taken) {
@@ -245,14 +247,15 @@ impl Allocator {
         let at = INTENTS_AT + self.ring_next * WORD;
         medium.copy(at, pending.at | u64::from(self.operation) << 48);
         medium.flush(at, WORD);
-        // The ring is used in turn, which spreads its wear and keeps the operations' numbers in order. An operation has at most as
-        // many intents as the ring has words.
+        // The slots of the ring are used in turn. This spreads their wear and keeps the operations' numbers in order. An
+        // operation has at most as many intents as the ring has words.
         self.ring_next = (self.ring_next + 1) % INTENTS as u64;
         self.pending.push(pending);
     }
 
     fn release<M: Medium>(&mut self, region: &Region<M>, log: &mut Log, at: u64) {
-        // A chunk that is read only now, after all bits were flipped, is closed with the first of its blocks.
+        // A chunk may be read for the first time here, after all bits were flipped. If it is then empty, the release of the first
+        // block closes it, and the chunk of the other blocks has no class any more.
         let Some(place) = place(region, at) else { return };
         self.look_at(region, place.chunk, place.class);
         if self.space.release(place) {
@@ -267,7 +270,7 @@ impl Allocator {
         region.medium().publish(chunk, 0);
         self.forget_chunk(region, chunk);
         if chunk >= self.unseen_end {
-            // The search for space finds a chunk below it.
+            // The search for space finds a chunk below `unseen_end` later.
             self.hold(region, chunk);
         }
     }

@@ -57,10 +57,11 @@ pub struct Class {
 }
 
 impl Class {
-    /// The class of the smallest blocks that hold `bytes` bytes; `None` if no chunk does.
+    /// The class of the smallest blocks that hold `bytes` bytes; `None` if no chunk holds such a block.
     ///
-    /// Blocks of nodes have the exact size. Other sizes are steps of 16 bytes up to 256, then of an eighth of the next lower power
-    /// of two. Above a tenth of a chunk a whole number of blocks fills the chunk.
+    /// Blocks of nodes have the exact size. Other blocks have sizes in steps of 16 bytes up to 256 bytes. Above 256 bytes, a step
+    /// is an eighth of the next lower power of two. Above a tenth of a chunk, the size is the largest with which the same number
+    /// of blocks fits into the chunk.
     pub(super) fn holding(kind: Kind, bytes: u64, chunk_bytes: u64) -> Option<Self> {
         let bytes = bytes.max(BLOCK_MIN).next_multiple_of(UNIT);
         let space = chunk_bytes - 64;
@@ -112,7 +113,8 @@ impl Class {
 
     /// Blocks in a chunk.
     pub fn blocks(self, chunk_bytes: u64) -> u64 {
-        // An estimate with word 0 and one bit per block, without rounding words and alignment: one or two too many.
+        // An estimate with word 0 and one bit per block, without the rounding to words and the alignment. It may be one or two
+        // blocks too high.
         let mut blocks = (chunk_bytes - WORD) * 8 / (self.block_bytes * 8 + 1);
         while blocks > 0 && self.first(blocks) + blocks * self.block_bytes > chunk_bytes {
             blocks -= 1;

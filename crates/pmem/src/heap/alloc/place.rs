@@ -89,7 +89,8 @@ pub fn blocks_in<M: Medium>(region: &Region<M>, chunk: u64, class: Class) -> imp
     })
 }
 
-/// An allocated block of this kind from each of some chunks. At most `most` chunks are looked at, spread evenly over the region.
+/// Samples at most `most` chunks, spread evenly over the region. Returns the first allocated block of each sampled chunk of this
+/// kind.
 pub fn sample<M: Medium>(region: &Region<M>, kind: Kind, most: u64) -> impl Iterator<Item = u64> {
     let geometry = region.geometry();
     let count = region.medium().len().saturating_sub(geometry.heap_at()) / geometry.chunk_bytes;

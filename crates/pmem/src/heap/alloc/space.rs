@@ -9,7 +9,7 @@
 //! dense until another of its blocks is freed.
 //!
 //! Invariants:
-//! * S1: a chunk is in at most one of: in use, dense, sparse, victim. It is in none of them exactly if it is full.
+//! * S1: a chunk is in at most one of: in use, dense, sparse, victim. It is in none of them if and only if it is full.
 //! * S2: `Stock::free` is the sum of the free blocks of a class's chunks, without the victim's.
 //! * S3: no block is taken from the victim. Its free blocks stay free.
 
@@ -170,7 +170,7 @@ impl Space {
         self.chunks.get(&at).is_some_and(|chunk| chunk.free == chunk.blocks)
     }
 
-    /// Removes a chunk, which has no class any more. Returns its former class.
+    /// Removes a chunk that no longer has a class. Returns its former class.
     pub fn remove(&mut self, at: u64) -> Option<Class> {
         if !self.knows(at) {
             return None;
@@ -209,8 +209,9 @@ impl Space {
         self.sparse_count > 0
     }
 
-    /// The chunk that is being emptied, and the index of its next taken block. A victim that was checked to its end and still has
-    /// taken blocks stays as it is. `None` if there is no chunk whose blocks fit into others of its class.
+    /// The victim, its class, and the index of its next taken block. A victim whose last block was checked stops being the
+    /// victim, even if it still has taken blocks. `None` if there is no sparse chunk whose taken blocks fit into other chunks of
+    /// its class.
     pub fn next_to_move(&mut self) -> Option<(u64, Class, u64)> {
         loop {
             let Some(Victim { at, next }) = self.victim else {
@@ -239,7 +240,8 @@ impl Space {
         self.chunk(at).role = Role::Dense(place);
     }
 
-    /// Chooses the victim: of each class's newest sparse chunk whose blocks fit into others of its class, the emptiest.
+    /// Chooses the victim. The candidates are the newest sparse chunk of each class, if its taken blocks fit into the other
+    /// chunks of the class. The candidate with the lowest fraction of taken blocks becomes the victim.
     fn choose_victim(&mut self) -> Option<()> {
         let fits = |(_, stock): (&Class, &Stock)| {
             let at = *stock.sparse.last()?;

@@ -2,8 +2,8 @@
 //! handles chunks that become free or nearly empty.
 //!
 //! An operation that needs a chunk takes the first of: a chunk of the class that is known to have space; one found by reading the
-//! next [`PROBE_CHUNKS`] headers that were not read since open; a known free chunk; a discarded chunk; a growth. All headers are
-//! read only before a write would be refused.
+//! next [`PROBE_CHUNKS`] headers that were not read since open; a known free chunk; a discarded chunk; a new chunk, for which the
+//! region grows. The allocator reads all remaining headers only before it would refuse a write.
 //!
 //! When a chunk is needed and there are sparse ones, the index moves their records ([`Allocator::next_to_move`]), a few after each
 //! write, until there are no sparse chunks.
@@ -21,7 +21,7 @@ use crate::medium::view::HUGE_PAGE;
 /// Chunk headers read for one chunk that an operation needs. While chunks are unread, at most one chunk is added for this many
 /// headers, so the region grows by at most an eighth before all headers are known.
 const PROBE_CHUNKS: u64 = 8;
-/// Free chunks kept before some are discarded, and the number that stays then.
+/// Maximum number of held chunks. If there is one more, the `HELD_MAX - HELD_MIN` oldest are discarded.
 const HELD_MAX: usize = 4;
 const HELD_MIN: usize = 2;
 /// Bytes that may be moved for each byte written while there are sparse chunks.
@@ -59,7 +59,8 @@ impl Allocator {
             last = Some(((kind, bytes), class));
             *wanted.entry(class).or_default() += blocks;
         }
-        // First the known free space, then new space, then the space that would take long to find.
+        // The order: the known free space, the free space behind a few more headers, a growth, the free space behind all other
+        // headers.
         let mut heads = self.lacking(&wanted, chunk_bytes) * PROBE_CHUNKS;
         loop {
             let chunks = self.lacking(&wanted, chunk_bytes);
@@ -95,7 +96,7 @@ impl Allocator {
             .try_for_each(|at| region.medium().provide(*at, region.geometry().chunk_bytes))
     }
 
-    /// Takes a block if the class has no chunk in use with space: from another chunk, or from a new one.
+    /// Takes a block from another chunk of the class, or from a new one. Called if the class has no chunk in use.
     #[cold]
     pub(super) fn find_block<M: Medium>(
         &mut self,
@@ -162,7 +163,7 @@ impl Allocator {
         let at = self.unseen_end;
         match region.medium().word(at) {
             0 => {
-                // The zero may not be durable: the process that closed the chunk may have died before it was written back.
+                // The zero may not be durable: the process that closed the chunk may have died before the zero was written back.
                 self.wide.insert(at);
                 self.free_chunks.push(at);
             }
@@ -203,9 +204,9 @@ impl Allocator {
         let geometry = region.geometry();
         let old = geometry.heap_at()
             + (region.medium().len() - geometry.heap_at()) / geometry.chunk_bytes * geometry.chunk_bytes;
-        // A growth is a share of the region: this needs few growths and wastes little space. It is bounded by the bytes that the
-        // system clears within a moment, because a write waits for it. A region that is not small grows by huge pages, and none of
-        // them is stored to before all of it exists. If the disk is nearly full, the minimum is tried.
+        // A growth is a share of the region, so growths are rare and little space is wasted. A write waits for the growth, so it
+        // has at most as many bytes as the system clears within a moment. A region that is not small grows by whole huge pages,
+        // so all of a huge page exists before the first store to it. If the disk is nearly full, the minimum is tried.
         let share = if old < HUGE_FROM { 32 } else { 16 };
         let most = (GROWTH_BYTES_MAX / geometry.chunk_bytes).max(1);
         let more = ((old - geometry.heap_at()) / share / geometry.chunk_bytes).clamp(1, most).max(least);

@@ -108,7 +108,7 @@ fn a_demand_after_open_reads_a_bounded_number_of_chunk_heads() {
         most = most.max(heads.read.load(Ordering::Relaxed));
     }
     println!("{most} heads read for one block");
-    // The probe reads class and bits of each, and the header of the block's own chunk.
+    // The probe reads the class and the bits of each chunk. The allocation also reads the header of the block's own chunk.
     assert!(most <= 20, "{most} heads read for one block");
     // All headers are known before the region has grown by more than an eighth and one growth.
     assert!(heap.allocator.live_bytes(&heap.region).1 > 0);
@@ -116,7 +116,7 @@ fn a_demand_after_open_reads_a_bounded_number_of_chunk_heads() {
     assert!(grown <= len / 8 + len / 16, "{grown} bytes more than {len}");
 }
 
-/// Compares the steps of a heap with a model, in any order.
+/// Compares a heap with a model through random steps.
 #[test]
 fn no_block_is_handed_out_twice_and_no_chunk_is_in_two_stacks() {
     let mut rng = fastrand::Rng::with_seed(11);
@@ -174,7 +174,7 @@ impl Calls {
     }
 }
 
-/// A directory in memory or on a disk, and the path of a file in it.
+/// A directory in memory, if the system has `/dev/shm`, and another one.
 fn folders() -> impl Iterator<Item = tempfile::TempDir> {
     [Some("/dev/shm"), None].into_iter().map(|memory| match memory {
         Some(memory) if Path::new(memory).is_dir() => tempfile::tempdir_in(memory).unwrap(),

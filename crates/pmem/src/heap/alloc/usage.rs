@@ -21,7 +21,8 @@ pub struct Usage {
     pub overhead_bytes: u64,
 }
 
-/// Reads the header of every chunk, O(chunks). Concurrently with a writer, each chunk counts as it was when it was read.
+/// Reads the header and the bitmap of every chunk, O(chunks). Concurrently with a writer, each chunk counts as it was when it was
+/// read.
 pub fn usage<M: Medium>(region: &Region<M>) -> Usage {
     // Read first, because a region only grows.
     let region_bytes = region.medium().len();

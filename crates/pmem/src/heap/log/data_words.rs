@@ -1,5 +1,5 @@
-//! The data words of committed records: they are stored immediately. Their lines are flushed immediately or when the generation
-//! ends, without a fence.
+//! Stores and flushes of data words. A commit stores its data words before it returns. Their lines are flushed by the commit or
+//! when the generation ends, without a fence.
 
 use crate::medium::traits::{LINE, Medium};
 

@@ -64,7 +64,7 @@ pub struct Log {
     pub(super) generation: u64,
     /// Next free slot of the generation.
     pub(super) next: u64,
-    /// Grains with data words that are not truncated: a filter with one hash function.
+    /// Filter, with one hash function, of the grains with data words of records that are not truncated.
     pub(super) filter: Box<[u64; FILTER_BITS / 64]>,
     /// Lines of data words to flush: of the running commit, or of the generation.
     pub(super) data_lines: Vec<u64>,
@@ -95,11 +95,12 @@ impl Log {
         }
     }
 
-    /// Replays the commits that the last session did not truncate, and rolls back an uncommitted one. It stores nothing if there
-    /// was neither.
+    /// Replays the commits that the last session did not truncate, and rolls back an uncommitted one. If a crash interrupted a
+    /// wipe, it wipes again. It stores nothing if there was none of these.
     ///
     /// # Errors
-    /// `Corrupt` if a record's data word lies outside the region.
+    /// `Corrupt` if the word of the log generation is damaged, or if a record's data word lies outside the region or is never
+    /// logged.
     pub fn recover<M: Medium>(medium: &M, geometry: Geometry, format: Format) -> Result<Self> {
         let settled = unchecked(medium.word(GENERATION_AT))
             .ok_or(Error::Corrupt { what: "log generation", at: GENERATION_AT })?;
@@ -137,7 +138,7 @@ impl Log {
         if log.is_for_wiping() {
             // A crash came between the truncation of the previous generation and the end of the wipe.
             if used {
-                // An older program used this generation for records. They were replayed above.
+                // An older version of this program wrote records in this generation. They were replayed above.
                 medium.fence(Fence::Checkpoint);
             }
             log.wipe(medium);
@@ -165,10 +166,11 @@ impl Log {
         self.places as usize
     }
 
-    /// Checks whether this many records fit into the empty log. Called before anything is changed.
+    /// Checks whether `redo` records without an old word and `undo` records with one fit into the empty log. Called before
+    /// anything is changed.
     ///
     /// # Errors
-    /// `TooLarge` if not.
+    /// `TooLarge` if they do not fit.
     pub fn check_space(&self, redo: usize, undo: usize) -> Result<()> {
         if self.format.places(redo, undo) > self.places {
             return Err(Error::TooLarge {
@@ -205,9 +207,10 @@ impl Log {
         Ok(())
     }
 
-    /// Commits `fresh` words of unused space and `overwritten` words in one crash-atomic step [wB+ figure 5]: `NewRedo` for each of
-    /// the first, then `CommitNewRedo`, then `between`, then `WriteUndoRedo` for each of the others. Without fresh words
-    /// `CommitNewRedo` is omitted, unless `ordered` is set: then earlier flushes must be durable first.
+    /// Commits `fresh` words of unused space and `overwritten` words in one crash-atomic step [wB+ figure 5]: `NewRedo` for each of the
+    /// first, then `CommitNewRedo`, then `between`, then `WriteUndoRedo` for each of the others. Without fresh words, `CommitNewRedo` is
+    /// omitted, unless `ordered` is true. The caller sets `ordered` if its earlier flushes must be durable before an overwritten word
+    /// changes.
     ///
     /// # Errors
     /// `TooLarge` if they do not fit in the log at all; nothing is changed then.
@@ -258,7 +261,8 @@ impl Log {
         Ok(())
     }
 
-    /// Writes a record in the next slot that has space for it. `count` makes it the last record of a commit.
+    /// Writes a record in the next slot that has space for it. With `count`, it is the last record of a commit of `count`
+    /// records. Returns the slot.
     fn append<M: Medium>(
         &mut self,
         medium: &M,
@@ -301,8 +305,8 @@ impl Log {
         self.filter[bit / 64] |= 1 << (bit % 64);
     }
 
-    /// True if `at..at + bytes` may hold data words that are not truncated. False positives are possible, false negatives are not.
-    /// O(bytes / 256).
+    /// True if `at..at + bytes` may hold data words of records that are not truncated. False positives are possible, false
+    /// negatives are not. O(bytes / 256).
     #[inline(always)]
     pub fn touches(&self, at: u64, bytes: u64) -> bool {
         self.next != 0

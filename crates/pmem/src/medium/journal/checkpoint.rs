@@ -25,11 +25,11 @@ const STRETCH_MAX: u64 = 1 << 20;
 #[derive(Debug)]
 pub(super) struct Generation {
     half: Vec<u8>,
-    /// The group whose body is there; empty if there is none.
+    /// The annex, if it contains the body of one of the groups; else empty.
     annex: Vec<u8>,
     /// The offset of each group in the half, and its header.
     pub groups: Vec<(usize, Group)>,
-    /// Offset of the first sector after them.
+    /// Offset in the half of the first sector after the groups.
     pub end: usize,
 }
 
@@ -44,7 +44,7 @@ impl Generation {
     /// Reads the first `bytes` bytes of a generation's half, and decodes the complete groups numbered from `first` on.
     ///
     /// # Errors
-    /// `Io`; `Corrupt` if a complete group has a line outside its region.
+    /// `Io`; `Corrupt` if the body of a complete group is invalid, for example with a line outside the region.
     pub fn read(files: &Files, header: &Header, generation: u64, bytes: u64, first: u64) -> Result<Self> {
         let mut half = vec![0; bytes as usize];
         files.journal.read(header.half_at(generation), &mut half)?;
@@ -61,7 +61,7 @@ impl Generation {
                 found.annex = read_annex(files, header, &group)?;
             }
             let Some(body) = found.body(found.end, &group).filter(|body| group.is_whole(body)) else { break };
-            // Sizes that no file can have: sums with them would overflow.
+            // A size that no file can have is refused, because sums with it would overflow.
             let sane = group.region_bytes <= i64::MAX as u64 && group.region_bytes.is_multiple_of(PAGE);
             if !sane || !group.is_sound(body) {
                 let at = header.half_at(generation) + found.end as u64;
@@ -110,7 +110,8 @@ fn read_annex(files: &Files, header: &Header, group: &Group) -> Result<Vec<u8>> 
     Ok(annex)
 }
 
-/// The changes of the groups of `generations` (oldest first), by ascending address. The last change of a line comes last. O(n log n).
+/// The changes of the groups of `generations` (oldest first), by ascending address. The changes of one line stay in the order of the
+/// groups. O(n log n).
 pub(super) fn by_address(generations: &[Generation]) -> Vec<Patch<'_>> {
     let mut patches: Vec<_> = generations.iter().flat_map(Generation::patches).collect();
     // Stable: the changes of one line keep the order of the groups.
@@ -138,9 +139,9 @@ pub(super) fn write_data_file(files: &Files, generations: &[Generation]) -> Resu
     Ok((Checkpointed { groups, lines }, pages))
 }
 
-/// Applies lines (in the order of [`by_address`]) to the region's bytes that `read` and `write` access. Lines of neighbouring pages
-/// are written in one call. The bytes between them are written back unchanged, which no other thread writes to. The kernel writes
-/// whole pages anyway.
+/// Applies lines (in the order of [`by_address`]) to the region's bytes that `read` and `write` access. Lines of neighbouring pages are
+/// written in one call. The bytes between these lines are written back unchanged; no other thread writes to them. The kernel writes whole
+/// pages anyway.
 ///
 /// # Errors
 /// The errors of `read` and `write`.

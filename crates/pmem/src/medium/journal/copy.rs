@@ -52,7 +52,8 @@ impl Journal {
     /// `Failed` after a failure; `Corrupt` if an acknowledged group cannot be read back; `NoSpace` if the target's file system is
     /// full; `Io`.
     pub fn copy_region(&self, target: &Target<'_>, progress: Progress<'_>) -> Result<()> {
-        // Before the header is held, so that the checkpoint thread continues with its other work.
+        // Checkpoints are held off before the header is locked. So the checkpoint thread does not block on the header and
+        // continues with its other work.
         let _held = HeldOff::new(self);
         let header = guard(&self.header);
         self.files.check()?;
@@ -98,8 +99,8 @@ impl Drop for HeldOff<'_> {
     }
 }
 
-/// Copies the region of the pair at these paths. With `shared`, another process may have it open and write to it; otherwise none
-/// may.
+/// Copies the region of the pair at these paths. If `shared` is true, another process may have the pair open and write to it;
+/// otherwise no process may.
 ///
 /// # Errors
 /// `Busy` if the pair is written faster than it can be read; the errors of [`Journal::open`] for files that are not a sound pair;
@@ -147,7 +148,7 @@ fn copy_once(
     let generations = read_generations(&files, &header);
     let unchanged = Header::read(&files)?.is_same(&header);
     if !unchanged || !std::fs::metadata(data_path).is_ok_and(|now| is_same_file(&now, &taken)) {
-        return Ok(false); // whatever was read from the halves
+        return Ok(false); // even if the halves could not be read
     }
     lay_over(&generations?, target)?;
     Ok(true)
@@ -205,9 +206,9 @@ fn lay_over(generations: &[Generation], target: &Target<'_>) -> Result<()> {
     checkpoint::lay_over(&by_address(generations), read, |at, bytes| target.write(at, bytes))
 }
 
-/// Makes a file that has a region's bytes from [`ORIGIN`] on the data file of a new pair: it writes its first page and an empty
-/// journal of `capacity_bytes` at `journal_path`. A file there is overwritten, unless it is in use. Both files are durable when
-/// this returns, but not their names.
+/// Turns `data` into the data file of a new pair. `data` already has a region's bytes, from offset [`ORIGIN`] on. The call writes
+/// the first page of `data`, and an empty journal of `capacity_bytes` at `journal_path`. A file at that path is overwritten,
+/// unless it is in use. Both files are durable when this returns, but not their names.
 ///
 /// # Errors
 /// `Io`, `NoSpace`, `Locked`; `Durability` for a capacity out of bounds.
@@ -223,12 +224,13 @@ pub fn pair(data: File, path: &Path, journal_path: &Path, capacity_bytes: u64) -
     Header::new(random_id()?, half_bytes).make(&files)
 }
 
-/// Makes a file that has a region's bytes from [`ORIGIN`] on the data file of the journal at `journal_path`, in place of its
-/// previous one: it writes the first page. The journal must have no groups that are not checkpointed, and must not be in use.
-/// Durable when this returns.
+/// Makes `data` the data file of the journal at `journal_path`, in place of the previous data file. `data` already has a region's
+/// bytes, from offset [`ORIGIN`] on. The call writes the first page of `data`. All groups in the journal must be checkpointed,
+/// and the journal must not be in use. `data` is durable when this returns.
 ///
 /// # Errors
-/// `Journal` if it has such groups, or is no journal; `Io`, `NoSpace`.
+/// `Journal` if the journal has groups that are not checkpointed, is missing, or is no journal; `Version`; `Truncated` and
+/// `Corrupt` as [`Journal::open`]; `Io`.
 pub fn adopt(data: File, path: &Path, journal_path: &Path) -> Result<()> {
     let data = Box::new(FileStorage::new(data, path));
     let files = Files::new(data, Box::new(FileStorage::new(open_journal(journal_path)?, journal_path)));

@@ -7,14 +7,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::medium::holes::Holes;
 use crate::sync::atomics::unmodelled::{Mutex, MutexGuard};
 
-/// Instead of a generation: the group that freed the range is not closed.
+/// In place of the number of a generation: the group that freed the range is not closed yet.
 pub(super) const RUNNING: u64 = u64::MAX;
 
 /// The discarded ranges of an image.
 #[derive(Debug, Default)]
 pub(super) struct Space {
     freed: Mutex<Freed>,
-    /// A range was allocated since the last sync of the data file for that purpose (P3).
+    /// A range was allocated, and the data file has not been synced since (P3).
     pub unsynced: AtomicBool,
 }
 
@@ -42,7 +42,7 @@ impl Space {
         self.freed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Assigns the running group to this generation.
+    /// Assigns the ranges that the running group freed to this generation.
     pub fn close(&self, generation: u64) {
         let mut freed = self.freed();
         for from in std::mem::take(&mut freed.running) {

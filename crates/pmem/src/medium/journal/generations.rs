@@ -12,8 +12,8 @@ use crate::medium::journal::sizes::{Checkpoint, MEMORY_PART};
 use crate::medium::view::PAGE;
 
 impl Journal {
-    /// The place and the number of a group of at most `bytes` bytes and `pages` pages. Checkpoints a generation if necessary.
-    /// `appending` is held (J9).
+    /// Finds the place and the number of a group of at most `bytes` bytes and `pages` pages. Checkpoints a generation if
+    /// necessary. `appending` is held (J9).
     pub(super) fn make_space(&self, bytes: u64, pages: u64) -> Result<(Position, u64)> {
         let half_bytes = self.pair.half_bytes;
         if bytes > group::BODY_BYTES_MAX {
@@ -28,7 +28,7 @@ impl Journal {
             let mut live = guard(&self.live);
             let half = (live.generation % 2) as usize;
             let from = live.used[half];
-            // A generation that is empty cannot offer more.
+            // The limit of pages does not apply to an empty generation: no other generation could offer more.
             let few_pages = from == 0 || live.pages[half] + pages <= pages_max;
             let is_annex_free = !in_annex || live.annex.is_none();
             if from + bytes_in_half <= half_bytes && few_pages && is_annex_free {
@@ -50,7 +50,7 @@ impl Journal {
         }
     }
 
-    /// Allocates an annex of `bytes` bytes. No generation has a group in it.
+    /// Allocates an annex of `bytes` bytes. No live generation may have a group in it.
     pub(super) fn make_annex(&self, bytes: u64) -> Result<()> {
         let (found, end) = (self.files.journal.len()?, self.pair.annex_at() + bytes);
         if end > found { self.files.journal.allocate(found, end) } else { Ok(()) }

@@ -38,7 +38,7 @@ const HEADER_WORDS: usize = 5;
 const HEADER_BYTES: u64 = HEADER_WORDS as u64 * WORD;
 /// Most bytes of a line in a group: a varint of 41 bits, a mask, all of the line. (Words are shortened only if that saves bytes.)
 const ENTRY_BYTES_MAX: u64 = 7 + LINE;
-/// Most bytes of a group's body: its length has half a word.
+/// Most bytes of a group's body: its length is stored in half a word.
 pub(super) const BODY_BYTES_MAX: u64 = u32::MAX as u64;
 const MARK: u64 = 0x6772_6F76;
 /// The constant of groups of format version 2, which hold complete words.
@@ -114,7 +114,7 @@ pub(super) struct Closed {
     pub(super) number: u64,
     pub(super) at: Position,
     pub(super) region_bytes: u64,
-    /// Pages that it is the first group of its generation to change.
+    /// Number of pages that this group adds to its generation (`Image::close`).
     pub(super) pages: u64,
 }
 
@@ -192,7 +192,7 @@ impl<'a> Patch<'a> {
     }
 }
 
-/// Bytes in a half of a group with a body of this length.
+/// Bytes that a group with a body of this length takes in its half.
 pub(super) fn bytes_of(body_bytes: u64) -> u64 {
     (HEADER_BYTES + body_bytes).next_multiple_of(SECTOR)
 }
@@ -203,7 +203,7 @@ pub(super) fn bytes_for(lines: &[Changed]) -> u64 {
     bytes_of(lines.len() as u64 * (ENTRY_BYTES_MAX - LINE) + words * WORD)
 }
 
-/// Most lines of a group that fits into `bytes` bytes, whatever part of them changes.
+/// The largest number of lines whose group fits into `bytes` bytes, whichever words of the lines change.
 pub(super) fn lines_in(bytes: u64) -> u64 {
     bytes.saturating_sub(HEADER_BYTES) / ENTRY_BYTES_MAX
 }
@@ -285,7 +285,7 @@ impl Header {
 pub(super) fn encode(buffer: &mut Vec<u8>, lines: &[Changed]) {
     buffer.clear();
     buffer.resize(HEADER_BYTES as usize, 0);
-    // Their numbers are sorted instead of the lines, which are large.
+    // The indices of the lines are sorted instead of the lines, which are large.
     let mut order: Vec<(u64, u32)> = lines.iter().zip(0..).map(|(line, i)| (line.at, i)).collect();
     order.sort_unstable();
     let mut previous = 0;
@@ -349,7 +349,7 @@ pub(super) fn put(bytes: &mut [u8], index: usize, value: u64) {
 mod tests {
     use super::*;
 
-    /// Old and new content of word `j` of line `i`: each line has other changed words, with other changed bytes.
+    /// Old and new content of word `j` of line `i`: the changed words and their changed bytes differ from line to line.
     fn content(i: u64, j: usize) -> [u64; 2] {
         let before = i.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(j as u32 * 8);
         let changed = j == 7 || i & 1 << j != 0;

@@ -24,8 +24,8 @@
 //! * H2: the salt of a generation follows from the pair's random id and the generation's number. No number is used again, so bytes
 //!   that an earlier generation left in a half are never taken for a group.
 //! * H3: when a pair of files is made, the data file's page is written last. A data file with that page has a complete journal.
-//! * H4: a header that says closed is written when everything is durable in the data file. An open writes another header before the
-//!   first group is appended. So the open of a closed pair searches no groups.
+//! * H4: a header that says closed is written when everything is durable in the data file. An open writes another header before the first
+//!   group is appended. So the open of a closed pair does not search for groups.
 
 use std::fs::File;
 use std::path::Path;
@@ -39,7 +39,7 @@ use crate::system;
 
 /// Format version of both files.
 pub(super) const VERSION: u64 = 3;
-/// The oldest version that is read. Its groups differ (`group`). Opening writes the present one.
+/// The oldest version that is read. Its groups have another format (`group`). Opening a pair writes the present version.
 const VERSION_MIN: u64 = 2;
 /// Bytes before the region in the data file.
 pub(super) const DATA_AT: u64 = 4096;
@@ -135,7 +135,7 @@ impl Header {
         self.write(files, discard)
     }
 
-    /// Makes durable that there are no groups (H4). Everything is checkpointed.
+    /// Makes durable that there are no groups (H4). The caller has checkpointed everything.
     ///
     /// # Errors
     /// `Io`; nothing more may be written then.
@@ -309,8 +309,8 @@ fn is_sealed(bytes: &[u8], magic: u64, words: usize) -> bool {
     word(bytes, 0) == magic && word(bytes, words - 1) == check_of(bytes, words - 1)
 }
 
-/// True if this is the data file of a pair, complete or damaged: it has the magic of one, or it is no region and has a journal
-/// beside it.
+/// True if this is the data file of a pair, complete or damaged: it has the magic of a data file, or it has no magic of a region
+/// and a journal is beside it.
 ///
 /// # Errors
 /// `Io` if it cannot be read.

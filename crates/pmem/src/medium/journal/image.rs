@@ -61,7 +61,8 @@ pub(super) struct Image {
     pub max_bytes: u64,
     /// There is no file to map: the bytes were copied.
     pub copied: bool,
-    /// Segments of pages; a segment without a store has no state, so a store that is only read costs no memory.
+    /// Segments of pages; a segment to which nothing was stored has no state, so an image that is only read costs no memory for
+    /// it.
     pages: Box<[OnceLock<Box<[Page]>>]>,
     running: Mutex<Running>,
     /// The ranges that have no storage, or will have none.
@@ -72,11 +73,11 @@ pub(super) struct Image {
 #[derive(Debug, Default)]
 struct Running {
     noted: Vec<Noted>,
-    /// Number of pages that have a line among them.
+    /// Number of pages with a line in `noted`.
     pages: u64,
     /// The saved lines of the group that is closed and not acknowledged yet.
     closed: Vec<Noted>,
-    /// Pages to try at the next checkpoint (M4), each once, however many groups change nothing.
+    /// Pages that the next checkpoint tries to drop (M4). Each is listed once, however many groups leave it unchanged.
     idle: BTreeSet<u64>,
 }
 
@@ -198,9 +199,9 @@ impl Image {
         );
     }
 
-    /// Closes the running group, which changed these lines (in that order), into this generation. The next group begins. The
-    /// previous group was acknowledged. Returns the number of pages that got their first line of this generation, or became idle
-    /// and wait for its end.
+    /// Closes the running group, which changed these lines (in that order), and assigns it to this generation. The next group
+    /// begins. The previous group must have been acknowledged. Returns the number of pages that got their first line of this
+    /// generation, or became idle and wait for its end.
     pub fn close(&self, generation: u64, lines: &[Changed]) -> u64 {
         self.space.close(generation);
         let mut running = self.running();

@@ -21,7 +21,7 @@ use crate::medium::view::{PAGE, View};
 use crate::sync::atomics::unmodelled::{Condvar, Mutex};
 use crate::system;
 
-/// Bytes of scratch memory that are kept between commits.
+/// Most bytes of scratch memory that are kept between commits.
 const SCRATCH_MAX: usize = 1 << 20;
 
 /// A medium over an ordinary file and its journal. The head of [`crate::medium::journal`] is its contract.
@@ -38,7 +38,7 @@ pub struct Journal {
     pub(super) appending: Mutex<Scratch>,
     /// Held by a checkpoint until the header has changed.
     pub(super) header: Mutex<Header>,
-    /// Minimum of the data file's durable length in bytes. Held while the file gets longer or shorter.
+    /// Lower bound of the data file's durable length in bytes. Locked while the file gets longer or shorter.
     pub(super) durable_bytes: Mutex<u64>,
     /// See [`Journal::bound_memory`].
     pub(super) memory_bytes: AtomicU64,
@@ -151,7 +151,7 @@ impl Journal {
     /// Makes everything stored since the last commit durable as one group. Returns the group's number; numbers begin with 1 and
     /// have no gaps. If nothing was changed, it writes nothing and returns the number of the newest group.
     ///
-    /// The thread that stores calls this, or another thread while no thread stores (M3).
+    /// The thread that stores calls this, or another thread while no thread stores (M3 of `image`).
     ///
     /// # Errors
     /// As [`Journal::commit_beside`].
@@ -165,8 +165,8 @@ impl Journal {
     /// # Errors
     /// `TooLarge` if the group is larger than 4 GiB, `NoSpace` if it is larger than a half and the disk is full: nothing was
     /// written, and the group can be rolled back. `Io` or `Corrupt` if the group, or a checkpoint that had to make space for it,
-    /// failed. `Failed` if anything failed before. After these three, no further group is taken, and the next open shows whether
-    /// this group is durable.
+    /// failed. `Failed` if anything failed before. After these three, the journal accepts no further group, and the next open
+    /// shows whether this group is durable.
     pub fn commit_beside<G>(&self, hold: impl FnOnce() -> Option<G>) -> Result<u64> {
         let mut scratch = guard(&self.appending);
         self.files.check()?;
@@ -229,9 +229,9 @@ impl Journal {
     }
 
     /// Bounds the memory in bytes for changes that are not in the data file yet: private pages, and the buffers of the running
-    /// group and of the one that is being written. A group or a generation ends early where it would exceed the bound. A single
-    /// operation that stores to more pages gets the memory. A checkpoint's reads come on top: up to a half, and 32 bytes for each
-    /// line. The default is [`memory_default`].
+    /// group and of the one that is being written. A group or a generation ends early if it would otherwise exceed the bound. A
+    /// single operation that stores to more pages may exceed the bound. A checkpoint takes additional memory for its reads: up to
+    /// a half, and 32 bytes for each line. The default is [`memory_default`], the minimum is [`MEMORY_MIN`].
     pub fn bound_memory(&self, bytes: u64) {
         self.memory_bytes.store(bytes.max(MEMORY_MIN), Ordering::Relaxed);
     }
@@ -284,8 +284,8 @@ impl Journal {
     /// this, concurrently with the writer and readers.
     ///
     /// # Errors
-    /// `Io`, or `Corrupt` if an acknowledged group cannot be read back: the journal takes no more groups then. `Failed` if it
-    /// already took none.
+    /// `Io`, or `Corrupt` if an acknowledged group cannot be read back: the journal takes no more groups then. `Failed` if the
+    /// journal failed before.
     pub fn checkpoint(&self) -> Result<Option<Checkpoint>> {
         let live = guard(&self.live);
         let due = live.is_due().then_some(live.oldest);
@@ -370,7 +370,7 @@ impl Journal {
         if *durable_bytes >= bytes {
             return Ok(());
         }
-        // It may be longer: a growth that failed half-way leaves that.
+        // The file may be longer than `durable_bytes`, after a growth that failed half-way.
         let found = self.files.data.len()?;
         let more = match bytes {
             ..GROWTH_EXACT => 0,
@@ -393,8 +393,8 @@ impl Journal {
         Ok(())
     }
 
-    /// Removes the bytes of the data file beyond the region, if `closes` is set or the region has as many bytes in holes, because
-    /// it does not grow soon then. The header is held. On failure the file stays long.
+    /// Removes the bytes of the data file beyond the region, if `closes` is true, or if the region has at least as many bytes in
+    /// holes: then it will not grow soon. The header is held. On failure the file stays long.
     pub(super) fn trim_file(&self, closes: bool) {
         let mut durable_bytes = guard(&self.durable_bytes);
         let end = DATA_AT + self.image.memory.len();
@@ -453,7 +453,8 @@ impl Medium for Journal {
         self.image.memory.len()
     }
 
-    /// The file's new length, if it needs one, is durable at once. The growth may wait for a checkpoint's sync of the data file.
+    /// If the file needs a new length, this length is durable when the call returns. The growth may wait for a checkpoint's sync
+    /// of the data file.
     fn grow(&self, bytes: u64) -> Result<()> {
         self.files.check()?;
         let new = bytes.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX);
@@ -475,7 +476,7 @@ impl Medium for Journal {
 
     fn provide(&self, at: u64, bytes: u64) -> Result<()> {
         while !self.image.provide(&self.files, at, at + bytes)? {
-            drop(guard(&self.header)); // held until the header tells of the hole
+            drop(guard(&self.header)); // locked until the header that tells of the hole is written
         }
         Ok(())
     }
@@ -498,7 +499,7 @@ impl Medium for Journal {
         let (noted, pages) = self.image.noted();
         let lines_limit = group::lines_in(group::BODY_BYTES_MAX);
         let (lines, lines_max) = (noted, self.group_lines_max());
-        // The next lines may all be in other pages. The smaller rest counts: of the half, or of the memory.
+        // The next lines may all be in other pages. The smaller remainder counts: that of the half, or that of the memory.
         let each = PAGE + LINE_MEMORY;
         let taken = (pages * PAGE + noted * LINE_MEMORY).div_ceil(each);
         let taken_max = self.memory_bytes.load(Ordering::Relaxed) / MEMORY_PART / each;
@@ -508,9 +509,10 @@ impl Medium for Journal {
         })
     }
 
-    /// Reserves at most `RESERVED_MAX` bytes. If more is needed, or another group is in the annex, the commit allocates it.
+    /// Reserves at most `RESERVED_MAX` bytes. The commit allocates the rest if more is needed, and all if another group is in the
+    /// annex.
     fn reserve(&self, lines: u64) -> Result<()> {
-        // Held meanwhile, because a checkpoint removes an annex under it.
+        // `live` stays locked meanwhile, because a checkpoint removes an annex while it holds this lock.
         let live = guard(&self.live);
         match lines > self.group_lines_max() && live.annex.is_none() {
             true => self.make_annex((lines * LINE).min(RESERVED_MAX)),

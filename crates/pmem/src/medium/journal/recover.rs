@@ -12,7 +12,7 @@
 //! | step | may be on the media at a power failure | next recovery |
 //! |---|---|---|
 //! | header written again in place, synced (H1) | it, or an older one if it was not durable | uses either |
-//! | newest complete group written again in place | any of its sectors, if it was not durable | replays up to the group before, or up to this one |
+//! | newest complete group written again in place | any of its sectors, if it was not durable | replays with or without this group |
 //! | journal synced | all of it | all complete groups are replayed |
 //! | data file's page and lines written | any sectors of them | replayed over them |
 //! | data file synced, with its length | all of them | the same |
@@ -24,9 +24,9 @@
 //!   failed sync the kernel may treat a page as clean that the disk never received. A sync alone would skip the page.
 //! * R2: among the headers, only the newest one can be in the page cache alone (H1). Among the groups, only the newest complete one
 //!   can be (J1): the others were synced before it was begun.
-//! * R3: of the data file, recovery must make the first page and the length durable. A line of the data file that may not be durable
-//!   is in a live generation, so recovery writes it again: a generation ends only after the sync of the data file. Nothing is
-//!   acknowledged that depends on a page or a length that recovery has not made durable.
+//! * R3: recovery must make the first page and the length of the data file durable. A line of the data file that may not be durable is in a
+//!   live generation, so recovery writes it again: a generation ends only after the sync of the data file. Nothing is acknowledged that
+//!   depends on a page or a length that recovery has not made durable.
 
 use std::fs::File;
 use std::path::Path;
@@ -103,7 +103,8 @@ fn fill_holes(files: &Files, generations: &[Generation]) -> Result<()> {
     Ok(())
 }
 
-/// Both live generations with their complete groups, judged; none of a closed journal. Changes nothing.
+/// Reads both live generations with their complete groups, and checks whether the other groups are torn or damaged. A closed
+/// journal has no generations. Changes nothing.
 ///
 /// # Errors
 /// `Truncated` if the data file is shorter than a group says; `Corrupt` if an acknowledged group is bad; `Io`.
@@ -146,7 +147,8 @@ pub struct Remains {
     pub image: Native,
     /// The journal was read, and no acknowledged group is damaged.
     pub journal_is_whole: bool,
-    /// Bytes of the region that the data file does not have. There, the image has the stores of the journal's groups, and zeros.
+    /// Bytes of the region that the data file does not have. There, the image has the stores of the journal's groups, otherwise
+    /// zeros.
     pub missing_bytes: u64,
 }
 

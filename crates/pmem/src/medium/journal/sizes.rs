@@ -13,22 +13,23 @@ pub const CAPACITY: u64 = 64 << 20;
 /// Largest journal in bytes. The groups of a half are in memory during a checkpoint.
 pub const CAPACITY_MAX: u64 = 1 << 30;
 
-/// A data file smaller than this gets exactly the bytes that it needs. A larger one grows ahead by the larger of the next two
-/// amounts.
+/// A data file that needs fewer bytes than this gets exactly the bytes that it needs. A larger file grows ahead by the larger of
+/// two amounts: the bytes that it needs, but at most [`GROWTH_DOUBLES`]; and these bytes divided by [`GROWTH_PART`]. In both
+/// cases it grows ahead by at most [`GROWTH_MAX`].
 pub(super) const GROWTH_EXACT: u64 = 1 << 20;
-/// As many bytes as it has, at most this many.
+/// Up to this many bytes, a data file doubles when it grows.
 pub(super) const GROWTH_DOUBLES: u64 = 16 << 20;
-/// This part of its bytes.
+/// Divisor of the bytes of a large data file: the quotient is the number of bytes that it grows ahead.
 pub(super) const GROWTH_PART: u64 = 16;
-/// Most bytes that it grows ahead.
+/// Most bytes that a data file grows ahead.
 pub(super) const GROWTH_MAX: u64 = 256 << 20;
 
 /// Most bytes of an annex that are allocated before the needed size is known.
 pub(super) const RESERVED_MAX: u64 = 96 << 20;
 /// Smallest bound of a journal's memory in bytes.
 pub const MEMORY_MIN: u64 = 16 << 20;
-/// Fraction of the memory bound for the pages of a generation, for the running group, and for the buffers of the group that is
-/// being written: each takes at most this part.
+/// Divisor of the memory bound. The pages of a generation, the running group, and the buffers of the group that is being written
+/// each take at most the quotient.
 pub(super) const MEMORY_PART: u64 = 4;
 /// Memory of a line of a group besides its page, in bytes: its old content, its new content, and that again in the encoded group.
 pub(super) const LINE_MEMORY: u64 = 240;
@@ -36,8 +37,8 @@ pub(super) const LINE_MEMORY: u64 = 240;
 /// Sizes of a new pair of files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Bytes of the journal, both halves together, from [`CAPACITY_MIN`] to [`CAPACITY_MAX`], rounded up to 8 KiB. Opening after a
-    /// crash reads this many bytes.
+    /// Bytes of the journal, both halves together, from [`CAPACITY_MIN`] to [`CAPACITY_MAX`], rounded up to a multiple of 8 KiB.
+    /// Opening after a crash reads this many bytes.
     pub capacity_bytes: u64,
     /// Addresses reserved for the region, in bytes, at most 64 TiB. The region can grow to this size until it is opened again.
     pub max_bytes: u64,

@@ -11,7 +11,7 @@
 //!
 //! Invariants:
 //! * P1: a range is punched only after the checkpoint of the generation that freed it, when the header durably says that the
-//!   generation is no longer live, and only while the range waits. So a replay never writes to a range that was punched before it.
+//!   generation is no longer live, and only while the range waits. So a replay never writes to a range that was already punched.
 //! * P2: there is no store to a range that waits or is a hole. [`Image::provide`] comes first, under the lock that excludes the
 //!   punch.
 //! * P3: a group with stores to a former hole is written to the journal only after the range was allocated and the data file
@@ -54,11 +54,11 @@ impl Image {
         true
     }
 
-    /// Prepares `from..to` for stores: it waits no longer, and holes get blocks. Returns false if the caller has to wait for the
-    /// header (P4).
+    /// Prepares `from..to` for stores: the range no longer waits, and its holes get blocks. Returns false if the caller has to
+    /// wait for the header (P4).
     ///
     /// # Errors
-    /// `NoSpace`, `Io`; a hole then stays a hole.
+    /// `NoSpace`, `Io`, `Failed`; a hole then stays a hole.
     pub fn provide(&self, files: &Files, from: u64, to: u64) -> Result<bool> {
         let mut freed = self.space.freed();
         for first in freed.waiting_in(from, to) {
@@ -122,7 +122,7 @@ impl Image {
         self.space.freed().young.clear();
     }
 
-    /// Replaces the holes that the data file has by zeros.
+    /// Finds the holes of the data file and replaces them with zeros of the reserved range.
     ///
     /// # Errors
     /// `Io`; `NoSpace` if the system has too few mappings for the holes, and the disk is full.

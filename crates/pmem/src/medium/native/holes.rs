@@ -82,7 +82,7 @@ impl Native {
         self.map_range(from, to, libc::PROT_READ | libc::PROT_WRITE)
     }
 
-    /// Replaces pages of the file by zeros.
+    /// Replaces pages of the file with zeros.
     pub(crate) fn hide(&self, from: u64, to: u64) -> std::io::Result<()> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
         // SAFETY: `from` lies inside the reserved range (N2).

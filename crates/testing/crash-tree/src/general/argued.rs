@@ -28,7 +28,8 @@ pub fn argued(about: &About) -> Vec<Argued> {
     first_root.into_iter().chain([FREE_CHUNK, early]).collect()
 }
 
-/// Returns the canary: the fence between an entry and the word that commits it. For an engine unknown here, all payload fences.
+/// Returns the injected fault that must be detected: the fence between an entry and the word that commits it is missing. For an engine that
+/// this module does not know, all payload fences are missing.
 pub fn canary(about: &About) -> Spot {
     if !is_list(about) {
         return Spot::anywhere(Kind::DropFence(Fence::Payload));

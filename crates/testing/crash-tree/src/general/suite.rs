@@ -13,14 +13,14 @@ use crate::subject::Explored;
 use crate::suite::{Depth, OPS_LONG, Run};
 use crate::{Engine, Options};
 
-/// Returns the lines of a leaf. Two lines hold the minimum number of byte strings. Three lines hold some more, which do not fill the last
-/// line.
+/// Returns the explored sizes of a leaf, in lines. In the lists, two lines hold the minimum number of byte strings. Three lines hold some
+/// more, which do not fill the last line.
 pub fn node_lines(about: &About) -> Vec<u64> {
     let least = least_lines(about);
     vec![least, least + 1]
 }
 
-/// The lists support smaller leaves than the settings of a user allow.
+/// The minimum number of lines of a leaf. The lists support smaller leaves than the settings of a user allow.
 fn least_lines(about: &About) -> u64 {
     if [vlab::ENGINE, nvtree::ENGINE].contains(&about.name) { 2 } else { about.lines.0 }
 }
@@ -68,7 +68,7 @@ pub fn exploration(options: &Options) -> Vec<Run> {
     runs
 }
 
-/// An engine without its own settings for the explorer.
+/// Adds the runs of an engine that has no settings of its own for the explorer.
 struct AddRegistered<'a> {
     runs: &'a mut Vec<Run>,
     lines: u64,
@@ -174,7 +174,7 @@ fn for_mutants<W: Explored<Sizes = Sizes>, B: Explored<Sizes = Sizes>>(about: &A
     runs.push(of::<W>("words, random", Depth::Lists, mixed(seed, paper, 80, 14, 0)));
     runs.push(of::<B>("byte strings, random", Depth::Lists, mixed(seed + 1, paper, 40, 14, 0)));
     runs.push(of::<W>("words, cut", Depth::Lists, mixed(seed + 21, usual, 60, 14, 3)));
-    // The next operation continues from the stores of recovery for a cut split. Few steps show this.
+    // After a cut split, the next operation continues from the stores of recovery. Only few steps do so.
     runs.push(of::<B>("byte strings, cut", Depth::Lists, mixed(seed + 21, paper, 150, 14, 3)));
     runs.push(of::<B>("byte strings, cut splits", Depth::Lists, cut_splits(least, seed + 4)));
     runs.push(of::<B>("long bitmap", Depth::ListsDeep, long_bitmap()));

@@ -3,9 +3,9 @@
 //! | change | fresh | over |
 //! |---|---|---|
 //! | insert | the entry, after the last | the number |
-//! | delete | | the last entry into the hole, unless it is the deleted one; the number |
+//! | delete | | the last entry, copied into the hole, unless it is the deleted one; the number |
 //! | new node of c entries | c entries, link, the number | |
-//! | split | | staying entries from beyond the new end, into the holes; the new entry if it stays; link of a leaf; the number |
+//! | split | | staying entries beyond the new end, copied into the holes; the new entry if it stays; link of a leaf; the number |
 
 use bptree::shape::Shape;
 

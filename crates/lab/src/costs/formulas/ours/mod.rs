@@ -7,9 +7,9 @@
 //! *Data words* (`home` in the code) are the words that log records change; *data lines* are their lines.
 //!
 //! Rules of counting. Words are those of nodes and of log records. Flushes are those of node lines, each once per commit, and of records.
-//! Fences are all fences of an operation, except those of the allocator (blocks are referenced before the log leads to them, a chunk is
-//! opened) and of log truncations. Data lines, which a truncation flushes, count once per commit and separately, unless the operation waits
-//! for them.
+//! Fences are all fences of an operation, except those of the allocator (it records a block before the log references the block, and it
+//! opens chunks) and of log truncations. Data lines, which a truncation flushes, count once per commit and separately, unless the operation
+//! waits for them.
 //!
 //! Flushes have bounds because the records of a commit begin anywhere in a line of the log.
 

@@ -1,4 +1,4 @@
-//! The changes of an insert with splits. Some trees commit all splits and the new entry at once, others each split by itself.
+//! The changes of an insert with splits. Some trees commit all splits and the new entry at once, others commit each split separately.
 //!
 //! A full node is split in the middle of its entries. A tree that commits at once counts the new entry among them. The last entry of the
 //! left half of an inner node moves up to the parent. If the new key is above all others, the left node keeps as many entries as it can.
@@ -61,7 +61,8 @@ pub fn with_copied_leaf(parts: &Parts, way: &Way) -> Vec<Change> {
     raise(parts, way, changes, way.steps.len() - 1, true)
 }
 
-/// Changes the first `steps` nodes of the path from the bottom up. `copied`: the lowest of them gets another child.
+/// Changes the first `steps` nodes of the path from the bottom up. `copied`: the child of the lowest one was copied, so the pointer to it
+/// changes.
 fn raise(parts: &Parts, way: &Way, mut changes: Vec<Change>, steps: usize, mut copied: bool) -> Vec<Change> {
     let appending = way.last && way.leaf().is_behind_all();
     for step in way.steps[..steps].iter().rev() {
