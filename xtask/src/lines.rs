@@ -1,14 +1,14 @@
 //! `cargo xtask lines`: lines of code by crate, without blank lines, comments and test modules. A test module ends a file.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::Outcome;
 
 /// Prints the lines of every crate's `src`, and their sum.
 pub fn run(root: &Path) -> Outcome {
-    let mut crates: Vec<_> = read(&root.join("crates"))?.into_iter().filter(|path| path.is_dir()).collect();
-    crates.push(root.join("xtask"));
+    let mut crates = vec![root.join("xtask")];
+    crates_below(&root.join("crates"), &mut crates)?;
     crates.sort();
     let mut sum = 0;
     for path in crates {
@@ -17,6 +17,17 @@ pub fn run(root: &Path) -> Outcome {
         println!("{:24}{lines:>8}", path.file_name().unwrap_or_default().to_string_lossy());
     }
     println!("{:24}{sum:>8}", "all");
+    Ok(())
+}
+
+/// Adds the directories below `folder` that have a manifest.
+fn crates_below(folder: &Path, crates: &mut Vec<PathBuf>) -> Result<(), String> {
+    for path in read(folder)?.into_iter().filter(|path| path.is_dir()) {
+        if path.join("Cargo.toml").exists() {
+            crates.push(path.clone());
+        }
+        crates_below(&path, crates)?;
+    }
     Ok(())
 }
 
@@ -33,7 +44,7 @@ fn lines_below(folder: &Path) -> Result<usize, String> {
     Ok(lines)
 }
 
-fn read(folder: &Path) -> Result<Vec<std::path::PathBuf>, String> {
+fn read(folder: &Path) -> Result<Vec<PathBuf>, String> {
     let told = |error: std::io::Error| format!("{}: {error}", folder.display());
     let entries = fs::read_dir(folder).map_err(told)?;
     entries.map(|entry| entry.map(|entry| entry.path()).map_err(told)).collect()

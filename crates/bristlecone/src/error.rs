@@ -71,6 +71,9 @@ pub enum Error {
         /// The ordered engines.
         ordered: String,
     },
+    /// The operation needs snapshots or versions, and the engine has none.
+    #[error("{0}")]
+    Unsupported(String),
     /// The operation is a batch, and the engine has no batches.
     #[error(
         "{engine} has no batches: several keys do not change in one step there. Write them one by one, or take an engine that has: \
@@ -200,9 +203,11 @@ impl Error {
             Self::KeyLength { bytes: 0 } => ErrorKind::Invalid,
             Self::KeyLength { .. } | Self::ValueLength { .. } => ErrorKind::TooLarge,
             Self::UnknownEngine { .. } | Self::Option(_) => ErrorKind::Invalid,
-            Self::NotCompiled { .. } | Self::Unordered { .. } | Self::NoBatches { .. } | Self::NoTables => {
-                ErrorKind::Unsupported
-            }
+            Self::NotCompiled { .. }
+            | Self::Unordered { .. }
+            | Self::Unsupported(_)
+            | Self::NoBatches { .. }
+            | Self::NoTables => ErrorKind::Unsupported,
             Self::Conflict { .. } => ErrorKind::Conflict,
             Self::InUse { .. } => ErrorKind::InUse,
             Self::NoRoom { .. } | Self::NotMade { .. } => ErrorKind::Full,

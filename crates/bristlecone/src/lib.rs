@@ -10,7 +10,7 @@
 //! * [`store_dir`]: the directory and the file of a store, and the durability that they can provide.
 //! * [`registry`]: the engines by name. A new engine is one crate and one line there.
 //! * [`mod@backup`]: copies the state of a store at one moment into a new store.
-//! rewrites a store in key order, so that its file shrinks to the size of its pairs.
+//! * [`mod@compact`]: rewrites a store in key order, so that its file shrinks to the size of its pairs.
 //! * [`mod@salvage`]: copies the intact records of a damaged store into a new store.
 //! * [`snapshot`]: the state of a store at one moment, and durable versions.
 //! * [`tables`]: several key spaces in one store, and deadlines of keys. [`transaction`]: reads and writes in one step.

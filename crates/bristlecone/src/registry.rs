@@ -22,8 +22,8 @@ use crate::options::Options;
 use crate::store_dir::{FILE_NAME, StoreDir, with_lasting_name};
 use crate::tabled::Tabled;
 
-/// Default engine of a new store.
-pub const DEFAULT: &str = TREES[0].name;
+/// Default engine of a new store. `wbtree` if `line` is not compiled.
+pub const DEFAULT: &str = if cfg!(feature = "line") { "line" } else { TREES[0].name };
 /// Default engine of a new store whose values have one length. It stores the fewest words per write among the engines with such values.
 pub const DEFAULT_FIXED: &str = "vlab";
 
@@ -161,7 +161,9 @@ pub fn feature_of(name: &str) -> Option<&'static str> {
 
 /// All compiled engines, the default first.
 pub fn engines() -> impl Iterator<Item = &'static About> {
-    COMPILED_TREES.iter().chain(OTHERS.iter().copied())
+    let all = || COMPILED_TREES.iter().chain(OTHERS.iter().copied());
+    let is_default = |about: &&About| about.name == DEFAULT;
+    all().filter(is_default).chain(all().filter(move |about| !is_default(about)))
 }
 
 /// Names of all compiled engines, the default first.
@@ -390,7 +392,7 @@ fn unsupported(engine: &'static str, what: &'static str) -> Error {
     match what {
         pmem::error::SCANS => Error::Unordered { engine, ordered: names_with(|can| can.ordered) },
         pmem::error::BATCHES => Error::NoBatches { engine, batched: names_with(|can| can.atomic_batch) },
-        pmem::error::SNAPSHOTS => Error::Option(format!(
+        pmem::error::SNAPSHOTS => Error::Unsupported(format!(
             "{engine} has no snapshots: take a store of an engine that has: {}",
             names_with(|can| can.snapshots)
         )),
@@ -400,7 +402,7 @@ fn unsupported(engine: &'static str, what: &'static str) -> Error {
 
 /// The error of an engine without versions.
 pub(crate) fn no_past(engine: &str) -> Error {
-    Error::Option(format!(
+    Error::Unsupported(format!(
         "{engine} keeps no versions: named versions and rollback need a store of an engine that does: {}",
         names_with(|can| can.versions)
     ))

@@ -12,6 +12,7 @@
 
 use std::collections::HashMap;
 use std::fs::File;
+use std::hash::{BuildHasher, Hash, RandomState};
 use std::path::Path;
 
 use ::index::engine::{Salvaged, TableOps};
@@ -143,7 +144,14 @@ fn copy_intact(dir: &Path, new_dir: &Path, progress: &dyn Fn(f64)) -> Result<Sal
         SalvageReport { superblock_lost, journal_lost, missing_bytes, kind, ..SalvageReport::default() };
     let engine = registry::find(&identity.engine)?;
     let has_versions = engine.capabilities.versions;
-    let mut salvager = Salvager { region: &region, has_versions, newest: HashMap::new(), report, progress };
+    let mut salvager = Salvager {
+        region: &region,
+        has_versions,
+        newest: HashMap::new(),
+        hashers: Default::default(),
+        report,
+        progress,
+    };
     if identity.kind == U64::NAME {
         let store = StoreU64::open(new_dir, options)?.with(UNSYNCED);
         salvager.leaves(engine.leaf_of_words, |(key, value)| store.put_if_absent(&key, &value))?;
@@ -213,13 +221,19 @@ fn has_tables(region: &Region<Native>) -> bool {
 struct Salvager<'a> {
     region: &'a Region<Native>,
     has_versions: bool,
-    /// The latest version of each key in any leaf, by the key's hash. Empty for engines without versions.
-    newest: HashMap<u64, u64>,
+    /// The latest version of each key in any leaf, by two hashes of the key: together they have 128 bits, so that no two keys share them.
+    /// Empty for engines without versions.
+    newest: HashMap<(u64, u64), u64>,
+    hashers: (RandomState, RandomState),
     report: SalvageReport,
     progress: &'a dyn Fn(f64),
 }
 
 impl Salvager<'_> {
+    fn hashes(&self, key: &impl Hash) -> (u64, u64) {
+        (self.hashers.0.hash_one(key), self.hashers.1.hash_one(key))
+    }
+
     /// 1 if the pair was stored. 0 if the key was already present, or no store can contain the pair. Salvage finds byte strings twice:
     /// through a leaf, and among the records. `is_last` is true for the second time only, so that a pair that is too large is counted once.
     fn stored(&mut self, outcome: Result<bool>, is_last: bool) -> Result<u64> {
@@ -235,17 +249,17 @@ impl Salvager<'_> {
     }
 
     /// Copies every entry of every allocated leaf. For an engine with versions, only the latest version of each key, if it is not removed.
-    fn leaves<K: ::index::Kind>(
+    fn leaves<K: ::index::Kind<KeyBuf: Hash>>(
         &mut self,
         read: fn(&Region<Native>, u64) -> Vec<Salvaged<K>>,
         mut put: impl FnMut((K::KeyBuf, K::ValueBuf)) -> Result<bool>,
     ) -> Result<()> {
         if self.has_versions {
             self.each_leaf(|this, leaf| {
-                for Salvaged { hash, start, .. } in
-                    read(this.region, leaf).into_iter().filter(|met| met.pair.is_some())
-                {
-                    let newest = this.newest.entry(hash).or_default();
+                for Salvaged { pair, start, .. } in read(this.region, leaf) {
+                    let Some((key, _)) = pair else { continue };
+                    let hashes = this.hashes(&key);
+                    let newest = this.newest.entry(hashes).or_default();
                     *newest = start.max(*newest);
                 }
                 Ok(())
@@ -257,8 +271,11 @@ impl Salvager<'_> {
                     this.report.damaged_records += 1;
                     continue;
                 };
-                if !this.has_versions || (!met.ended && this.newest.get(&met.hash) == Some(&met.start)) {
-                    this.report.from_leaves += this.stored(put(pair), false)?;
+                if !this.has_versions
+                    || !met.ended && this.newest.get(&this.hashes(&pair.0)) == Some(&met.start)
+                {
+                    // The records of an engine with versions are not copied a second time.
+                    this.report.from_leaves += this.stored(put(pair), this.has_versions)?;
                 }
             }
             Ok(())
@@ -282,7 +299,7 @@ impl Salvager<'_> {
         self.each_block(|this, class, block| {
             if class.kind == Kind::Record
                 && record::read(medium, block, Some(&mut key), &mut value)
-                && !this.newest.contains_key(&::index::Keyed::hash(&key))
+                && !this.newest.contains_key(&this.hashes(&key))
             {
                 this.report.from_records += this.stored(put(&key, &value), true)?;
             }

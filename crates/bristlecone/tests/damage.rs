@@ -354,7 +354,7 @@ fn a_second_opener_another_engine_and_another_kind_are_refused() {
     drop(store);
     let other = options().engine("wbtree-keyptr");
     let error = Store::open(dir.path(), other).err().unwrap().to_string();
-    assert!(error.contains("made with engine wbtree, not with engine wbtree-keyptr"), "{error}");
+    assert!(error.contains("made with engine line, not with engine wbtree-keyptr"), "{error}");
     let error = StoreU64::open(dir.path(), options()).err().unwrap().to_string();
     assert!(error.contains("the kind \"bytes") && error.contains("not with \"u64\""), "{error}");
     let error = Store::open(dir.path(), options().engine("oak")).err().unwrap().to_string();

@@ -25,6 +25,7 @@ fn options(engine: &str, journaled: bool) -> Options {
     let options = Options::default().engine(engine).max_bytes(1 << 32);
     match journaled {
         true => options.journal_bytes(16 << 20),
+        false if engine == "btree" => options,
         false => options.durability(Durability::Process),
     }
 }

@@ -107,7 +107,7 @@ impl From<String> for Bad {
 impl From<bristlecone::Error> for Bad {
     fn from(error: bristlecone::Error) -> Self {
         match error.kind() {
-            ErrorKind::TooLarge => Bad::Line(error.to_string()),
+            ErrorKind::TooLarge | ErrorKind::Invalid => Bad::Line(error.to_string()),
             _ => Bad::Store(error),
         }
     }

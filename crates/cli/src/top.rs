@@ -20,8 +20,8 @@ use sample::Sample;
 use screen::Screen;
 
 const HELP: &str = "\
-Rates are of the time since the sample before. The user needs the permissions for INFO, CLIENT LIST and SLOWLOG; without
-the last two it sees the rest. `q` quits.
+Rates are of the time since the previous sample. The user needs the permissions for INFO, CLIENT LIST and SLOWLOG; without
+the last two, `top` shows everything else. `q` quits.
 
 Examples:
   bristlecone top                                     the server on 127.0.0.1:7379

@@ -104,7 +104,7 @@ fn a_store_that_a_server_has_open_is_read_and_backed_up_beside_it() {
         for arguments in [["put", "k", "v"].as_slice(), &["get", "before"], &["del", "before"]] {
             let output = run(store, arguments);
             assert_eq!(code(&output), 1);
-            assert!(stderr(&output).contains("or only read (`--read-only`)"), "{output:?}");
+            assert!(stderr(&output).contains("can be read (`--read-only`)"), "{output:?}");
         }
         let output = tell(&["compact"], &[store]);
         assert!(code(&output) == 1 && stderr(&output).contains("in use by another process"), "{output:?}");

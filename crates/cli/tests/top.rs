@@ -65,7 +65,7 @@ fn the_terminal_shows_the_server_until_q_and_is_restored() {
     for key in [b"q", b"\x03"] {
         let mut top = OnTerminal::start(&["top", &serve.address.to_string()]);
         let shown = top.wait_for("bristlecone-top");
-        for part in ["\x1b[?1049h", "commands    ", "engine wbtree", "keys        db0 1"] {
+        for part in ["\x1b[?1049h", "commands    ", "engine line", "keys        db0 1"] {
             assert!(shown.contains(part), "{part:?} is not in {shown:?}");
         }
         assert!(top.is_raw());
@@ -85,7 +85,7 @@ fn the_terminal_survives_a_server_that_ends_and_shows_the_next_one() {
     let serve = Serve::start(dir.path());
     let address = serve.address.to_string();
     let mut top = OnTerminal::start(&["top", &address]);
-    top.wait_for("engine wbtree");
+    top.wait_for("engine line");
     drop(serve);
     top.wait_for("Trying again; q quits.");
     let mut again = program()
@@ -95,7 +95,7 @@ fn the_terminal_survives_a_server_that_ends_and_shows_the_next_one() {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    top.wait_for("engine wbtree");
+    top.wait_for("engine line");
     again.kill().unwrap();
     again.wait().unwrap();
 }

@@ -17,6 +17,7 @@
 //! Invariants:
 //! * B1: a batch is refused before its first change if a condition does not hold, if a key's path is damaged, or if there is not enough
 //!   space: in the region for its blocks and for every possible split, in the commit group for its lines.
+//! * B2: if a batch fails after its commit point, the index takes no more writes, and readers see the values from before the batch. With a
 //!   journal, the batch is rolled back; without one, the next open finishes it.
 //!
 //! The commit point is the publish of the word in the root line. A batch of one write is an ordinary write.

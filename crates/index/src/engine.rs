@@ -498,8 +498,6 @@ pub struct Anatomy {
 pub struct Salvaged<K: Kind> {
     /// Key and value; `None` if the record is damaged.
     pub pair: Option<(K::KeyBuf, K::ValueBuf)>,
-    /// Distinguishes keys, if the engine has versions; otherwise 0.
-    pub hash: u64,
     /// The start version of the entry, if the engine has versions; otherwise 0.
     pub start: u64,
     /// True if the entry was replaced or removed.
@@ -512,7 +510,7 @@ impl<K: Kind> Salvaged<K> {
         let (mut key, mut value) = (K::KeyBuf::default(), K::ValueBuf::default());
         let is_whole = S::read_key(region.medium(), entry.key, &mut key)
             && S::read_value(region.medium(), entry, &mut value);
-        Self { pair: is_whole.then_some((key, value)), hash: 0, start: 0, ended: false }
+        Self { pair: is_whole.then_some((key, value)), start: 0, ended: false }
     }
 }
 

@@ -93,10 +93,10 @@ pub struct Inside {
 
 /// Rate for a maximum length of delta chains [Bw-tree figure 5].
 #[derive(Clone, Debug, serde::Serialize)]
-pub struct LeafList {
+pub struct ChainLength {
     /// Name of the workload.
     pub workload: &'static str,
-    /// Number of deltas at which a leaf is consolidated.
+    /// Number of changes that a leaf holds before a writer consolidates it.
     pub length: u32,
     /// Operations per second with the largest thread count.
     pub rate: f64,
@@ -108,7 +108,7 @@ pub struct LeafList {
 pub struct Scaling {
     /// Number of threads.
     pub threads: usize,
-    /// Speedup, median of the rounds.
+    /// Speedup, median of as many samples as there are rounds, at least three.
     pub times: f64,
 }
 
@@ -130,7 +130,7 @@ pub struct Report {
     /// Statistics of our tree.
     pub inside: Vec<Inside>,
     /// Rates by length of delta chains.
-    pub chains: Vec<LeafList>,
+    pub chains: Vec<ChainLength>,
     /// Loads by cache level.
     pub loads: Vec<Loads>,
     /// The claims of the paper and the targets of our tree, judged.
@@ -398,7 +398,7 @@ fn inside<S: Keys, P: bwtree::Pairs>(workload: &Workload<S>, threads: usize, tre
 }
 
 /// Measures our tree with delta chains of different maximum lengths [Bw-tree figure 5].
-fn chains(options: &Options, progress: &dyn Fn(&str)) -> Result<Vec<LeafList>, Error> {
+fn chains(options: &Options, progress: &dyn Fn(&str)) -> Result<Vec<ChainLength>, Error> {
     if options.chains.is_empty() {
         return Ok(Vec::new());
     }
@@ -411,7 +411,7 @@ fn with_chains<K: Own + ?Sized, S: Keys<Key = K, Value = K>>(
     options: &Options,
     workload: &Workload<S>,
     progress: &dyn Fn(&str),
-) -> Result<Vec<LeafList>, Error> {
+) -> Result<Vec<ChainLength>, Error> {
     let threads = options.threads.iter().copied().max().unwrap_or(1);
     let mut samples = vec![Vec::new(); options.chains.len()];
     for round in 0..options.rounds {
@@ -429,6 +429,10 @@ fn with_chains<K: Own + ?Sized, S: Keys<Key = K, Value = K>>(
     }
     let each = options.chains.iter().zip(samples);
     Ok(each
-        .map(|(length, samples)| LeafList { workload: workload.name, length: *length, rate: median(samples) })
+        .map(|(length, samples)| ChainLength {
+            workload: workload.name,
+            length: *length,
+            rate: median(samples),
+        })
         .collect())
 }

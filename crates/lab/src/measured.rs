@@ -1,4 +1,4 @@
-//! The ordered maps that are measured: all engines of the registry, and the map of the standard library. The methods take batches of keys.
+//! The ordered maps that are measured: all ordered engines of the registry, and the map of the standard library. The methods take batches of keys.
 //! So each batch costs one virtual call of [`Measured`], not one for each key.
 
 use std::borrow::Borrow as _;
@@ -58,7 +58,7 @@ pub trait Measured<K = u64> {
     fn fault(&mut self, keys: &[K]) -> Result<Option<String>>;
     /// Bytes of memory or file in use, if known.
     fn bytes(&self) -> Option<u64>;
-    /// Space statistics, sampled at keys of the map. `None` if it has no leaves.
+    /// Sizes of the structure. Some engines also count the comparisons of a lookup of `keys`. `None` if the engine measures neither.
     fn anatomy(&mut self, _keys: &[K]) -> Option<Anatomy> {
         None
     }

@@ -192,17 +192,17 @@ impl<'a> Access<'a> {
             Self::Store { shared, db, store } => {
                 let mut refused = false;
                 let update = || {
-                    store.update(key, |old| match decide(old.map(|value| (value, None))) {
-                        Next::Put(value, None) => {
-                            shared.eviction.charge(value.len());
-                            Change::Put(Cow::Owned(value))
+                    store.update(key, |old| {
+                        let next = decide(old.map(|value| (value, None)));
+                        refused = matches!(next, Next::Put(_, Some(_)));
+                        match next {
+                            Next::Put(value, None) => {
+                                shared.eviction.charge(value.len());
+                                Change::Put(Cow::Owned(value))
+                            }
+                            Next::Put(..) | Next::Keep => Change::Keep,
+                            Next::Delete => Change::Delete,
                         }
-                        Next::Put(..) => {
-                            refused = true;
-                            Change::Keep
-                        }
-                        Next::Keep => Change::Keep,
-                        Next::Delete => Change::Delete,
                     })
                 };
                 shared.watches.write(*db, key, update)?;

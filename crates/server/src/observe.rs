@@ -96,12 +96,14 @@ impl Drop for Monitor {
     }
 }
 
-/// The arguments of a command. `(redacted)` replaces those that may be passwords (O2).
-fn public(arguments: &[Bytes]) -> Vec<&[u8]> {
+/// The arguments of a command with this name. `(redacted)` replaces those that may be passwords (O2). If the command was renamed, a client
+/// may still send the old name.
+fn public<'a>(name: &str, arguments: &'a [Bytes]) -> Vec<&'a [u8]> {
     let word = |index: usize, word: &str| arguments.get(index).is_some_and(|argument| is(argument, word));
-    let kept = if word(0, "auth") || word(0, "hello") {
+    let command = |of: &str| name == of || word(0, of);
+    let kept = if command("auth") || command("hello") {
         1
-    } else if word(0, "acl") && word(1, "setuser") || word(0, "config") && word(1, "set") {
+    } else if command("acl") && word(1, "setuser") || command("config") && word(1, "set") {
         2
     } else {
         arguments.len()
@@ -120,8 +122,8 @@ fn short(argument: &[u8]) -> Vec<u8> {
 }
 
 /// Arguments of bounded number and length (O1).
-fn shortened(arguments: &[Bytes]) -> Vec<Vec<u8>> {
-    let arguments = public(arguments);
+fn shortened(name: &str, arguments: &[Bytes]) -> Vec<Vec<u8>> {
+    let arguments = public(name, arguments);
     let rest = arguments.len().saturating_sub(ARGUMENTS_MAX);
     let kept = if rest == 0 { arguments.len() } else { ARGUMENTS_MAX - 1 };
     let mut short: Vec<_> = arguments[..kept].iter().map(|argument| short(argument)).collect();
@@ -132,6 +134,12 @@ fn shortened(arguments: &[Bytes]) -> Vec<Vec<u8>> {
 }
 
 impl Shared {
+    /// Arguments of bounded number and length, without passwords, also if the command was renamed.
+    fn shortened(&self, arguments: &[Bytes]) -> Vec<Vec<u8>> {
+        let command = arguments.first().and_then(|name| self.find(name));
+        shortened(command.map_or("", |command| command.name), arguments)
+    }
+
     /// Adds a command to the slow log if it was slow.
     pub fn note_duration(&self, client: &Client, arguments: &[Bytes], duration: Duration) {
         let bound = self.settings.slowlog_slower_us.load(Ordering::Relaxed);
@@ -141,7 +149,7 @@ impl Shared {
         }
         let entries_max = self.settings.slowlog_entries_max.load(Ordering::Relaxed);
         let name = lock(&client.names).name.clone();
-        let arguments = shortened(arguments);
+        let arguments = self.shortened(arguments);
         let mut slow = lock(&self.observers.slow);
         let id = slow.next;
         slow.next += 1;
@@ -188,7 +196,7 @@ impl Shared {
         let now = unix_time();
         let database = lock(&client.names).database;
         let mut line = format!("{}.{:06} [{database} {}]", now.as_secs(), now.subsec_micros(), client.peer);
-        for argument in shortened(arguments) {
+        for argument in self.shortened(arguments) {
             // This form has no line ends and no bytes beyond ASCII.
             line += &format!(" \"{}\"", argument.escape_ascii());
         }
@@ -210,13 +218,14 @@ mod tests {
         for words in
             ["AUTH bob pw", "hello 3 auth bob pw", "ACL SETUSER bob >pw", "config set requirepass pw"]
         {
-            let shown = shortened(&arguments(words)).join(&b' ');
+            let shown = shortened("", &arguments(words)).join(&b' ');
             assert!(!String::from_utf8(shown).unwrap().contains("pw"), "{words}");
         }
-        assert_eq!(shortened(&arguments("GET pw")), [b"GET".to_vec(), b"pw".to_vec()]);
-        let many = shortened(&vec![Bytes::from_static(b"x"); 1000]);
+        assert_eq!(shortened("auth", &arguments("LOGIN pw")), [b"LOGIN".to_vec(), b"(redacted)".to_vec()]);
+        assert_eq!(shortened("", &arguments("GET pw")), [b"GET".to_vec(), b"pw".to_vec()]);
+        let many = shortened("", &vec![Bytes::from_static(b"x"); 1000]);
         assert_eq!((many.len(), many.last().unwrap().as_slice()), (32, &b"... (969 more arguments)"[..]));
-        let long = shortened(&[Bytes::from(vec![b'x'; 1000])]);
+        let long = shortened("", &[Bytes::from(vec![b'x'; 1000])]);
         assert!(long[0].ends_with(b"x... (872 more bytes)") && long[0].len() < 200);
     }
 }

@@ -5,7 +5,7 @@ pub mod history;
 
 use std::path::Path;
 
-use bristlecone::{Durability, Error, Kind, Options, StoreOf};
+use bristlecone::{Durability, Error, Kind, Options, StoreOf, registry};
 use tempfile::TempDir;
 
 /// A directory in memory if possible, because a sync costs nothing there.
@@ -24,10 +24,11 @@ pub fn number_from(name: &str, default: u64) -> u64 {
 
 /// Options for a new store of an engine, over a small journal or mapped.
 pub fn options(engine: &str, journaled: bool) -> Options {
+    let is_durable = registry::find(engine).is_ok_and(|entry| entry.about.durable);
     Options::default()
         .engine(engine)
         .journal_bytes(journaled.then_some(4 << 20))
-        .durability((!journaled).then_some(Durability::Process))
+        .durability((!journaled && is_durable).then_some(Durability::Process))
         .max_bytes(1 << 32)
 }
 

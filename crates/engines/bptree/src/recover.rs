@@ -5,7 +5,7 @@
 //! bits of the others.
 //!
 //! For each block, recovery descends the tree at most once and the garbage at most once. So the number of visited nodes is bounded by the
-//! size of the intent ring and the heights of the two trees. It does not depend on the number of keys.
+//! size of the intent ring and the heights of the tree and of the garbage, which is an old tree. It does not depend on the number of keys.
 
 use index::{Schema, owner};
 use pmem::alloc::{Class, Kind};

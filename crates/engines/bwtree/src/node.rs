@@ -9,18 +9,18 @@
 //! base page of a leaf:  node | slab of changes, the newest last | arrays of records
 //! ```
 //!
-//! A node is one block of memory: the node, then its arrays. The changes of a leaf's records are in a slab in the block of the base page
+//! A node is one block of memory: the struct [`Node`], then its arrays. The changes of a leaf's records are in a slab in the block of the base page
 //! [OpenBw-Tree §3.1]. A writer *claims* the place after the changes that it sees, writes its change there, and exchanges the word of the
 //! mapping table for one that makes one more change visible. So a word of the mapping table, like a link, is a node's address with the
 //! number of the node's visible changes. [`Head`] is such a word in decoded form. If the place is already claimed, or no place is left, the
 //! writer replaces the base page with a new one that includes its change.
 //!
 //! Invariants:
-//! * N1: a node does not change after its address went into the mapping table. Exception: a writer may write a leaf's place whose change is
-//!   not visible yet.
-//! * N2: a node that another node links to is retired together with that node or later, never earlier.
+//! * N1: a node does not change after its address went into the mapping table. Exception: a writer may claim a place of a leaf, and
+//!   write it while its change is not visible.
+//! * N2: if node A links to node B, B is retired together with A or later, never earlier.
 //! * N3: a node has one owner: the page that has the node in its chain. The merge delta owns the contents of a removed page as soon as it
-//!   is in the table. It does not own the remove delta in front of them.
+//!   is in the table. It does not own the removed page's remove delta, which precedes them in the chain.
 //! * N4: only the writer that claimed a place writes it, once. A thread reads a place only if it found a word or a link that makes the
 //!   place visible. Places are claimed in order: a writer claims a place only if all earlier places are visible to it. If a claimed place
 //!   never becomes visible, no place after it is claimed.
@@ -28,10 +28,10 @@
 //! So a thread that found a node in the table while it holds a thread slot may follow the node's links until it releases the slot.
 //!
 //! Records outside of pages (those of byte strings) outlive nodes. Changes and leaves have pointers to them.
-//! * N5: a record has one owner: the page whose chain has it. A thread that takes its slot now finds the record through no other page's
-//!   chain, and only in one node of the chain, in one visible place. Nodes that are not published yet may point to it too. If the contents
-//!   of an only child became the root's, the child's chain also points to the record for a short time. Only threads that took their slots
-//!   earlier find that chain.
+//! * N5: a record has one owner: the page whose chain has it. Consider a thread that takes its slot after the last exchange that gave the
+//!   record a new owner (N6). It finds the record only through this page, in the array or a visible place of only one node. Nodes that are
+//!   not published yet may point to the record too. When the root shrinks, it takes over the contents of its only child; for a short time
+//!   the child's old chain still points to the record. Only threads that took their slots before this exchange find that chain.
 //! * N6: an exchange that moves the pointers moves the ownership. The thread that replaces the nodes of a page owns the records of the
 //!   replaced nodes. The records that are also in the new nodes belong to these from then on and stay untouched. All others are dead, and
 //!   the thread retires them with the replaced nodes. If the exchange fails, the thread frees the nodes that it made. It frees
@@ -41,8 +41,8 @@
 //!   page, or be freed. A node that is still in the table when the tree is dropped is freed with all its records, because they are its own
 //!   (N5).
 //!
-//! So a split keeps no chain that still has the other half's records. Both halves are new base pages. One exchange installs the left one,
-//! which leads to the right one, and gives each half its records.
+//! A split does not keep the old chain, because that chain has the records of both halves. Both halves are new base pages. One exchange
+//! installs the left one, which leads to the right one, and gives each half its records.
 //!
 //! Commit point: the exchange of the mapping-table word. Paper: Bw-tree §III.
 

@@ -96,13 +96,13 @@ impl Options {
         if !self.segment_entries.is_power_of_two() || self.segment_entries > 1 << 20 {
             return Err(Error::Option { name: "segment_entries", why: "is no power of two up to 2^20" });
         }
-        for (name, merge, split) in [
-            ("leaf_merge_bytes", self.leaf_merge_bytes, self.leaf_split_bytes),
-            ("inner_merge_bytes", self.inner_merge_bytes, self.inner_split_bytes),
+        for ((name, merge), (split_name, split)) in [
+            (("leaf_merge_bytes", self.leaf_merge_bytes), ("leaf_split_bytes", self.leaf_split_bytes)),
+            (("inner_merge_bytes", self.inner_merge_bytes), ("inner_split_bytes", self.inner_split_bytes)),
         ] {
             // Offsets in a page are 32-bit numbers.
             if split > 1 << 24 {
-                return Err(Error::Option { name, why: "is of pages of more than 16 MiB" });
+                return Err(Error::Option { name: split_name, why: "is more than 16 MiB" });
             }
             // Otherwise the halves of a split page would be merged at once.
             if merge > split {

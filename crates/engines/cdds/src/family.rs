@@ -254,8 +254,7 @@ impl<K: Kind, M: Medium, X: Indexed<K>> Index<K> for Versioned<M, X> {
     fn salvage_leaf(region: &Region<Native>, leaf: u64) -> Vec<Salvaged<K>> {
         let met = |entry: crate::node::Entry| {
             let found = Salvaged::<K>::of::<_, X::Schema>(region, &X::of_schema(&entry));
-            let hash = found.pair.as_ref().map_or(0, |(key, _)| X::Schema::hash(K::key(key)));
-            Salvaged { hash, start: entry.start, ended: entry.end != 0, ..found }
+            Salvaged { start: entry.start, ended: entry.end != 0, ..found }
         };
         crate::salvage::entries::<_, X>(region, leaf).into_iter().map(met).collect()
     }
@@ -291,7 +290,8 @@ impl<K: Kind, M: Medium, X: Indexed<K>> History<K> for Versioned<M, X> {
     fn retain(&self, what: Retain) {
         let (versions, limit) = match what {
             Retain::Newest => (0, None),
-            Retain::Versions(versions) => (versions, None),
+            // The engine does not count the newest one.
+            Retain::Versions(versions) => (versions.saturating_sub(1), None),
             Retain::Age(age) => (0, Some(age)),
         };
         self.retain_versions(versions);

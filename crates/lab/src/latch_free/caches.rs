@@ -1,9 +1,9 @@
 //! Counts the loads of lookups by the cache level that serves them [Bw-tree figure 7].
 //!
 //! The other maps are foreign code whose reads cannot be counted from inside. So the program runs again under Valgrind, whose tool
-//! Callgrind simulates a first and a last cache level. It runs twice, with the second and with the third level of [`Config`] as the last
-//! level. A load that misses the smaller cache but hits the larger one is served by the third level. The last level sees only the misses
-//! of the first, as in an inclusive hierarchy.
+//! Callgrind simulates a first and a last cache level. Each map is simulated twice: in one run the last level has the size of [`Config`]'s
+//! second level, in the other run that of its third. The third level serves the loads that miss the last level in the first run and hit it
+//! in the second run. As the second level does not filter the loads of the second run, this models an inclusive hierarchy.
 
 use std::path::Path;
 use std::process::{Command, Stdio};

@@ -34,7 +34,9 @@ pub fn run(
         return 0;
     }
     session.refresh_user(shared);
-    let (Some(get), Some(user)) = (shared.find(b"get"), session.user.clone()) else { return 0 };
+    // Another command may have the name after a rename.
+    let get = shared.find(b"get").filter(|get| get.name == "get");
+    let (Some(get), Some(user)) = (get, session.user.clone()) else { return 0 };
     let allowed = commands[..count].iter().take_while(|arguments| user.check(get, arguments).is_ok());
     let keys: Vec<&[u8]> = allowed.map(|arguments| &arguments[1][..]).collect();
     let Ok(store) = shared.databases.get(session.db) else { return 0 };

@@ -190,7 +190,8 @@ fn randomkey(call: &mut Call<'_>) -> Result<(), CommandError> {
         bytes[..length].copy_from_slice(&rest[..length]);
         u64::from_be_bytes(bytes)
     };
-    let (first, span) = (number(&low), number(&high) - number(&low));
+    // Writes between the two reads may have made the smallest key larger than the largest one was.
+    let (first, span) = (number(&low), number(&high).saturating_sub(number(&low)));
     let random = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), &call.session.client.id);
     let offset = (u128::from(random) * (u128::from(span) + 1)) >> 64;
     let start = [&low[..same], &(first + offset as u64).to_be_bytes()].concat();

@@ -294,20 +294,17 @@ fn getex(call: &mut Call<'_>) -> Result<(), CommandError> {
         [option, argument] => Some(Expiry::option(option, Some(argument)).ok_or(CommandError::Syntax)?),
         _ => return Err(CommandError::Syntax),
     };
-    let deadline = match expiry {
-        // As in Redis, the time is checked only if the key is present.
-        Some(_) if !call.keys.contains(call.argument(1))? => None,
-        Some(expiry) => Some(expiry.deadline(call, "getex")?),
-        None => None,
-    };
+    let deadline = expiry.map(|expiry| expiry.deadline(call, "getex")).transpose();
     let before = exchange(call, |old| {
+        let (Some((value, old)), Ok(deadline)) = (old, &deadline) else { return Next::Keep };
         // A deadline in the past makes the key absent at once.
-        old.map_or(Next::Keep, |(value, old)| match deadline == old {
-            true => Next::Keep,
-            false => Next::Put(value.to_vec(), deadline),
-        })
+        if *deadline == old { Next::Keep } else { Next::Put(value.to_vec(), *deadline) }
     })?;
     call.count_lookup(before.is_some());
+    // As in Redis, a wrong time is an error only if the key is present.
+    if before.is_some() {
+        deadline?;
+    }
     call.reply_option(before.as_deref())
 }
 

@@ -64,7 +64,9 @@ impl Word {
     }
 
     fn idle_ticks(self, now: u32) -> u32 {
-        now.wrapping_sub((self.0 >> 8) as u32)
+        let ticks = now.wrapping_sub((self.0 >> 8) as u32);
+        // Another thread may have stored a newer time than `now`.
+        if ticks > u32::MAX / 2 { 0 } else { ticks }
     }
 
     /// The counter at this time.

@@ -391,28 +391,29 @@ impl DiskImages {
         };
         let mut seen = Vec::new();
         for subset in subsets {
-            let names = cut.names(|i| subset & 1 << (i % 64) != 0);
+            let kept = |i: usize| subset & 1 << (i % 64) != 0;
+            let names = cut.names(kept);
             if seen.contains(&names) {
                 continue;
             }
-            let mixed = (0..count).any(|i| subset & 1 << i != 0) && (0..count).any(|i| subset & 1 << i == 0);
+            let mixed = (0..count).any(kept) && !(0..count).all(kept);
             let in_flight = names.values().any(|node| match node {
                 Node::File(inode) => !cut.state.files[inode].is_durable(),
                 Node::Directory => false,
             });
             let random = Kept::Random(mix(seed, subset));
             let all = [Kept::All, Kept::None, Kept::Head(1 + mix(seed, subset) % 255), random];
-            for kept in &all[..if in_flight { all.len() } else { 1 }] {
+            for content in &all[..if in_flight { all.len() } else { 1 }] {
                 self.tried += 1;
                 self.names_mixed += u64::from(mixed);
-                self.files_torn += u64::from(!matches!(kept, Kept::All | Kept::None));
+                self.files_torn += u64::from(!matches!(content, Kept::All | Kept::None));
                 let image = scratch.join("image");
-                make(&image, &names, &cut.state.files, *kept).expect("an image of a directory");
+                make(&image, &names, &cut.state.files, *content).expect("an image of a directory");
                 let survived: Vec<_> =
-                    cut.state.changes.iter().enumerate().filter(|(i, _)| subset & 1 << i != 0).collect();
+                    cut.state.changes.iter().enumerate().filter(|(i, _)| kept(*i)).collect();
                 judge(&image).map_err(|why| {
                     format!(
-                        "before call {} ({:?}), mark {}, of {count} names {survived:?} and of the files {kept:?} survive: {why}",
+                        "before call {} ({:?}), mark {}, of {count} names {survived:?} and of the files {content:?} survive: {why}",
                         cut.number, cut.kind, cut.state.mark
                     )
                 })?;

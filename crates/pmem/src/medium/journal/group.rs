@@ -203,6 +203,11 @@ pub(super) fn bytes_for(lines: &[Changed]) -> u64 {
     bytes_of(lines.len() as u64 * (ENTRY_BYTES_MAX - LINE) + words * WORD)
 }
 
+/// Maximum bytes of a group of this number of lines, whichever words of the lines change.
+pub(super) fn bytes_for_any(lines: u64) -> u64 {
+    bytes_of(lines.saturating_mul(ENTRY_BYTES_MAX))
+}
+
 /// The largest number of lines whose group fits into `bytes` bytes, whichever words of the lines change.
 pub(super) fn lines_in(bytes: u64) -> u64 {
     bytes.saturating_sub(HEADER_BYTES) / ENTRY_BYTES_MAX

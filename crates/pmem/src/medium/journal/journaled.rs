@@ -16,7 +16,7 @@ use crate::medium::journal::live::{Live, guard};
 use crate::medium::journal::recover::{self, Replay};
 use crate::medium::journal::sizes::*;
 use crate::medium::journal::storage::{FileStorage, Files, Storage};
-use crate::medium::traits::{Fence, Group, LINE, Line, Medium};
+use crate::medium::traits::{Fence, Group, Line, Medium};
 use crate::medium::view::{PAGE, View};
 use crate::sync::atomics::unmodelled::{Condvar, Mutex};
 use crate::system;
@@ -515,7 +515,7 @@ impl Medium for Journal {
         // `live` stays locked meanwhile, because a checkpoint removes an annex while it holds this lock.
         let live = guard(&self.live);
         match lines > self.group_lines_max() && live.annex.is_none() {
-            true => self.make_annex((lines * LINE).min(RESERVED_MAX)),
+            true => self.make_annex(group::bytes_for_any(lines).min(RESERVED_MAX)),
             false => Ok(()),
         }
     }

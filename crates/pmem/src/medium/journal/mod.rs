@@ -7,8 +7,8 @@
 //! while the writer fills the other half.
 //!
 //! A *generation* is one use of a half. To *checkpoint* a generation is to write its groups to the data file; then it is *checkpointed*. A
-//! generation is *live* until the header durably says that it is checkpointed. Recovery replays the live generations. At most two of them
-//! contain groups.
+//! generation is *live* until the header durably says that it is checkpointed. Recovery replays the live generations. At
+//! most two generations are live.
 //!
 //! * [`storage`]: the file calls as a trait, and the consequences of a failed call.
 //! * `header`: the pages that contain the id of the two files and the numbers of the live generations. `group`: the bytes of a group.
@@ -30,19 +30,20 @@
 //! * J3: the data file contains lines of durable groups only. The groups of a generation stay in the journal until their lines are durable
 //!   in the data file and the header durably says so.
 //! * J4: a page of the image is dropped only while the data file has the same bytes (M2 of `image`), or after the page was discarded
-//!   (`space`). Apart from a discard, readers see only changes that a writer stored.
+//!   (`space`). Readers see only changes that a writer stored, with one exception: a discarded page may become zeros.
 //! * J5: the journal reserves space for a group before it closes the group, and allocates new bytes of the data file before they are
 //!   visible. A group that is larger than a half goes to the annex, after the halves. The annex contains at most one group. A second large
 //!   group waits until the generation of the first one is checkpointed. The checkpoint cuts the annex off the file.
 //!   [`Medium::group`](crate::Medium::group) returns the size of the running group and its limit.
-//! * J6: a commit waits for the end of a checkpoint only if both halves are full. During a checkpoint, a commit may also wait for the sync
-//!   of the header, because syncs of a file go one at a time (S1 of `storage`). Two operations may wait for the sync of the data file: a
-//!   growth, and a commit after [`Medium::provide`](crate::Medium::provide) of a hole.
+//! * J6: a commit waits for the end of a checkpoint only in two cases: its generation is full and the other one is not checkpointed yet, or
+//!   its group needs the annex and the annex is in use (J5). During a checkpoint, a commit may also wait for the sync of the header, because syncs of a file go one at a time (S1 of `storage`). Two operations may wait for a sync of the data file: a
+//!   growth of the file, and the first commit after [`Medium::provide`](crate::Medium::provide) allocated storage for a hole.
 //! * J7: after a failed append, sync, data file write or header write, nothing more is written (S1, S2 of `storage`). The journal refuses
 //!   commits; reads continue. [`Journal::roll_back`] removes the refused groups from the image; its caller keeps readers out meanwhile.
-//!   [`Journal::close`] keeps commits out, writes a header that says closed, and ends writing in the same way. So no group follows a header
-//!   that says closed.
-//! * J8: a thread that waits for a full half or a failure misses neither: both are signalled after the mutex `live` was locked.
+//!   [`Journal::close`] keeps commits out and writes a header with the state "closed". After that, as after a failure, nothing more is
+//!   written. So no group follows such a header.
+//! * J8: no wake-up is lost. A thread that waits for a full half or a failure holds the mutex `live` from its check until it sleeps. The
+//!   thread that signals locks `live` before it signals.
 //! * J9: the writer changes to the next generation only between two commits. So no group is being written to a generation while it is
 //!   checkpointed.
 //!
@@ -61,10 +62,10 @@
 //! committed lines back from the journal and verifies their checksums, because the image may already contain newer stores.
 //!
 //! Memory. A page costs 4 KiB of private memory from the first store to it until every generation with a line of it is checkpointed. A
-//! generation ends when its half is full. It ends earlier at one of two limits on the number of its pages. The first limit is the number of
-//! whole lines that fit into the half. The second limit is a quarter of the memory bound ([`Journal::bound_memory`]). A running group is
-//! full at a quarter of that bound, too. Two generations, the running group, and the buffers of the group that is being written take at
-//! most a quarter each. So their sum stays within the bound.
+//! generation ends when its half is full. It ends earlier if its pages take a quarter of the memory bound
+//! ([`Journal::bound_memory`]), or if the number of its pages reaches the number of lines that fit into a half. A running group is full at a quarter of
+//! that bound, too. Two generations, the running group, and the buffers of the group that is being written take at most a quarter each. So
+//! their sum stays within the bound. A single operation that changes more may exceed it.
 
 mod checkpoint;
 mod copy;

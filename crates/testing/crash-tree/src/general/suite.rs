@@ -176,7 +176,10 @@ fn for_mutants<W: Explored<Sizes = Sizes>, B: Explored<Sizes = Sizes>>(about: &A
     runs.push(of::<W>("words, cut", Depth::Lists, mixed(seed + 21, usual, 60, 14, 3)));
     // After a cut split, the next operation continues from the stores of recovery. Only few steps do so.
     runs.push(of::<B>("byte strings, cut", Depth::Lists, mixed(seed + 21, paper, 150, 14, 3)));
-    runs.push(of::<B>("byte strings, cut splits", Depth::Lists, cut_splits(least, seed + 4)));
+    // One seed of these does not cut every step of a split.
+    for more in 4..8 {
+        runs.push(of::<B>("byte strings, cut splits", Depth::Lists, cut_splits(least, seed + more)));
+    }
     runs.push(of::<B>("long bitmap", Depth::ListsDeep, long_bitmap()));
     runs.push(of::<B>("closed chunks", Depth::ListsDeep, closed_chunks()));
     runs.push(of::<B>("narrowed chunk", Depth::ListsDeep, narrowed_chunk()));
