@@ -105,7 +105,9 @@ fn open<K: Sample>(dir: &std::path::Path, engine: &str) -> StoreOf<K> {
 fn open_on<K: Sample>(dir: &std::path::Path, engine: &str, under: Under) -> StoreOf<K> {
     let options = options(engine).value_bytes(K::VALUE_BYTES);
     let options = match under {
-        Under::Mapped => options.durability(durable(engine).then_some(bristlecone::Durability::Process)),
+        Under::Mapped => options.durability(
+            registry::find(engine).unwrap().about.durable.then_some(bristlecone::Durability::Process),
+        ),
         Under::Journal => options.journal_bytes(4 << 20),
     };
     StoreOf::<K>::open(dir, options).unwrap()

@@ -360,7 +360,7 @@ fn a_second_opener_another_engine_and_another_kind_are_refused() {
     let error = Store::open(dir.path(), options().engine("oak")).err().unwrap().to_string();
     assert!(error.contains("unknown engine \"oak\"") && error.contains("wbtree, "), "{error}");
     let error = Store::open(dir.path().join("new"), options().node_lines(17)).err().unwrap();
-    assert!(error.to_string().contains("nodes of wbtree have 2 to 16 lines"), "{error}");
+    assert!(error.to_string().contains("nodes of line have 2 to 8 lines"), "{error}");
     assert_all_there(&open(dir.path()).unwrap());
 }
 

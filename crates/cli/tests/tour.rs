@@ -110,7 +110,7 @@ fn the_tour_runs_as_it_stands() {
         "recovered, ready in",
         "hello\n",
         "sound; ",
-        "engine      wbtree\n",
+        "engine      line\n",
         "durability  ",
         "found       clean",
     ] {

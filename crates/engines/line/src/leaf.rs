@@ -403,6 +403,7 @@ mod tests {
     use index::{Keyed, Words};
 
     use super::*;
+    use crate::format_page::assert_row;
 
     fn every_slot_is_in_one_line_and_every_line_is_preferred<S: Schema>() {
         for lines in 2..=LINES_MAX {
@@ -430,6 +431,17 @@ mod tests {
             let fair = |(line, count): (usize, &u32)| *count > share * of_lines[line].count_ones() / 2;
             assert!(preferred.iter().enumerate().all(fair), "{preferred:?}");
         }
+    }
+
+    #[test]
+    fn the_format_page_has_the_layout_of_leaves() {
+        for (name, at) in [("LINK", LINK), ("LOW", LOW), ("SEAL", SEAL), ("HEAD", HEAD)] {
+            assert_row(&format!("{at} | … | `{name}`"));
+        }
+        let bytes = Shape::new::<Keyed>(8, 1).unwrap();
+        assert_row(&format!("`bytes` | {} of {} bytes | …", bytes.slots, slot_bytes::<Keyed>()));
+        let words = Shape::new::<Words>(8, 1).unwrap();
+        assert_row(&format!("`u64` | {} of {} bytes | …", words.slots, slot_bytes::<Words>()));
     }
 
     #[test]

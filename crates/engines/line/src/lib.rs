@@ -17,6 +17,9 @@ pub mod change;
 mod check;
 pub mod directory;
 mod family;
+#[cfg(test)]
+#[path = "../../../pmem/src/format_page.rs"]
+mod format_page;
 pub mod index;
 pub mod leaf;
 mod load;

@@ -3,7 +3,8 @@
 
 use crash_tree::{Engine, Options, suite};
 
-const DEFAULT: &str = "wbtree";
+/// The engines that are explored most.
+const MOST: [&str; 2] = ["line", "wbtree"];
 
 /// Minimum number of states in the test of each engine. A lower count means that a part is no longer explored.
 const FLOORS: &[(&str, u64)] = &[
@@ -27,6 +28,7 @@ const FLOORS: &[(&str, u64)] = &[
     ("buffer-pool", 57_500),
     ("vlab", 9_000),
     ("nvtree", 4_500),
+    ("line", 10_600),
 ];
 
 /// Minimum number of states for engines that [`FLOORS`] does not list: those of the general suite.
@@ -35,8 +37,7 @@ const FLOOR_OF_OTHERS: u64 = 3_000;
 /// Returns the number of states, and of crash points whose images were only sampled.
 fn explore(engine: Engine) -> (u64, u64) {
     let lines = suite::node_lines(engine)[0];
-    // The default engine is explored most.
-    let (ops, cap) = if engine.name() == DEFAULT { (40, 6) } else { (20, 3) };
+    let (ops, cap) = if MOST.contains(&engine.name()) { (40, 6) } else { (20, 3) };
     let options = Options { ops, node_lines: Some(lines), ..Options::new(engine) };
     let (mut states, mut sampled) = (0, 0);
     for run in suite::exploration(&options) {
