@@ -21,6 +21,8 @@ type Make = fn(&str) -> Result<Option<Vec<String>>, String>;
 type Table = (&'static str, &'static str, Make);
 
 const STORES_PROCESS: &str = "docs/records/stores-process.json";
+/// As [`STORES_PROCESS`], of a commit whose default engine was `wbtree`.
+const STORES_WBTREE: &str = "docs/records/stores-wbtree.json";
 const STORES_POWER: &str = "docs/records/stores-power.json";
 
 const TABLES: &[Table] = &[
@@ -28,6 +30,7 @@ const TABLES: &[Table] = &[
     ("docs/testing.md", "docs/records/clients.json", clients_table),
     ("README.md", STORES_POWER, benchmarks::first_table),
     ("docs/benchmarks.md", STORES_PROCESS, benchmarks::stores_table),
+    ("docs/benchmarks.md", STORES_WBTREE, benchmarks::stores_table),
     ("docs/benchmarks.md", STORES_POWER, benchmarks::stores_table),
     ("docs/benchmarks.md", "docs/records/trees.json", benchmarks::trees_table),
     ("docs/benchmarks.md", "docs/records/readers.json", benchmarks::readers_table),

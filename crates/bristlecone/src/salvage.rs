@@ -221,8 +221,8 @@ fn has_tables(region: &Region<Native>) -> bool {
 struct Salvager<'a> {
     region: &'a Region<Native>,
     has_versions: bool,
-    /// The latest version of each key in any leaf, by two hashes of the key: together they have 128 bits, so that no two keys share them.
-    /// Empty for engines without versions.
+    /// The latest version of each key in any leaf, by two hashes of the key. Together they have 128 random bits, so
+    /// in practice no two keys share them. Empty for engines without versions.
     newest: HashMap<(u64, u64), u64>,
     hashers: (RandomState, RandomState),
     report: SalvageReport,

@@ -343,6 +343,31 @@ fn a_store_left_in_use_by_another_boot_is_not_trusted() {
 }
 
 #[test]
+fn salvage_keeps_keys_whose_checksums_are_equal() {
+    let mut seen = std::collections::HashMap::new();
+    let mut keys = (0_u64..).map(|n| n.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes().to_vec());
+    let pair = keys.find_map(|key| {
+        let other = seen.insert(crc32c::crc32c(&key), key.clone());
+        other.map(|other| [key, other])
+    });
+    let [first, second] = pair.unwrap();
+    for (engine, tables) in [("cdds", false), ("cdds", true), ("cdds-unsorted", false), ("cdds-hash", false)]
+    {
+        let (dir, rescued) = (scratch(), scratch());
+        let store = Store::open(dir.path(), options().engine(engine).tables(tables)).unwrap();
+        store.put(&first, b"1").unwrap();
+        store.put(&second, b"2").unwrap();
+        store.put(&first, b"3").unwrap();
+        drop(store);
+        let target = rescued.path().join("new");
+        assert_eq!(salvage(dir.path(), &target, &|_| {}).unwrap().keys(), 2, "{engine}");
+        let store = Store::open(&target, options()).unwrap();
+        assert_eq!(store.get(&first).unwrap().as_deref(), Some(&b"3"[..]), "{engine}");
+        assert_eq!(store.get(&second).unwrap().as_deref(), Some(&b"2"[..]), "{engine}");
+    }
+}
+
+#[test]
 fn a_second_opener_another_engine_and_another_kind_are_refused() {
     let (dir, _) = made();
     let store = open(dir.path()).unwrap();
