@@ -60,7 +60,8 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
     ///
     /// # Errors
     /// `Closed`, `ReadOnly`, `Failed`: nothing has changed. If a change copies its leaf ([`CommitProtocol::COPIES_LEAVES`]), also `NoSpace`
-    /// and `Full`. `Corrupt` if the path is damaged.
+    /// and `Full`. `Corrupt` if the path is damaged, or a neighbour of a leaf that the delete would empty: nothing
+    /// has changed.
     pub fn delete(&self, key: &S::Key) -> Result<bool> {
         self.delete_as(key, WriteOptions::default())
     }
