@@ -131,6 +131,11 @@ impl<M: Medium, S: Schema, W> Kernel<M, S, W> {
         writer
     }
 
+    /// As [`Kernel::writer_side`]. `None` if a thread has the lock: another one, or the caller's.
+    pub fn try_writer_side(&self) -> Option<MutexGuard<'_, Writer<W>>> {
+        self.writer.try_lock().ok()
+    }
+
     /// The region and the writer's state. No other thread has the index yet.
     pub fn parts_mut(&mut self) -> (&Region<M>, &mut Writer<W>) {
         (&self.region, self.writer.get_mut().unwrap_or_else(PoisonError::into_inner))

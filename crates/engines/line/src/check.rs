@@ -60,7 +60,7 @@ impl<M: Medium, S: Schema> Line<M, S> {
             }
             let high = self.upper_bound(next);
             let high = (high != 0).then(|| bound::<M, S>(medium, high).ok()).flatten();
-            let slots: Vec<_> = leaf.used::<M, S>(medium, shape, None).collect();
+            let slots: Vec<_> = leaf.used_slots::<M, S>(medium, shape).collect();
             if S::PLAIN && word == 0 && behind == 0 && !slots.is_empty() {
                 walk.problem(format!("leaf {next:#x} is the only one and has keys"));
             }

@@ -10,7 +10,7 @@
 //! * D2: the first child of a node stays its first child until the node joins its left neighbour. So the separator of a node is always the
 //!   lower bound of its first leaf.
 
-use std::ops::RangeInclusive;
+use std::ops::Range;
 use std::sync::OnceLock;
 
 use index::Schema;
@@ -98,25 +98,32 @@ impl Directory {
         at * LINE
     }
 
-    /// As [`Directory::leaf_of`]. Calls `each` with the leaf and its neighbours in the same node at these distances.
+    /// As [`Directory::leaf_of`]. Calls `each` with some leaves of the same node. `others` gets the leaf's position in the node and the number
+    /// of leaves, and returns their positions.
     #[inline(always)]
     pub(crate) fn leaf_with_others<M: Medium, S: Schema>(
         &self,
         medium: &M,
         vectors: Option<Vectors>,
         (key, below): (&S::Key, bool),
-        distances: RangeInclusive<isize>,
+        others: impl FnOnce(usize, usize) -> Range<usize>,
         mut each: impl FnMut(u64),
     ) -> u64 {
         let (mut at, levels) = self.root();
-        for level in 1..=levels {
+        let mut lowest = None;
+        for _ in 0..levels {
             let Some(node) = self.node(at) else { return 0 };
             node.prefetch::<true, S>();
             let i = node.position::<M, S>(medium, vectors, key, below);
             at = node.child(i);
-            if level == levels {
-                let others = distances.clone().filter_map(|distance| i.checked_add_signed(distance));
-                others.filter(|i| *i < node.count()).for_each(|i| each(node.child(i) * LINE));
+            lowest = Some((node, i));
+        }
+        if let Some((node, i)) = lowest {
+            let count = node.count();
+            for other in others(i, count) {
+                if other < count {
+                    each(node.child(other) * LINE);
+                }
             }
         }
         at * LINE

@@ -26,6 +26,7 @@ use pmem::{Error, Found, Medium, Region, Result};
 use crate::directory::{Directory, Spare};
 use crate::leaf::{Leaf, Shape};
 use crate::load::Loading;
+use crate::orders::Orders;
 use crate::vectored::Free;
 
 /// The engine's name in the superblock.
@@ -37,6 +38,7 @@ pub struct Line<M: Medium, S: Schema> {
     pub(crate) shape: Shape,
     pub(crate) vectors: Option<Vectors>,
     pub(crate) directory: Directory,
+    pub(crate) orders: Orders,
     /// True while the directory does not contain all leaves.
     pub(crate) loading: AtomicBool,
     pub(crate) root: AtomicU64,
@@ -93,6 +95,7 @@ impl<M: Medium, S: Schema> Line<M, S> {
             shape,
             vectors: Vectors::of_processor(),
             directory: Directory::default(),
+            orders: Orders::new(region.geometry().chunk_bytes, shape.bytes()),
             loading: AtomicBool::new(false),
             root: AtomicU64::new(root),
             core: Core::new(region, found, form.durability, form.stripes, Own::default())?,

@@ -302,21 +302,26 @@ impl Leaf {
         None
     }
 
-    /// The used slots with their numbers, in no order. Empty if there is no leaf here.
+    /// The used slots, a bit each. None if there is no leaf here.
     #[inline(always)]
-    pub(crate) fn used<'m, M: Medium, S: Schema>(
+    pub(crate) fn used<M: Medium, S: Schema>(
         self,
-        medium: &'m M,
+        medium: &M,
         shape: &Shape,
         vectors: Option<Vectors>,
-    ) -> impl Iterator<Item = (usize, Slot)> + use<'m, M, S> {
+    ) -> u64 {
         let is_leaf = self.next(medium).is_some();
-        let mut used = if is_leaf { !self.free::<M, S>(medium, shape, vectors) & shape.all() } else { 0 };
-        std::iter::from_fn(move || {
-            let slot = (used != 0).then(|| used.trailing_zeros() as usize)?;
-            used &= used - 1;
-            Some((slot, self.slot::<M, S>(medium, slot)))
-        })
+        if is_leaf { !self.free::<M, S>(medium, shape, vectors) & shape.all() } else { 0 }
+    }
+
+    /// The used slots with their numbers, in no order. Empty if there is no leaf here.
+    pub(crate) fn used_slots<M: Medium, S: Schema>(
+        self,
+        medium: &M,
+        shape: &Shape,
+    ) -> impl Iterator<Item = (usize, Slot)> {
+        slots_of(self.used::<M, S>(medium, shape, None))
+            .map(move |slot| (slot, self.slot::<M, S>(medium, slot)))
     }
 
     /// Stores the words of a slot that no search reads yet: the slot is in unused space, or the key belongs to another leaf.
@@ -376,6 +381,16 @@ impl Leaf {
     }
 }
 
+/// The numbers of the slots whose bits are set.
+#[inline(always)]
+pub(crate) fn slots_of(mut mask: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let slot = (mask != 0).then(|| mask.trailing_zeros() as usize)?;
+        mask &= mask - 1;
+        Some(slot)
+    })
+}
+
 /// The first word of a free slot in a leaf with this lower bound. With 64-bit keys it is a key outside of the leaf's bounds (L3).
 #[inline(always)]
 fn empty<S: Schema>(low: u64) -> u64 {
@@ -393,7 +408,7 @@ pub(crate) fn entries<M: Medium, S: Schema>(medium: &M, leaf: u64, shape: &Shape
     if !leaf.is_sealed(medium) {
         return Vec::new();
     }
-    leaf.used::<M, S>(medium, shape, None).map(|(_, slot)| entry_of::<S>(slot)).collect()
+    leaf.used_slots::<M, S>(medium, shape).map(|(_, slot)| entry_of::<S>(slot)).collect()
 }
 
 const _: () = assert!(HEAD.is_multiple_of(2 * WORD), "a slot of two words never crosses a line");

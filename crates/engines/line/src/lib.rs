@@ -9,6 +9,7 @@
 //! * [`index`](mod@index): the index. `load`: fills the directory after an open.
 //! * [`change`]: inserts, updates and deletes. [`split`]: splits and merges, and their recovery.
 //! * `search`, `check`: the other operations. `family`: the engine's types for the registry.
+//! * `orders`: the key order of leaves, kept for scans.
 //! * `vectored`: the parts that are compiled for vector instructions.
 //! * Batches, write groups, lookups and scans are those of [`::index::leaf_list`].
 #![forbid(unsafe_code)]
@@ -24,6 +25,7 @@ pub mod index;
 pub mod leaf;
 mod load;
 pub mod node;
+mod orders;
 mod search;
 pub mod split;
 mod vectored;

@@ -4,7 +4,7 @@ use index::engine::Anatomy;
 use index::leaf_list::garbage::find_garbage;
 use index::leaf_list::prelude::*;
 use index::leaf_list::write_group::{Step, Stored, WriteOf};
-use index::leaf_list::{LeafCopy, Writer};
+use index::leaf_list::{LeafCopy, Way, Writer};
 use index::{Entry, Report, Schema, Write};
 use pmem::sync::Ordering;
 use pmem::{Found, Medium, Region, Result};
@@ -12,6 +12,7 @@ use pmem::{Found, Medium, Region, Result};
 use crate::change::Change;
 use crate::index::{Line, Own};
 use crate::leaf::{Leaf, Shape, entries, entry_of};
+use crate::orders::Order;
 use crate::vectored::{CopyEntries, Find, Lead, LeadAndFind, LeadMany, LeadToScan};
 
 impl<M: Medium, S: Schema> LeafList for Line<M, S> {
@@ -45,6 +46,7 @@ impl<M: Medium, S: Schema> LeafList for Line<M, S> {
     }
 
     fn write_empty(&self, leaf: u64, root: u64) {
+        self.orders.clear(leaf);
         crate::index::write_empty::<M, S>(self.region.medium(), &self.shape, leaf, root);
     }
 
@@ -53,8 +55,8 @@ impl<M: Medium, S: Schema> LeafList for Line<M, S> {
         self.with_vectors(Lead(self, key, below))
     }
 
-    fn leaf_to_scan(&self, key: &S::Key, below: bool, descending: bool) -> u64 {
-        self.with_vectors(LeadToScan(self, key, below, descending))
+    fn leaf_to_scan(&self, key: &S::Key, below: bool, way: Way) -> u64 {
+        self.with_vectors(LeadToScan(self, key, below, way))
     }
 
     fn leaves_of(&self, keys: &[&S::Key], leaves: &mut [u64]) {
@@ -113,6 +115,18 @@ impl<M: Medium, S: Schema> LeafList for Line<M, S> {
         self.with_vectors(CopyEntries(self, Leaf(leaf), copy));
     }
 
+    fn keep_order(&self, leaf: u64, copy: &LeafCopy<S>, is_good: impl FnOnce() -> bool) {
+        let Some(order) = Order::new(copy.slots_in_order()) else { return };
+        if self.orders.of(leaf).is_none() {
+            // Without the lock this scan keeps nothing.
+            let Some(_writer) = self.try_writer_side() else { return };
+            self.orders.allocate(leaf);
+        }
+        if let Some(line) = self.orders.of(leaf) {
+            line.fill(order.words(), is_good);
+        }
+    }
+
     fn leaves_for(&self, leaf: u64, writes: u64) -> u64 {
         let medium = self.region.medium();
         let free = Leaf(leaf).free::<M, S>(medium, &self.shape, None).count_ones();
@@ -165,6 +179,7 @@ impl<M: Medium, S: Schema> LeafList for Line<M, S> {
 
     fn reload(&self, writer: &mut Writer<Own<S>>) {
         writer.newest = (0, 0);
+        self.orders.clear_all();
         // If the head is damaged, the next read reports it. The old leaves of a cleared list must not be taken (O1 of `load`).
         let _ = find_garbage(self);
         let _ = self.begin_loading(writer, Found::InUse);
@@ -187,7 +202,7 @@ impl<M: Medium, S: Schema> LeafList for Line<M, S> {
         Some(Anatomy {
             leaves: self.directory.leaves(),
             leaf_bytes: self.leaf_bytes(),
-            extra_bytes: self.directory.memory(),
+            extra_bytes: self.directory.memory() + self.orders.memory(),
             comparisons: None,
         })
     }

@@ -70,7 +70,7 @@ impl<M: Medium, S: Schema> Line<M, S> {
             return Err(Error::Corrupt { what: "leaf", at: leaf.0 });
         }
         let mut keys: Sorted<S> = Vec::with_capacity(self.shape.slots + 1);
-        for (slot, words) in leaf.used::<M, S>(medium, &self.shape, None) {
+        for (slot, words) in leaf.used_slots::<M, S>(medium, &self.shape) {
             let (entry, mut key) = (entry_of::<S>(words), S::KeyBuf::default());
             if !S::read_key(medium, entry.key, &mut key) {
                 return Err(Error::Corrupt { what: "key of record", at: entry.payload });
@@ -127,6 +127,8 @@ impl<M: Medium, S: Schema> Line<M, S> {
         }
         self.lock(writer, leaf.0);
         self.lock(writer, new.0);
+        self.orders.clear(leaf.0);
+        self.orders.clear(new.0);
         let last_slot = new.compose::<M, S>(medium, shape, (next, low), &slots);
         medium.fence(Fence::Payload);
         writer.allocator.flip(region);
@@ -207,7 +209,7 @@ impl<M: Medium, S: Schema> Line<M, S> {
             return Ok(()); // L3 of `leaf`
         }
         let low_key = bound::<M, S>(medium, low)?;
-        let used: Vec<Slot> = right.used::<M, S>(medium, shape, None).map(|(_, words)| words).collect();
+        let used: Vec<Slot> = right.used_slots::<M, S>(medium, shape).map(|(_, words)| words).collect();
         let mut free = left.free::<M, S>(medium, shape, None);
         if (free.count_ones() as usize) < used.len() {
             return Ok(());

@@ -1,12 +1,14 @@
 //! The work that is compiled for vector instructions ([`pmem::simd::Body`]): searches, and copies of a leaf.
 
 use index::Schema;
-use index::leaf_list::{LeafCopy, LeafList};
+use index::leaf_list::{LeafCopy, LeafList, Way};
 use pmem::Medium;
+use pmem::kept::Kept;
 use pmem::simd::{Body, Vectors};
 
 use crate::index::Line;
-use crate::leaf::{Leaf, Slot, entry_of};
+use crate::leaf::{Leaf, Slot, entry_of, slots_of};
+use crate::orders::Order;
 
 /// The leaf of a key; if the last field is true, of the keys strictly below it.
 pub(crate) struct Lead<'a, M: Medium, S: Schema>(pub &'a Line<M, S>, pub &'a S::Key, pub bool);
@@ -19,13 +21,8 @@ impl<M: Medium, S: Schema> Body for Lead<'_, M, S> {
     }
 }
 
-/// As [`Lead`], for a scan. The last field is true for a descending scan. Begins to load the following leaves of the same inner node, too.
-pub(crate) struct LeadToScan<'a, M: Medium, S: Schema>(
-    pub &'a Line<M, S>,
-    pub &'a S::Key,
-    pub bool,
-    pub bool,
-);
+/// As [`Lead`], for a scan. Begins to load the following leaves of the same inner node, too.
+pub(crate) struct LeadToScan<'a, M: Medium, S: Schema>(pub &'a Line<M, S>, pub &'a S::Key, pub bool, pub Way);
 
 /// Number of leaves that a scan loads ahead.
 const AHEAD: usize = 3;
@@ -34,14 +31,24 @@ impl<M: Medium, S: Schema> Body for LeadToScan<'_, M, S> {
     type Out = u64;
     #[inline(always)]
     fn run(self, vectors: Option<Vectors>) -> u64 {
-        let Self(index, key, below, descending) = self;
+        let Self(index, key, below, way) = self;
         let medium = index.region.medium();
         if index.is_loading() {
             return Lead(index, key, below).run(vectors);
         }
-        let ahead = if descending { -(AHEAD as isize)..=0 } else { 0..=AHEAD as isize };
+        // The leaf before this one has begun to load all but the last, if it is in the same node.
+        let ahead = |i: usize, count: usize| {
+            let is_first = way.is_first || i == if way.descending { count.saturating_sub(1) } else { 0 };
+            match (way.descending, is_first) {
+                (false, true) => i..(i + 1 + AHEAD).min(count),
+                (false, false) => (i + AHEAD).min(count)..(i + 1 + AHEAD).min(count),
+                (true, true) => i.saturating_sub(AHEAD)..i + 1,
+                (true, false) => i.saturating_sub(AHEAD)..(i + 1).saturating_sub(AHEAD),
+            }
+        };
         index.directory.leaf_with_others::<M, S>(medium, vectors, (key, below), ahead, |leaf| {
             medium.prefetch(leaf, index.leaf_bytes());
+            index.orders.prefetch(leaf);
         })
     }
 }
@@ -132,7 +139,7 @@ impl<M: Medium, S: Schema> Body for FindOrFree<'_, M, S> {
     }
 }
 
-/// Copies the entries of a leaf, in no order.
+/// Copies the entries of a leaf: first those of the kept order, if there is one ([`orders`](crate::orders)), then the others in no order.
 pub(crate) struct CopyEntries<'a, M: Medium, S: Schema>(
     pub &'a Line<M, S>,
     pub Leaf,
@@ -144,8 +151,20 @@ impl<M: Medium, S: Schema> Body for CopyEntries<'_, M, S> {
     #[inline(always)]
     fn run(self, vectors: Option<Vectors>) {
         let Self(index, leaf, copy) = self;
-        for (_, words) in leaf.used::<M, S>(index.region.medium(), &index.shape, vectors) {
-            copy.push(entry_of::<S>(words));
+        let medium = index.region.medium();
+        let mut used = leaf.used::<M, S>(medium, &index.shape, vectors);
+        let kept = index.orders.of(leaf.0).and_then(Kept::read).map(Order::of);
+        copy.reserve(index.shape.slots);
+        let push = |copy: &mut LeafCopy<S>, slot| {
+            copy.push_slot(entry_of::<S>(leaf.slot::<M, S>(medium, slot)), slot);
+        };
+        if let Some(order) = kept.filter(|order| order.mask() & !used == 0) {
+            order.for_each(|slot| push(copy, slot));
+            copy.set_ordered();
+            used &= !order.mask();
+        }
+        for slot in slots_of(used) {
+            push(copy, slot);
         }
     }
 }

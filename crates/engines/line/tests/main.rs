@@ -4,6 +4,7 @@
 mod cost;
 mod loading;
 mod model;
+mod scans;
 
 use std::sync::Arc;
 

@@ -1,6 +1,7 @@
 //! A copy of a leaf's entries in key order, for scans. It reuses its buffers.
 //!
-//! The copy contains no keys, but the *lead* of each key. With 64-bit keys, the lead is the key. With byte strings, all keys of the leaf
+//! An engine may keep the order of a leaf from an earlier copy. It adds the entries in this order, and then those that are new since.
+//! Otherwise the copy orders the entries. It contains no keys, but the *lead* of each key. With 64-bit keys, the lead is the key. With byte strings, all keys of the leaf
 //! share some first bytes, and the lead is the eight bytes after these, as a word. Entries are ordered by their leads, and by their keys
 //! where leads are equal.
 //!
@@ -19,17 +20,27 @@ use crate::sorting::sort_unstable_by_first;
 
 /// Maximum number of entries that are ordered by counting.
 const COUNTED: usize = 64;
+/// Maximum number of entries that are inserted into a known order. Each takes a binary search, which reads some records.
+const INSERTED: usize = 4;
+/// Number of records that a search in a copy loads together.
+const PIVOTS: usize = 8;
 /// Maximum number of further leads that are compared if the leads of two keys are equal. If these are equal, too, the keys are copied and
 /// compared.
 const LEADS: usize = 8;
 
 /// The entries of a leaf.
 pub struct LeafCopy<S: Schema> {
-    /// In the order of the leaf.
+    /// As they were added.
     entries: Vec<Entry<S::Tail>>,
+    /// The number of each entry's slot in the leaf. Empty if the engine does not add them.
+    slots: Vec<u8>,
+    /// Number of the first entries that are in key order.
+    ordered: usize,
     leads: Leads,
     /// The positions of the entries, in key order.
     order: Vec<u32>,
+    /// The part of `order` that a scan returns.
+    returned: Range<usize>,
     /// Runs in `order` of entries whose first bytes are equal, and the number of these bytes.
     equal: Vec<(Range<usize>, usize)>,
     /// The entries of a run by later bytes.
@@ -40,8 +51,11 @@ impl<S: Schema> Default for LeafCopy<S> {
     fn default() -> Self {
         Self {
             entries: Vec::new(),
+            slots: Vec::new(),
+            ordered: 0,
             leads: Leads::default(),
             order: Vec::new(),
+            returned: 0..0,
             equal: Vec::new(),
             later: Vec::new(),
         }
@@ -52,7 +66,16 @@ impl<S: Schema> LeafCopy<S> {
     /// Removes all entries.
     pub(crate) fn clear(&mut self) {
         self.entries.clear();
+        self.slots.clear();
         self.order.clear();
+        (self.ordered, self.returned) = (0, 0..0);
+    }
+
+    /// Reserves space for a leaf's entries.
+    pub fn reserve(&mut self, entries: usize) {
+        self.entries.reserve(entries);
+        self.slots.reserve(entries);
+        self.order.reserve(entries);
     }
 
     /// Adds an entry.
@@ -61,31 +84,80 @@ impl<S: Schema> LeafCopy<S> {
         self.entries.push(entry);
     }
 
-    /// The entries in the order of the leaf.
+    /// Adds an entry with the number of its slot in the leaf, so that an engine can keep the order of the slots.
+    #[inline(always)]
+    pub fn push_slot(&mut self, entry: Entry<S::Tail>, slot: usize) {
+        self.entries.push(entry);
+        self.slots.push(slot as u8);
+    }
+
+    /// Marks the entries that were added so far: they are in key order.
+    pub fn set_ordered(&mut self) {
+        self.ordered = self.entries.len();
+    }
+
+    /// The slots of all entries in key order. Empty if the engine does not add slots, or if the entries are not ordered.
+    pub fn slots_in_order(&self) -> impl Iterator<Item = usize> {
+        self.order
+            .iter()
+            .filter_map(|position| self.slots.get(*position as usize))
+            .map(|slot| usize::from(*slot))
+    }
+
+    /// True if the engine knew the order of all entries.
+    pub(crate) fn was_ordered(&self) -> bool {
+        self.ordered == self.entries.len()
+    }
+
+    /// The entries as they were added.
     pub(crate) fn entries(&self) -> &[Entry<S::Tail>] {
         &self.entries
     }
 
     /// Number of entries that a scan returns.
     pub(crate) fn len(&self) -> usize {
-        self.order.len()
+        self.returned.len()
     }
 
-    /// The entry at a position in key order, from the greatest key on if `descending`.
+    /// The entry at a position of those that a scan returns, from the greatest key on if `descending`.
     #[inline(always)]
     pub(crate) fn nth(&self, position: usize, descending: bool) -> Option<&Entry<S::Tail>> {
-        let position = if descending { self.order.len().checked_sub(position + 1)? } else { position };
+        let position = if descending {
+            self.returned.end.checked_sub(position + 1).filter(|position| *position >= self.returned.start)?
+        } else {
+            Some(self.returned.start + position).filter(|position| *position < self.returned.end)?
+        };
         self.entries.get(*self.order.get(position)? as usize)
     }
 
-    /// Prefetches the first line of each record, for [`LeafCopy::order`].
+    /// True if most entries are in key order, so that the others are inserted into the order.
+    pub(crate) fn is_nearly_ordered(&self) -> bool {
+        self.ordered > 0 && self.entries.len() - self.ordered <= INSERTED
+    }
+
+    /// Prefetches the first lines of the records that [`LeafCopy::order`] reads whatever their keys are.
     pub(crate) fn prefetch<M: Medium>(&self, medium: &M) {
-        self.entries.iter().for_each(|entry| S::prefetch_key(medium, entry.key));
+        let first = if self.is_nearly_ordered() { self.ordered } else { 0 };
+        self.entries[first..].iter().for_each(|entry| S::prefetch_key(medium, entry.key));
     }
 
     /// Orders the entries by key. All keys have the same first `shared` bytes. False if a key cannot be read (a race, or damage).
     pub(crate) fn order<M: Medium>(&mut self, medium: &M, vectors: Option<Vectors>, shared: usize) -> bool {
-        self.leads.resize(self.entries.len());
+        let len = self.entries.len();
+        self.returned = 0..len;
+        if self.is_nearly_ordered() {
+            self.order.clear();
+            self.order.extend(0..self.ordered as u32);
+            for position in self.ordered..len {
+                let (entries, key) = (&self.entries, self.entries[position].key);
+                let is_below =
+                    |other: &u32| S::compare_keys(medium, entries[*other as usize].key, key).is_lt();
+                let place = self.order.partition_point(is_below);
+                self.order.insert(place, position as u32);
+            }
+            return true;
+        }
+        self.leads.resize(len);
         for (position, entry) in self.entries.iter().enumerate() {
             let Some(lead) = S::lead(medium, entry.key, shared) else { return false };
             self.leads.set(position, lead);
@@ -131,29 +203,57 @@ impl<S: Schema> LeafCopy<S> {
         true
     }
 
-    /// Removes the entries that a scan from this position does not return.
-    pub(crate) fn cut<M: Medium>(&mut self, medium: &M, from: &Bound<S::KeyBuf>, descending: bool) {
+    /// Sets the entries that a scan from this position returns. False if a record next to the position is damaged: then the position may
+    /// be wrong. A search between sound records ends at a damaged one only if it was misled there.
+    pub(crate) fn cut<M: Medium>(&mut self, medium: &M, from: &Bound<S::KeyBuf>, descending: bool) -> bool {
+        self.returned = 0..self.order.len();
         let (key, includes) = match from {
-            Bound::Unbounded => return,
+            Bound::Unbounded => return true,
             Bound::Included(key) => (key, true),
             Bound::Excluded(key) => (key, false),
         };
         let probe = S::probe(S::borrow(key));
-        let entries = &self.entries;
-        let is_before = |position: &u32| {
-            let key = entries.get(*position as usize).map_or([0; 2], |entry| entry.key);
-            match S::compare_words(medium, key, probe) {
+        let is_before = |place: usize| {
+            self.entry_at(place).is_some_and(|entry| match S::compare_words(medium, entry.key, probe) {
                 Ordering::Less => true,
                 Ordering::Equal => includes == descending,
                 Ordering::Greater => false,
-            }
+            })
         };
-        // Most copies keep all of their entries. If one is removed, each is compared: a damaged key may be in a wrong place.
-        if descending && !self.order.last().is_none_or(is_before) {
-            self.order.retain(is_before);
-        } else if !descending && self.order.first().is_some_and(is_before) {
-            self.order.retain(|position| !is_before(position));
+        let len = self.order.len();
+        // Most copies keep all of their entries.
+        if descending && (len == 0 || is_before(len - 1)) || !descending && !is_before(0) {
+            return true;
         }
+        let (mut low, mut high) = (0, len);
+        while low < high {
+            // The records of several steps are loaded together, so their cache misses overlap.
+            let step = ((high - low) / PIVOTS).max(1);
+            let pivot = |i: usize| low + step / 2 + i * step;
+            let count = (high - low - step / 2).div_ceil(step);
+            (0..count)
+                .filter_map(|i| self.entry_at(pivot(i)))
+                .for_each(|entry| S::prefetch_key(medium, entry.key));
+            let (mut first, mut last) = (0, count);
+            while first < last {
+                let middle = first.midpoint(last);
+                if is_before(pivot(middle)) { first = middle + 1 } else { last = middle }
+            }
+            let below = first.checked_sub(1).map_or(low, |i| pivot(i) + 1);
+            (low, high) = (below, if first < count { pivot(first) } else { high });
+        }
+        self.returned = if descending { 0..low } else { low..len };
+        // The entry on the other side of the position. The scan itself reads the one on this side.
+        let beside = if descending { Some(low) } else { low.checked_sub(1) };
+        let Some(entry) = beside.and_then(|place| self.entry_at(place)) else { return true };
+        let (mut key, mut value) = (S::KeyBuf::default(), S::ValueBuf::default());
+        S::PLAIN || S::read_pair(medium, entry, &mut key, &mut value)
+    }
+
+    /// The entry at a place in key order.
+    #[inline(always)]
+    fn entry_at(&self, place: usize) -> Option<&Entry<S::Tail>> {
+        self.entries.get(*self.order.get(place)? as usize)
     }
 }
 

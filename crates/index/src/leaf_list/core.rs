@@ -142,6 +142,15 @@ impl<M: Medium, S: Schema, W> Core<M, S, W> {
     }
 }
 
+/// What a scan does when it searches for a leaf.
+#[derive(Clone, Copy, Debug)]
+pub struct Way {
+    /// True if the scan is descending.
+    pub descending: bool,
+    /// True if this is the first leaf of the scan. Otherwise the scan has read the leaf before it.
+    pub is_first: bool,
+}
+
 /// The interface that an engine over a list of leaves implements. A leaf is identified by its address, in bytes from the region's base.
 pub trait LeafList:
     Deref<Target = Core<Self::Medium, Self::Schema, Self::Own>> + Send + Sync + Sized
@@ -216,8 +225,13 @@ pub trait LeafList:
         let (entry, is_leaf) = self.entry_with_leaf(leaf, key);
         (seen, entry, is_leaf)
     }
-    /// Copies all entries of a leaf, in any order. If there is no leaf at this address, it may copy anything ([`LeafList::is_leaf`]).
+    /// Copies all entries of a leaf, in any order. If there is no leaf at this address, it may copy anything ([`LeafList::is_leaf`]). An
+    /// engine that keeps orders ([`LeafList::keep_order`]) copies the entries with their slots ([`LeafCopy::push_slot`]), and those of the
+    /// kept order first.
     fn entries_of(&self, leaf: u64, copy: &mut LeafCopy<Self::Schema>);
+    /// Keeps the order of a leaf's slots for later copies, if the engine does. The copy was validated. `is_good` validates again that the
+    /// leaf has not changed since it was copied.
+    fn keep_order(&self, _leaf: u64, _copy: &LeafCopy<Self::Schema>, _is_good: impl FnOnce() -> bool) {}
     /// Maximum number of leaves that this many writes to a leaf, and the structure changes that follow, may allocate.
     fn leaves_for(&self, leaf: u64, writes: u64) -> u64;
     /// Stores a write into its leaf, except for the word that commits it, and flushes the stores.
@@ -274,8 +288,8 @@ pub trait LeafList:
     /// Verifies the whole index, without concurrent writers. Never panics, whatever the region contains.
     fn check(&self) -> Report;
 
-    /// As [`LeafList::leaf_of`], for a scan. An engine may override this to prefetch the leaves that follow in the scan's direction.
-    fn leaf_to_scan(&self, key: &<Self::Schema as Schema>::Key, below: bool, _descending: bool) -> u64 {
+    /// As [`LeafList::leaf_of`], for a scan. An engine may override this to prefetch the leaves that follow.
+    fn leaf_to_scan(&self, key: &<Self::Schema as Schema>::Key, below: bool, _way: Way) -> u64 {
         self.leaf_of(key, below)
     }
     /// The leaves of several keys, as [`LeafList::leaf_of`]. An engine may override this to overlap its cache misses.

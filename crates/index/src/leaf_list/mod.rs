@@ -24,7 +24,7 @@ pub mod write;
 pub mod write_group;
 
 pub use self::copy::LeafCopy;
-pub use self::core::{Core, LeafList, Side, Turnover, Writer};
+pub use self::core::{Core, LeafList, Side, Turnover, Way, Writer};
 pub use self::scan::Cursor;
 
 /// All traits of such an index.

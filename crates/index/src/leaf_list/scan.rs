@@ -1,12 +1,14 @@
 //! Scans in both directions, concurrent with the writer.
 //!
-//! A cursor copies the entries of one leaf (the page), orders them, and validates the copy. The bound of the leaf leads to the next leaf.
-//! If the leaf has changed since it was copied, the cursor finds the leaf again from the last returned key. So a scan returns each key at
-//! most once and in order. It misses no key that was present throughout the scan.
+//! A cursor copies the entries of one leaf (the page), orders them, and validates the copy. Each leaf has a lower and an upper bound of its
+//! keys. To find the next leaf, the cursor searches for the leaf at the upper bound, or in a descending scan for the leaf below the lower
+//! bound. If a record's leaf has changed since it was copied, the cursor finds the leaf again from the last returned key. So a scan returns
+//! each key at most once and in order. It misses no key that was present throughout the scan.
 //!
 //! The records of a leaf of byte strings are scattered. While an ascending cursor returns the entries of a leaf, it prefetches the records
 //! of the next leaf, a few at a time. So a short scan prefetches little in vain.
 
+use std::mem;
 use std::ops::Bound;
 
 use crate::images::{Scanned, Scans, View};
@@ -17,7 +19,7 @@ use pmem::{Error, LINE, Medium, Result};
 
 use super::bound::read_bound;
 use super::copy::LeafCopy;
-use super::core::{KeyBufOf, LeafList, SchemaOf, ValueBufOf};
+use super::core::{KeyBufOf, LeafList, SchemaOf, ValueBufOf, Way};
 use super::read::Reads;
 use crate::group::Life;
 
@@ -37,10 +39,12 @@ pub struct Cursor<'a, T: LeafList> {
     ended: bool,
     page: LeafCopy<SchemaOf<T>>,
     given: usize,
-    /// The entries of the next leaf, for prefetches only: they were not validated.
+    /// The entries of the next leaf. They were not validated. They become the page if the leaf's version is still the same then.
     ahead: LeafCopy<SchemaOf<T>>,
     /// The leaf of `ahead`; 0: none.
     leaf_ahead: u64,
+    /// The version of this leaf, from before the copy.
+    version_ahead: Option<Version>,
     /// Number of the first entries of `ahead` whose records were prefetched.
     sent: usize,
     /// True if the records of the page were prefetched.
@@ -72,6 +76,7 @@ impl<'a, T: LeafList> Cursor<'a, T> {
             given: 0,
             ahead: LeafCopy::default(),
             leaf_ahead: 0,
+            version_ahead: None,
             sent: 0,
             prefetched: false,
             vectors: Vectors::of_processor(),
@@ -101,6 +106,7 @@ impl<'a, T: LeafList> Cursor<'a, T> {
         self.given = 0;
         self.ahead.clear();
         (self.leaf_ahead, self.sent) = (0, 0);
+        self.version_ahead = None;
         self.beyond = None;
     }
 
@@ -127,6 +133,7 @@ impl<'a, T: LeafList> Cursor<'a, T> {
         if self.ended {
             return Ok(false);
         }
+        let way = Way { descending: self.descending, is_first: self.beyond.is_none() };
         let from = match self.beyond.take() {
             None => self.from.clone(),
             Some(beyond) if self.descending => Bound::Excluded(beyond),
@@ -138,9 +145,7 @@ impl<'a, T: LeafList> Cursor<'a, T> {
         loop {
             // This must come before any read.
             let pending = index.pending.as_ref().filter(|pending| self.durable && !pending.has_failed());
-            let find = |key: &KeyBufOf<T>, below| {
-                index.leaf_to_scan(SchemaOf::<T>::borrow(key), below, self.descending)
-            };
+            let find = |key: &KeyBufOf<T>, below| index.leaf_to_scan(SchemaOf::<T>::borrow(key), below, way);
             let seen = index.see(|| match (&from, self.descending) {
                 (Bound::Unbounded, true) => index.last_leaf(),
                 (Bound::Unbounded, false) => find(&KeyBufOf::<T>::default(), false),
@@ -152,17 +157,22 @@ impl<'a, T: LeafList> Cursor<'a, T> {
             let (other_edge, edge) = if self.descending { (bounds.1, bounds.0) } else { bounds };
             let mut beyond = KeyBufOf::<T>::default();
             let is_bound = edge == 0 || read_bound::<_, SchemaOf<T>>(medium, edge, &mut beyond);
-            self.page.clear();
             self.given = 0;
-            index.entries_of(leaf, &mut self.page);
-            let shared = if edge == 0 { 0 } else { self.shared_bytes(other_edge, &beyond) };
             self.prefetched = leaf == self.leaf_ahead;
+            if self.prefetched && self.version_ahead.take() == Some(seen.version) {
+                mem::swap(&mut self.page, &mut self.ahead);
+            } else {
+                self.page.clear();
+                index.entries_of(leaf, &mut self.page);
+            }
+            let must_sort = edge != 0 && !self.page.is_nearly_ordered();
+            let shared = if must_sort { self.shared_bytes(other_edge, &beyond) } else { 0 };
             if !self.prefetched {
                 self.page.prefetch(medium);
             }
             let is_ordered = self.page.order(medium, self.vectors, shared);
-            self.page.cut(medium, &self.from, self.descending);
-            let sound = index.is_leaf(leaf) & is_bound & is_ordered;
+            let is_cut = self.page.cut(medium, &self.from, self.descending);
+            let sound = index.is_leaf(leaf) & is_bound & is_ordered & is_cut;
             if !index.is_good(&seen) {
                 self.page.clear();
                 tries.fail()?;
@@ -178,6 +188,9 @@ impl<'a, T: LeafList> Cursor<'a, T> {
             if !sound || !leads_on {
                 self.page.clear();
                 return Err(Error::Corrupt { what: "leaf", at: leaf });
+            }
+            if !self.page.was_ordered() {
+                index.keep_order(leaf, &self.page, || index.is_good(&seen));
             }
             self.version = Some(seen.version);
             self.ended = edge == 0;
@@ -215,6 +228,7 @@ impl<'a, T: LeafList> Cursor<'a, T> {
         self.ahead.clear();
         self.sent = 0;
         if self.leaf_ahead != 0 {
+            self.version_ahead = Some(self.index.stripes.read(self.leaf_ahead));
             self.index.entries_of(self.leaf_ahead, &mut self.ahead);
             // The key of the bound is in a record, too.
             medium.prefetch(self.index.upper_bound(self.leaf_ahead), LINE);
@@ -244,14 +258,15 @@ impl<'a, T: LeafList> Cursor<'a, T> {
     /// True if a key comes after the position of the scan, and is inside the leaf's other bound.
     #[inline(always)]
     fn may_return(&self, key: &KeyBufOf<T>) -> bool {
+        let is_below = SchemaOf::<T>::is_below;
         let is_behind = match &self.from {
             Bound::Unbounded => true,
-            Bound::Included(from) if self.descending => key <= from,
-            Bound::Excluded(from) if self.descending => key < from,
-            Bound::Included(from) => key >= from,
-            Bound::Excluded(from) => key > from,
+            Bound::Included(from) if self.descending => !is_below(from, key),
+            Bound::Excluded(from) if self.descending => is_below(key, from),
+            Bound::Included(from) => !is_below(key, from),
+            Bound::Excluded(from) => is_below(from, key),
         };
-        is_behind && self.beyond.as_ref().is_none_or(|beyond| (key < beyond) != self.descending)
+        is_behind && self.beyond.as_ref().is_none_or(|beyond| is_below(key, beyond) != self.descending)
     }
 
     /// Prefetches the record at a position of the page.

@@ -31,6 +31,10 @@ pub enum Canary {
     SecondLookFence,
     /// A leader does not set the flag that there is a leader.
     Lead,
+    /// The writer does not clear a kept line.
+    KeptClear,
+    /// A reader that fills a kept line does not validate after it has taken the line.
+    KeptCheck,
 }
 
 /// True while this part is left out.

@@ -2,6 +2,7 @@
 
 pub(crate) mod atomics;
 pub mod canary;
+pub mod kept;
 #[cfg(all(test, loom))]
 pub(crate) mod model;
 pub mod pending;

@@ -8,8 +8,9 @@ use bptree::roster::TREES;
 use bristlecone::registry;
 use index::kind::{Bytes, U64};
 use index::{About, Create, Family, Form, Index, Visitor};
+use pmem::canary::Canary;
 use pmem::{Durability, Geometry, Medium, Result};
-use schedules::campaign::{Execution, Tally, campaign, execute, execute_journaled};
+use schedules::campaign::{Execution, Tally, WHOLE, campaign, execute, execute_journaled, notice};
 use schedules::scheduled::{Sampled, Scheduled};
 
 /// Scheduled by tests of their own crates, with settings of their own; CDDS is tested by turns that a seed repeats.
@@ -92,4 +93,14 @@ fn what_every_thread_is_told_can_be_explained_and_outlasts_a_crash() {
         scheduled += 1;
     }
     assert!(scheduled > 0, "the smallest engine is registered in tests");
+}
+
+/// In `line`, scans of a leaf keep its order for later scans.
+#[test]
+fn an_order_that_is_kept_in_spite_of_a_change_is_noticed() {
+    let executions = registry::visit("line", Executions).expect("it is a default engine");
+    for (name, execution) in executions {
+        let canaries = [Canary::KeptClear, Canary::KeptCheck].map(|canary| (Some(canary), WHOLE, ""));
+        notice(&format!("line, {name}"), execution, &canaries);
+    }
 }
