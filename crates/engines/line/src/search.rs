@@ -1,4 +1,4 @@
-//! Search for the leaf of a key, and the other functions that the kernel requires of an index over a list ([`index::leaf_list`]).
+//! The implementation of the trait [`LeafList`]: the search for the leaf of a key, and the other functions that the trait requires.
 
 use index::engine::Anatomy;
 use index::leaf_list::garbage::find_garbage;
