@@ -19,7 +19,8 @@
 //!
 //! Linearization points: the exchange that takes a slot, and the store that releases it.
 //!
-//! Tests run this code under loom and shuttle. So it uses the atomics of `sync`, and no library for epochs. Papers: Bw-tree §III-D, OpenBw-Tree §4.
+//! Tests run this code under loom and shuttle. So it uses the atomics of `sync`, and no library for epochs.
+//! Papers: Bw-tree §III-D, OpenBw-Tree §4.
 
 use std::collections::VecDeque;
 use std::ptr;
