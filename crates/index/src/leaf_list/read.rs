@@ -13,7 +13,7 @@ use super::core::{KeyOf, LeafList, SchemaOf, ValueBufOf};
 use crate::group::Life;
 
 /// Number of keys whose leaves are prefetched together.
-const LANES: usize = 16;
+pub(super) const LANES: usize = 16;
 
 /// A leaf, with the state that a reader must validate.
 pub struct Seen {

@@ -6,7 +6,7 @@ use pmem::{Error, Fence, LINE, Medium, Region, Result, WORD, record};
 
 use super::core::{KeyBufOf, KeyOf, LeafList, SchemaOf, ValueBufOf, ValueOf, Writer};
 use super::garbage;
-use super::read::Reads;
+use super::read::{LANES, Reads};
 use super::space::HasSpace;
 use super::write_group::{GROUP_WRITES, WriteGroups};
 use crate::batch::{Batching, Blocks, Pair, value_bytes};
@@ -223,12 +223,23 @@ impl<T: LeafList> Batching for T {
 
     fn survey(&self, writes: &[Pair<SchemaOf<T>>]) -> Result<(Vec<Pair<SchemaOf<T>>>, Extent)> {
         let mut before = Vec::with_capacity(writes.len());
-        for (key, _) in writes {
-            let mut value = ValueBufOf::<T>::default();
-            let found = self.look(SchemaOf::<T>::borrow(key), Some(&mut value))?.0;
-            before.push((key.clone(), found.then_some(value)));
+        let mut leaves_of = Vec::with_capacity(writes.len());
+        for some in writes.chunks(LANES) {
+            let (changes, mut leaves) = (self.settled_changes(), [0; LANES]);
+            let keys: Vec<_> = some.iter().map(|(key, _)| SchemaOf::<T>::borrow(key)).collect();
+            self.leaves_to_read(&keys, &mut leaves[..some.len()]);
+            // The writes read whole leaves.
+            let medium = self.region.medium();
+            leaves[..some.len()].iter().for_each(|leaf| medium.prefetch(*leaf, self.leaf_bytes()));
+            leaves_of.extend_from_slice(&leaves[..some.len()]);
+            for ((key, _), leaf) in some.iter().zip(leaves) {
+                let leaf = (leaf != 0).then_some((leaf, changes));
+                let mut value = ValueBufOf::<T>::default();
+                let found = self.look_in(leaf, SchemaOf::<T>::borrow(key), Some(&mut value))?.0;
+                before.push((key.clone(), found.then_some(value)));
+            }
         }
-        Ok((before, extent_of(self, writes)?))
+        Ok((before, extent_of(self, writes, &leaves_of)?))
     }
 
     fn lines_of(&self, extent: &Extent) -> u64 {
@@ -264,14 +275,15 @@ impl<T: LeafList> Batching for T {
     }
 }
 
-/// Computes the space that a batch may need. The keys are in ascending order. The caller holds the writer's lock.
-fn extent_of<T: LeafList>(index: &T, writes: &[Pair<SchemaOf<T>>]) -> Result<Extent> {
+/// Computes the space that a batch may need. The keys are in ascending order. The caller holds the writer's lock. `leaves_of` has the leaf of
+/// each key, or 0.
+fn extent_of<T: LeafList>(index: &T, writes: &[Pair<SchemaOf<T>>], leaves_of: &[u64]) -> Result<Extent> {
     let chunk_bytes = index.region.geometry().chunk_bytes;
     let mut extent = Extent { lines: index.lines_once(), ..Extent::default() };
     let mut leaves: Vec<(u64, u64)> = Vec::new();
-    for (key, value) in writes {
+    for ((key, value), leaf) in writes.iter().zip(leaves_of) {
         let key = SchemaOf::<T>::borrow(key);
-        let leaf = index.sound_leaf_of(key)?;
+        let leaf = if *leaf != 0 && index.is_leaf(*leaf) { *leaf } else { index.sound_leaf_of(key)? };
         match leaves.last_mut() {
             Some((last, writes)) if *last == leaf => *writes += 1,
             _ => leaves.push((leaf, 1)),
