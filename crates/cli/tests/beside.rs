@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::common::{Serve, code, program, run, run_with_input, stderr, stdout, succeed};
@@ -53,6 +54,15 @@ fn counts(dir: &Path, options: &[&str]) -> [i64; 2] {
     [of("count:a"), of("count:b")]
 }
 
+/// Sets a flag when it is dropped, also by a panic.
+struct SetOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 #[test]
 fn a_store_that_a_server_has_open_is_read_and_backed_up_beside_it() {
     let dir = tempfile::tempdir().unwrap();
@@ -61,11 +71,15 @@ fn a_store_that_a_server_has_open_is_read_and_backed_up_beside_it() {
     let mut serve = Serve::start(store);
     let mut client = serve.client();
     let _: () = client.set("before", "1").unwrap();
+    let ends = &AtomicBool::new(false);
     std::thread::scope(|scope| {
+        // If an assertion fails, the scope waits for the worker.
+        let _ends = SetOnDrop(ends);
         let mut singer = serve.client();
         let worker = scope.spawn(move || {
             let mut count = 0_i64;
-            while singer.incr::<_, _, i64>("count:a", 1).is_ok()
+            while !ends.load(Ordering::Relaxed)
+                && singer.incr::<_, _, i64>("count:a", 1).is_ok()
                 && singer.incr::<_, _, i64>("count:b", 1).is_ok()
             {
                 count += 1;

@@ -108,6 +108,7 @@ fn latency(call: &mut Call<'_>) -> Result<(), CommandError> {
             &[
                 "LATENCY <subcommand>. The server records no latency events.",
                 "LATEST | HISTORY <event> | HISTOGRAM [<command> ...]: nothing.",
+                "GRAPH <event>: an error, because no event has samples.",
                 "RESET [<event> ...]: 0.",
                 "DOCTOR: where to find latencies.",
             ],
