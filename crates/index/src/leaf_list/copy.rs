@@ -21,7 +21,9 @@ use crate::sorting::sort_unstable_by_first;
 /// Maximum number of entries that are ordered by counting.
 const COUNTED: usize = 64;
 /// Maximum number of entries that are inserted into a known order. Each takes a binary search, which reads some records.
-const INSERTED: usize = 4;
+const INSERTED: usize = 2;
+/// As [`INSERTED`], if the records are in the cache.
+const INSERTED_LOADED: usize = 8;
 /// Number of records that a search in a copy loads together.
 const PIVOTS: usize = 8;
 /// Maximum number of further leads that are compared if the leads of two keys are equal. If these are equal, too, the keys are copied and
@@ -130,32 +132,33 @@ impl<S: Schema> LeafCopy<S> {
         self.entries.get(*self.order.get(position)? as usize)
     }
 
-    /// True if most entries are in key order, so that the others are inserted into the order.
-    pub(crate) fn is_nearly_ordered(&self) -> bool {
-        self.ordered > 0 && self.entries.len() - self.ordered <= INSERTED
+    /// True if most entries are in key order, so that the others are inserted into the order. `are_loaded`: the records are in the cache.
+    fn is_nearly_ordered(&self, are_loaded: bool) -> bool {
+        let others = if are_loaded { INSERTED_LOADED } else { INSERTED };
+        self.ordered > 0 && self.entries.len() - self.ordered <= others
     }
 
     /// Prefetches the first lines of the records that [`LeafCopy::order`] reads whatever their keys are.
     pub(crate) fn prefetch<M: Medium>(&self, medium: &M) {
-        let first = if self.is_nearly_ordered() { self.ordered } else { 0 };
+        let first = if self.is_nearly_ordered(false) { self.ordered } else { 0 };
         self.entries[first..].iter().for_each(|entry| S::prefetch_key(medium, entry.key));
     }
 
-    /// Orders the entries by key. All keys have the same first `shared` bytes. False if a key cannot be read (a race, or damage).
-    pub(crate) fn order<M: Medium>(&mut self, medium: &M, vectors: Option<Vectors>, shared: usize) -> bool {
+    /// Orders the entries by key. All keys have the same first `shared` bytes. `are_loaded`: the records are in the cache. False if a key
+    /// cannot be read (a race, or damage).
+    pub(crate) fn order<M: Medium>(
+        &mut self,
+        medium: &M,
+        vectors: Option<Vectors>,
+        shared: usize,
+        are_loaded: bool,
+    ) -> bool {
         let len = self.entries.len();
         self.returned = 0..len;
-        if self.is_nearly_ordered() {
+        if self.is_nearly_ordered(are_loaded) {
             self.order.clear();
             self.order.extend(0..self.ordered as u32);
-            for position in self.ordered..len {
-                let (entries, key) = (&self.entries, self.entries[position].key);
-                let is_below =
-                    |other: &u32| S::compare_keys(medium, entries[*other as usize].key, key).is_lt();
-                let place = self.order.partition_point(is_below);
-                self.order.insert(place, position as u32);
-            }
-            return true;
+            return (self.ordered..len).all(|position| self.insert(medium, position, shared));
         }
         self.leads.resize(len);
         for (position, entry) in self.entries.iter().enumerate() {
@@ -164,6 +167,22 @@ impl<S: Schema> LeafCopy<S> {
         }
         let are_different = self.leads.order(vectors, &mut self.order);
         S::PLAIN || are_different || self.order_equal_leads(medium, shared + size_of::<u64>())
+    }
+
+    /// Inserts an entry into the order. False if its key cannot be read.
+    fn insert<M: Medium>(&mut self, medium: &M, position: usize, shared: usize) -> bool {
+        let (entries, key) = (&self.entries, self.entries[position].key);
+        let Some(lead) = S::lead(medium, key, shared) else { return false };
+        let is_below = |other: &u32| {
+            let other = entries[*other as usize].key;
+            match S::lead(medium, other, shared) {
+                Some(other_lead) if other_lead == lead => S::compare_keys(medium, other, key).is_lt(),
+                other_lead => other_lead < Some(lead),
+            }
+        };
+        let place = self.order.partition_point(is_below);
+        self.order.insert(place, position as u32);
+        true
     }
 
     /// Orders the entries whose leads are equal by the bytes of their keys after the first `skipped` ones: eight at a time, and then by

@@ -165,12 +165,12 @@ impl<'a, T: LeafList> Cursor<'a, T> {
                 self.page.clear();
                 index.entries_of(leaf, &mut self.page);
             }
-            let must_sort = edge != 0 && !self.page.is_nearly_ordered();
+            let must_sort = edge != 0 && !self.page.was_ordered();
             let shared = if must_sort { self.shared_bytes(other_edge, &beyond) } else { 0 };
             if !self.prefetched {
                 self.page.prefetch(medium);
             }
-            let is_ordered = self.page.order(medium, self.vectors, shared);
+            let is_ordered = self.page.order(medium, self.vectors, shared, self.prefetched);
             let is_cut = self.page.cut(medium, &self.from, self.descending);
             let sound = index.is_leaf(leaf) & is_bound & is_ordered & is_cut;
             if !index.is_good(&seen) {

@@ -37,6 +37,7 @@ pub mod server;
 pub mod strings;
 pub mod transactions;
 
+use std::collections::HashMap;
 use std::sync::LazyLock;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -248,12 +249,21 @@ pub fn all() -> &'static [&'static Command] {
     &COMMANDS
 }
 
-/// The command of this name, in any case. Binary search.
+/// All commands by the bytes of their names.
+static BY_NAME: LazyLock<HashMap<&'static [u8], &'static Command>> =
+    LazyLock::new(|| all().iter().map(|command| (command.name.as_bytes(), *command)).collect());
+
+/// Maximum length of a command's name.
+const NAME_BYTES_MAX: usize = 32;
+
+/// The command of this name, in any case.
 #[must_use]
 pub fn find(name: &[u8]) -> Option<&'static Command> {
-    let found =
-        all().binary_search_by(|command| command.name.bytes().cmp(name.iter().map(u8::to_ascii_lowercase)));
-    found.ok().map(|index| all()[index])
+    let mut lower = [0; NAME_BYTES_MAX];
+    let lower = lower.get_mut(..name.len())?;
+    lower.copy_from_slice(name);
+    lower.make_ascii_lowercase();
+    BY_NAME.get(&*lower).copied()
 }
 
 /// Runs a command and appends its one reply to `output`, unless CLIENT REPLY has switched replies off.
