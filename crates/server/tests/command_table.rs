@@ -92,13 +92,13 @@ fn the_page_of_redis_commands_is_that_of_the_server() {
 
 #[test]
 fn every_command_is_found_by_its_name_in_any_case() {
-    for known in command::all() {
-        let found = |name: &str| command::find(name.as_bytes()).map(|found| found.name);
+    for known in server::command::all() {
+        let found = |name: &str| server::command::find(name.as_bytes()).map(|found| found.name);
         assert_eq!(found(known.name), Some(known.name));
         assert_eq!(found(&known.name.to_ascii_uppercase()), Some(known.name));
         assert_eq!(found(&format!("{}\0", known.name)), None);
     }
     for unknown in ["", "gett", &"get".repeat(1000)] {
-        assert!(command::find(unknown.as_bytes()).is_none());
+        assert!(server::command::find(unknown.as_bytes()).is_none());
     }
 }

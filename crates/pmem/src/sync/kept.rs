@@ -1,15 +1,15 @@
 //! A *kept line*: a volatile cache line with seven words that a reader derived from a node, for later readers of the node.
 //!
-//! Word 0 is the state: the bits [`FULL`] and [`FILLING`], and a generation above them. The other words are the contents. A reader that has
+//! Word 0 is the state: the bits `FULL` and `FILLING`, and a generation above them. The other words are the contents. A reader that has
 //! derived the words of a node may *fill* the line with them. The writer *clears* the line when it changes the node such that the words are
 //! no longer right. A line that is never filled costs readers nothing but a read of the state.
 //!
 //! Invariants:
 //! * K1: while the version of the node ([`stripe`](super::stripe)) is not locked, the contents of a full line are right for the node. The
-//!   writer clears the line while it holds the version locked. A reader that fills the line first takes it (sets [`FILLING`]), and then
+//!   writer clears the line while it holds the version locked. A reader that fills the line first takes it (sets `FILLING`), and then
 //!   validates that the node has not changed since it derived the words. If the writer clears the line before the reader takes it, the
 //!   validation fails. If the writer clears it later, the reader finds another generation at the end and leaves the line empty.
-//! * K2: only one reader at a time stores contents: the one that set [`FILLING`]. A clear leaves this bit alone.
+//! * K2: only one reader at a time stores contents: the one that set `FILLING`. A clear leaves this bit alone.
 //! * K3: a reader validates the version of the node after it has read the contents, as for everything that it reads of the node. The version
 //!   changes between two different contents. So this validation also covers contents that another reader replaced meanwhile.
 

@@ -31,7 +31,7 @@ impl Shared {
         self.stripes.unlock(&mut held);
     }
 
-    /// One attempt to read the node with what is kept of it. A reader that finds nothing fills the line.
+    /// One attempt to read the node and its kept line. A reader that finds the line empty fills it.
     fn read(&self) {
         let version = self.stripes.read(NODE);
         let kept = self.kept.read();
