@@ -1,8 +1,8 @@
-//! Records of byte strings: a key and its value in one block, written once. Changes and leaves have pointers to records, so a change of a
-//! page does not access the records that stay.
+//! Records of byte strings: a key and its value in one block, written once. A leaf, and each change in its slab (an update that is not in
+//! the leaf's array yet), has pointers to records. So a consolidation or a split copies pointers, not the records.
 //!
 //! ```text
-//! slot or change ──► value bytes: u32 | key bytes: u16 | is there: bool | key … | value …
+//! slot or change ──► value bytes: u32 | key bytes: u16 | has value: bool (false: the key is deleted) | key … | value …
 //! ```
 //!
 //! N5 and N6 in [`node`](crate::node) say which page owns a record. The types stand for the states of a record:

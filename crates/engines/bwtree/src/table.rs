@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! word   .nnnnnn0  a node's address, and n: the number of its visible changes (`node`)
-//!        ......01  a free PID: the number of the next free one above the two bits
+//!        ......01  a free PID: above the two bits, the next free PID
 //!        ......11  reserved for an address outside of memory; no code writes such a word yet
 //! ```
 //!

@@ -1,4 +1,5 @@
-//! Search for the leaf of a key, and the other functions that the kernel requires of an index over a list ([`index::leaf_list`]).
+//! The implementation of the trait `LeafList` ([`index::leaf_list`]): search for the leaf of a key, and the other functions that the trait
+//! requires.
 
 use index::engine::Anatomy;
 use index::leaf_list::garbage::find_garbage;
