@@ -20,7 +20,7 @@
 //! * U3: with an open snapshot every key needs a before-image, so a clear deletes key by key. It does the same if there is no space for an
 //!   empty structure, or if damaged garbage remains.
 //!
-//! There are two kinds of commit point: a clear has one, the switch to the empty structure; each later step has its own.
+//! Commit points: that of a clear is the switch to the empty structure. Each later step has a commit point of its own.
 //!
 //! | fence passed | may be on the medium at a crash | recovery |
 //! |---|---|---|

@@ -1,9 +1,9 @@
 //! Groups: over a journal, where a commit takes milliseconds, many versions become durable together.
 //!
-//! The writer continues from version to version in memory. Readers use the newest durable version. A failed commit cannot roll it back, so
-//! no dirty marks are needed, and readers do not wait. There is one exception: a caller that wrote without waiting ([`WriteOptions`]) must
-//! find its write. So a lookup that may find such a write also reads the newest version. It waits if the entry there is newer than the
-//! durable version, or if only the durable version has the key.
+//! The writer continues from version to version in memory. Readers use the newest durable version. A failed commit does not roll back this
+//! version, so no dirty marks are needed, and readers do not wait. There is one exception: a caller that wrote without waiting
+//! ([`WriteOptions`]) must find its write. So a lookup that may find such a write also reads the newest version. The lookup waits for the
+//! commit if the newest version has an entry of the key that began after the durable version, or if only the durable version has the key.
 //!
 //! Invariants:
 //! * G1: a group ends between two changes. So each version, and each batch in write groups, is in one group as a whole.

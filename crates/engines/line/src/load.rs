@@ -10,8 +10,9 @@
 //!
 //! Invariants:
 //! * O1: every leaf of the directory is in the list. An open takes only allocated leaves, and these are in the list, with two exceptions: a
-//!   leaf in the newest operation's intents, and the leaves of a cleared list that is being freed. So an open never takes a leaf of the
-//!   intents. While a cleared list is being freed, it takes only the head of the current list.
+//!   leaf in the newest operation's intents (the durable list of the blocks that it allocates or frees), and the leaves of a cleared list
+//!   that is being freed. So an open never takes a leaf of the intents. While a cleared list is being freed, an open takes only the head of
+//!   the current list.
 //! * O2: while the index is loading, only a clear removes leaves from the list. It begins the loading again, with the new list.
 
 use std::cmp::Ordering as Order;

@@ -1,7 +1,7 @@
 //! An inner node: separators and children, in volatile memory.
 //!
 //! ```text
-//! hot   line 0      word 0 number of children (bits 0..7), wide (bit 8), and the shift in the upper half
+//! hot   line 0      word 0 number of children (bits 0..7), wide (bit 8), and the shift of the digests in the upper half
 //!                   byte strings: word 1 length of the prefix   2..8 the prefix, padded with zeros
 //!                   64-bit keys:  word 2 base of the digests
 //!       lines 1..5  digests: a number for each separator, ascending; digest 0 is 0, unused digests are all ones.

@@ -2,7 +2,7 @@
 //!
 //! | fence passed | durable | after a crash |
 //! |---|---|---|
-//! | insert: none | perhaps the entry in a free slot | nothing to do: its bit is clear (K1) |
+//! | insert: none | perhaps the entry in a free slot | nothing to do: its bit is clear (K1 of `bucket`) |
 //! | payload | the entry | the same; a record's block has no owner and is freed |
 //! | commit | its bit | nothing to do |
 //!

@@ -1,8 +1,8 @@
 //! Dual-VA in user space: a second mapping of the bucket pages, in key order [VLAB §4.2.1, §5.1].
 //!
 //! Entry i of the directory is page i of a window ([`pmem::page_remap`]). A lookup's search compares `min` and `max` in the pages. It then
-//! reads the bucket in the same page, whose address translation the search has already paid for. Writers and scans use the buckets' own
-//! addresses, so they search the directory. With a window they would need two address translations.
+//! reads the bucket in the same page, whose address the search has already translated. Writers and scans use the buckets' own addresses, so
+//! they search the directory. With a window they would need two address translations.
 //!
 //! The paper adds a system call. Here `mmap` is called for each run of pages that are adjacent in the file, too. A window needs keys that
 //! are words (for byte strings `min` is a record's address), buckets of one page (the allocator aligns them to pages of the file), and a

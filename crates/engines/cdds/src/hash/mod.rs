@@ -21,8 +21,8 @@
 //!   with these hashes are cleared.
 //! * H3: between operations, an entry that counts is the only reference to its record, and a node is in one chain. A block is allocated if
 //!   and only if it has such a reference.
-//! * H4: an entry is garbage if no reader is between its start and its end. Old versions of a key that changes often accumulate only as far
-//!   as snapshots distinguish them.
+//! * H4: an entry is garbage if no reader is between its start and its end. So after a collection a key has no more old entries than there
+//!   are versions that may still be read.
 //! * H5: over a journal a move of entries is part of the running group. A reader at the durable version finds the entries at their new
 //!   place. If the group fails, entries and directory are rolled back together, while all version locks are locked.
 //!
