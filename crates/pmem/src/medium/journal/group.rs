@@ -14,8 +14,8 @@
 //! then     zeros up to the next sector of 512 bytes
 //! ```
 //!
-//! Bytes that a group did not change are defined by the groups before it and by the data file. So a line is correct only on top of
-//! all older ones: groups are applied in their order, to the data file.
+//! Bytes that a group did not change are defined by the groups before it and by the data file. So the changed bytes of a line are correct
+//! only on top of all older groups: groups are applied in their order, to the data file.
 //!
 //! The body of a group that is larger than a half is in the *annex*, after the halves. The half contains only its header.
 //!
