@@ -17,8 +17,8 @@
 //!   inner node above that leaf or a separator in such a node. Recovery does not walk further.
 //! * U2: a clear locks all version locks. So a reader that began before the clear fails its validation and does not continue in freed
 //!   memory.
-//! * U3: with an open snapshot every key needs a before-image, so a clear deletes key by key. It does the same if there is no space for an
-//!   empty structure, or if damaged garbage remains.
+//! * U3: with an open snapshot every key needs a before-image, so a clear deletes key by key. A clear also deletes key by key if there is
+//!   no space for an empty structure, or if damaged garbage remains.
 //!
 //! Commit points: that of a clear is the switch to the empty structure. Each later step has a commit point of its own.
 //!

@@ -15,7 +15,8 @@
 //! volatile memory only.
 //!
 //! Under `faithful` each write has its own fence. The new bucket is linked into a second list, as in the paper. A combine merges the two
-//! lists and rewrites the links ([`crate::combine`]). Here step 4 stores to a different line than the other steps, so each fence is needed.
+//! lists and rewrites the links ([`crate::combine`]). Under `faithful`, step 4 stores to a different line than the other steps, so each
+//! fence is needed.
 
 use index::Entry;
 use index::Schema;

@@ -19,8 +19,8 @@
 //!
 //! The body of a group that is larger than a half is in the *annex*, after the halves. The half contains only its header.
 //!
-//! Groups of format version 2 have another constant in word 4 and count their body in words. Each line has one word (its number
-//! times 256, and in the low byte a bit for each changed word), followed by the changed words. They are read, never written.
+//! Groups of format version 2 have another constant in word 4 and count their body in words. Each line has one word (its number times 256,
+//! and in the low byte a bit for each changed word), followed by the changed words. These groups are read, never written.
 //!
 //! Invariants:
 //! * G1: a group begins and ends at a sector boundary. So no sector of an acknowledged group is written again within its
