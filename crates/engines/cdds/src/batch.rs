@@ -2,8 +2,9 @@
 //!
 //! If the allocator's intent ring can hold all blocks of a batch, the batch is one version, like any change, and needs nothing more for its
 //! atomicity. A larger batch is done in *write groups*. Each write group is a version with blocks of its own. At the end of each write
-//! group, a durable dead interval covers all write groups so far, as if they had been rolled back. So a crash rolls them back. At the end
-//! of the batch the last write group's version becomes the current one, and all write groups count.
+//! group, a durable dead interval (an entry in the list of dead versions, [`crate::meta`]) covers all write groups so far, as if they had
+//! been rolled back. So a crash rolls them back. At the end of the batch the last write group's version becomes the current one, and all
+//! write groups count.
 //!
 //! | fence passed | durable | after a crash |
 //! |---|---|---|

@@ -14,11 +14,11 @@
 //! | commit | count, version, allocation bits | nothing to do |
 //!
 //! Invariants:
-//! * H1: a view at the current version sees exactly the acknowledged writes. Everything that a view at a pinned version sees is sound, and
-//!   its nodes and records are allocated.
-//! * H2: an entry counts if it is not void and if, by the number of buckets, its hash belongs to its bucket. The slots of other entries are
-//!   equivalent to free slots. The table grows or shrinks by publishing that number. Before hashes return to a bucket, its leftover entries
-//!   with these hashes are cleared.
+//! * H1: a view at the current version sees exactly the acknowledged writes. Every entry that a view at a pinned version sees is valid, and
+//!   its node and record are allocated.
+//! * H2: an entry counts if it is not void (V3 of [`crate::version`]) and if, by the number of buckets, its hash belongs to its bucket. The
+//!   slots of other entries are equivalent to free slots. The table grows or shrinks by publishing that number. Before hashes return to a
+//!   bucket, its leftover entries with these hashes are cleared.
 //! * H3: between operations, an entry that counts is the only reference to its record, and a node is in one chain. A block is allocated if
 //!   and only if it has such a reference.
 //! * H4: an entry is garbage if no reader is between its start and its end. So after a collection a key has no more old entries than there
