@@ -1,22 +1,25 @@
 //! Backup: copies the state of a store at one moment into a new store in another directory.
 //!
 //! There are two methods:
-//! * For a store that this process has open for writing, the pairs of a snapshot are written into a new region.
-//! * A store that has named versions, or that this process does not have open for writing, is copied byte by byte, as a crash at that
-//!   moment would leave it ([`pmem::copy`], [`pmem::journal::copy_files`]). The copy is opened, which recovers it, and closed, which counts
-//!   its keys. Then it gets its name.
+//! * A store that this process has open for writing and that has no named versions: the pairs of a snapshot are written into a new region.
+//! * Every other store is copied byte by byte. The copy has the bytes that a crash at the moment of the copy would leave ([`pmem::copy`],
+//!   [`pmem::journal::copy_files`]).
 //!
-//! Readers always go on. In a store with a journal, a byte copy shows the end of a write group, and writers go on until the journal is
-//! full. In a store without a journal, a byte copy holds the writer's lock.
+//! With both methods, the backup then opens the new store, which recovers it, and closes it, which counts its keys. At the end the new
+//! files get their names.
 //!
-//! Invariant: if the backup's file has the name of a store's file, it opens as after a clean close. The backup opened and closed it once.
+//! Reads continue during a backup. In a store with a journal, a byte copy has the state at the end of a write group, and writes continue
+//! until the journal is full. In a store without a journal, a byte copy holds the writer's lock, so writes wait.
+//!
+//! Invariant: a copied file that has the name of a store's file opens as after a clean close, because the backup opened and closed the copy
+//! before the file got this name.
 //!
 //! The commit point is the last rename of [`StoreDir::finish`].
 //!
 //! | step | state after a crash in this step |
 //! |---|---|
 //! | the region is copied or written into a file under a temporary name | no backup; files under temporary names, which the next backup overwrites |
-//! | the copy gets its own journal, if it needs one | the same |
+//! | the copy gets its own journal, if it is a store with a journal | the same |
 //! | the copy is opened and closed | the same |
 //! | the files get their names ([`StoreDir::finish`]) | the same, or a complete backup |
 //!

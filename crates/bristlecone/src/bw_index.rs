@@ -4,7 +4,7 @@
 //! * There is no file, no journal and no durability. A write is complete when its call returns.
 //! * Several writers can write at the same time.
 //! * Lookups of many keys do not see the state of one moment.
-//! * There are no batches of several keys, because each key changes in a step of its own.
+//! * There are no batches of several keys, because an atomic step changes only one key.
 
 use std::borrow::{Borrow, Cow};
 use std::ops::Bound;

@@ -1,12 +1,13 @@
 //! The commit thread of a store, and the futures that wait for it ([`crate::tickets`]).
 //!
-//! A store has at most one commit thread. It starts with the first future that has to wait. While futures wait, it commits the running
-//! group, wakes the futures whose tickets are durable, and begins again. So all writes that arrive during one sync share the next one.
+//! A store has at most one commit thread. It starts with the first future that has to wait. While futures wait, the thread commits the
+//! current write group, wakes the futures whose tickets are durable, and begins again. So all writes that arrive during one sync share the
+//! next sync.
 //!
 //! Invariants:
-//! * T1: under the lock of the state, a poll finds that its ticket is not durable and adds its future to `waiting`. Then it signals the
-//!   commit thread (`asked`). The thread removes a future from `waiting` under the same lock, and only after the ticket is durable or the
-//!   store has failed. So no wake-up is lost.
+//! * T1: under the lock of the state, a poll finds that its ticket is not durable and adds its future to `waiting`. Then the poll signals
+//!   the commit thread (`asked`). The thread removes a future from `waiting` under the same lock, and only after the ticket is durable or
+//!   the store has failed. So no wake-up is lost.
 //! * T2: the thread keeps the index alive only while it commits. Dropping the engine ends the thread.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -3,10 +3,11 @@
 //!
 //! Later keys use the space of deleted keys, but the file of a store never shrinks by itself. A compaction loads the pairs into a new file
 //! beside the store's file, into nearly full leaves. For each kind and size of block at most one chunk of 256 KiB remains partly empty.
-//! When the new file is complete and durable, it gets the store's name. The journal stays. It is empty at that point, and the new file
-//! becomes its data file.
+//! When the new file is complete and durable, it gets the store's name. The store keeps its journal, which is empty at that point. The new
+//! file becomes the journal's data file.
 //!
-//! Invariant: no other handle, in this process or another one, has the store open during a compaction. There must be space for both files.
+//! Invariant: no other handle, in this process or another one, has the store open during a compaction. The file system has space for both
+//! files; otherwise the compaction fails and the old store stays.
 //!
 //! The commit point is the rename of the new file to the store's name.
 //!
@@ -14,10 +15,10 @@
 //! |---|---|
 //! | the compaction opens the store and locks it | the old store |
 //! | the pairs are loaded into a file under a temporary name | the old store; the next open removes the new file |
-//! | the new index is counted and checked; the file is closed cleanly and synced | the same |
+//! | the keys of the new index are counted and checked; the new file is closed cleanly and synced | the same |
 //! | the store is closed, which empties its journal | the same |
-//! | the file gets the page that pairs it with the journal, and is synced | the same |
-//! | the file gets the store's name; the directory is synced | the old store or the new one, complete |
+//! | if the store has a journal: the new file gets the page that pairs it with the journal, and is synced | the same |
+//! | the new file gets the store's name; the directory is synced | the old store or the new one, complete |
 
 use std::fs::File;
 use std::path::Path;

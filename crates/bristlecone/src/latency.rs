@@ -1,13 +1,13 @@
 //! Latencies of operations as the callers of a store see them: percentiles since the open.
 //!
-//! Fast operations are sampled, because two clock readings would cost a tenth of such an operation. Each thread times one in [`EVERY`] of
-//! its gets on average, and one in [`EVERY`] of its writes. A sample counts [`EVERY`] times in the histogram. The distance between two
-//! samples is random, so a periodic event is not sampled always or never. Every commit is timed, and every write
-//! that waits for a sync; each counts once. A get that waits for a sync is sampled like any other get.
+//! Fast operations are sampled, because two clock readings would cost a tenth of such an operation. Each thread times on average one in
+//! [`EVERY`] of its gets, and one in [`EVERY`] of its writes that do not wait for a sync. A sample counts [`EVERY`] times in the histogram.
+//! The distance between two samples is random, so a periodic event is neither always nor never sampled. Every commit is timed and counts
+//! once. So does every write that waits for a sync. A get that waits for a sync is sampled like any other get.
 //!
 //! Invariants:
 //! * L1: a call that is not timed writes only to its thread's own counters.
-//! * L2: a recording thread never waits. If another thread holds the histogram, the sample is dropped.
+//! * L2: a recording thread never waits. If another thread holds the lock of the histogram, the sample is dropped.
 //! * L3: each kind of operation has [`SHARDS`] histograms, the shards. A thread gets the next shard number, modulo [`SHARDS`], at its
 //!   first timed call. So threads share a histogram only if more than [`SHARDS`] threads have made timed calls.
 

@@ -1,19 +1,21 @@
 //! Bristlecone: an embedded, ordered key-value store whose index is durable.
 //!
-//! A [`Store`] is a directory with one region file and, on an ordinary file system, a journal. The index in durable memory is consistent
-//! after every store instruction. So opening rebuilds nothing, and an acknowledged write survives a crash.
+//! A [`Store`] is a directory with one region file and, on an ordinary file system, a journal. The index in durable memory is recoverable
+//! after every store instruction of the processor. So an open does not rebuild the durable nodes. (Some engines also have inner nodes in
+//! volatile memory, which they build again.) An acknowledged write survives every failure that the store's [`Durability`] covers.
 //!
 //! * [`store`]: [`Store`] (byte strings), [`StoreU64`], [`StoreFixed`], and scans. [`options`]: how a store is opened.
 //! * [`batch`]: atomic writes of several keys.
 //! * `index`: the trait [`Index`] that every engine implements, and the capabilities of engines. [`stats`]: sizes and counts.
 //! * `durable_engine`: an index with its files, journal and threads, as the engine of a store.
 //! * [`store_dir`]: the directory and the file of a store, and the durability that they can provide.
-//! * [`registry`]: the engines by name. A new engine is one crate and one line there.
+//! * [`registry`]: the engines by name. A new engine is one crate and one line in this module.
 //! * [`mod@backup`]: copies the state of a store at one moment into a new store.
-//! * [`mod@compact`]: rewrites a store in key order, so that its file shrinks to the size of its pairs.
+//! * [`mod@compact`]: rewrites a store, so that its file shrinks to the size of its pairs.
 //! * [`mod@salvage`]: copies the intact records of a damaged store into a new store.
 //! * [`snapshot`]: the state of a store at one moment, and durable versions.
-//! * [`tables`]: several key spaces in one store, and deadlines of keys. [`transaction`]: reads and writes in one step.
+//! * [`tables`]: several key spaces in one store, and deadlines after which keys expire. [`transaction`]: reads and writes of several keys
+//!   in one atomic step.
 //! * [`typed`]: tuples as keys.
 //! * [`error`]: errors, and what the user can do about them.
 

@@ -1,4 +1,4 @@
-//! Writes pairs into a file that is not a store yet, in key order if the engine has one.
+//! Writes pairs into a file that is not a store yet, in key order if the engine is ordered.
 
 use ::index::engine::{FILL, TableOps};
 use ::index::{Kind, Report, schema};

@@ -3,10 +3,11 @@
 //! There are three sources, from the most to the least reliable:
 //! 1. Entries of all allocated leaves. Salvage does not descend through inner nodes, so a damaged inner node hides nothing.
 //! 2. Allocated records that no intact leaf references.
-//! 3. In chunks with a damaged header: all bytes with a record's tag and checksum.
+//! 3. In chunks (equal parts of the file, each with a header) whose header is damaged: all sequences of bytes that have the tag and the
+//!    checksum of a record.
 //!
 //! Salvage takes a key from the most reliable source that has it. Source 3 may return deleted keys, so its keys are counted separately.
-//! Source 1 may return keys that a clear removed, if the leaves that held them were not freed yet.
+//! Source 1 may return keys that a clear of the store removed, if their leaves were not freed yet.
 //!
 //! Invariant: the damaged store is only read. Its file may be read-only.
 

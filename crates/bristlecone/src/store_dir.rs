@@ -3,11 +3,11 @@
 //! Invariants:
 //! * A file with the store's name always has a superblock. A new store is made under a temporary name. The rename to the store's name is
 //!   the commit point.
-//! * A writer locks the file exclusively. Readers ([`StoreDir::look`]) share a lock, which excludes writers. If a writer has the lock and
-//!   the store has a journal, a reader copies the state of one moment into memory. A reader changes nothing in the directory.
-//! * A store with a journal keeps it, and a store without one gets none.
+//! * A writer locks the file exclusively. Readers ([`StoreDir::look`]) take a shared lock, which excludes writers. If a writer has the lock
+//!   and the store has a journal, a reader copies the state of one moment into memory. A reader changes nothing in the directory.
+//! * An existing store with a journal keeps the journal. An existing store without a journal never gets one.
 //!
-//! On an ordinary file system a store has a journal ([`pmem::journal`]), unless it is made for process durability.
+//! On an ordinary file system a store has a journal ([`pmem::journal`]), unless it is made for [`Durability::Process`].
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::MetadataExt;

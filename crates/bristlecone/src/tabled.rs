@@ -1,4 +1,4 @@
-//! The kinds of keys and values whose stores can have tables: byte strings.
+//! The trait [`Tabled`]: kinds of keys and values, with or without tables. Only stores of byte strings can have tables.
 
 use std::sync::Arc;
 

@@ -1,15 +1,15 @@
 //! Tables of a store, and deadlines of keys.
 //!
 //! A store that is made with [`Options::tables`](crate::Options::tables), which is the default, has several ordered key spaces, the tables,
-//! in one region. A handle of a table is a store of its own: the same methods, other keys. A [`Transaction`](crate::Transaction) may read
-//! and write several tables. The default table always exists; a handle from [`StoreOf::open`] is its handle.
+//! in one region. A handle of a table has all methods of a store and sees only the keys of its table. A [`Transaction`](crate::Transaction)
+//! may read and write several tables. The default table always exists; a handle from [`StoreOf::open`] is its handle.
 //!
 //! In such a store a key may have a deadline: a wall-clock time in milliseconds since 1970, from which on no read returns the key. The
 //! deadline is durable with its value. A background thread removes expired keys; until then they still count in [`StoreOf::len`].
 //! [`StoreOf::put`], a batch and a transaction's `put` remove the deadline of a key; [`StoreOf::update`] and [`StoreOf::compare_and_swap`]
 //! keep it.
 //!
-//! If the clock jumps forward, keys expire early. If it jumps back, they live longer, and a key that had expired and was not removed yet is
+//! If the clock jumps forward, keys expire early. If it jumps back, keys live longer, and a key that had expired and was not removed yet is
 //! present again.
 
 use std::sync::Arc;

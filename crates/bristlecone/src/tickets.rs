@@ -1,5 +1,5 @@
 //! Tickets: positions in the order of a store's commits. A caller gets a ticket for reads and writes that did not wait for a commit. Later,
-//! the caller waits until the ticket is durable, by a future or by a blocking call.
+//! the caller waits, by a future or by a blocking call, until the ticket is durable: until all commits up to its position are durable.
 //!
 //! In a store with a journal, a write waits for the sync of its group. A thread that serves many connections cannot afford this wait.
 //! [`StoreOf::apply`] runs reads and writes without waiting and returns a [`Ticket`]. When the ticket is durable, so is everything that

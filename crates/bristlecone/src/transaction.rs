@@ -5,11 +5,11 @@
 //! same pairs. If a condition does not hold, nothing has changed, and the transaction runs again. So committed transactions are
 //! serializable in the order of their commits (optimistic concurrency control by validation).
 //!
-//! The writer compares keys under its lock. Ranges are scanned again while no other write of the store runs; this needs a store with
-//! [tables](crate::tables).
+//! The commit compares the keys that were read while it holds the writer's lock. It scans the ranges again while no other write of the
+//! store runs; this needs a store with [tables](crate::tables).
 //!
-//! Until the commit, two reads may show different moments. If the values that were read never existed together, the transaction does not
-//! commit, but its code runs: it must not rely on conditions that hold only between keys of one moment.
+//! Until the commit, two reads may return values of different moments. If the values that were read never existed together, the transaction
+//! does not commit, but its code has run: this code must not rely on conditions that hold only between values of one moment.
 
 use std::collections::BTreeMap;
 use std::ops::{Bound, RangeBounds};

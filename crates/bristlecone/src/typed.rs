@@ -7,10 +7,10 @@
 //! |---|---|
 //! | `u8`, `u16`, `u32`, `u64`, `u128` | big-endian |
 //! | `i8`, `i16`, `i32`, `i64`, `i128` | big-endian, with the sign bit inverted |
-//! | `bool` | `0` or `1` |
+//! | `bool` | one byte, `00` or `01` |
 //! | `str`, `[u8]` | the bytes, each `00` as `00 FF`; then `00 00` |
 //!
-//! The types are not written. The caller that reads a key knows them.
+//! The types are not written. A caller that reads a key must know them.
 //!
 //! ```
 //! use bristlecone::typed::{FromKey as _, ToKey as _};

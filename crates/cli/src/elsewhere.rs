@@ -1,4 +1,4 @@
-//! `bench` and `lab`: commands of the program `bristlecone-lab`. This program prints how to run them.
+//! `bench` and `lab`: commands of the program `bristlecone-lab`. The program `bristlecone` only prints how to run them.
 
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -1,7 +1,8 @@
 //! `load`: fills a store from a file.
 //!
-//! The pairs become durable in groups. If the store fails, the pairs before the error stay. After a bad input line, or a pair that is too
-//! large, no new store is left: if this command made the store, it removes the store. In an existing store the pairs before that line stay.
+//! The pairs become durable in groups. If the store fails, the pairs that are durable stay. An input line that is wrong or whose pair is
+//! too large ends the command. If the command made the store, it then removes the store. In a store that existed before, the pairs of the
+//! earlier lines stay.
 
 mod csv;
 mod jsonl;

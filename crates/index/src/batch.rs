@@ -4,8 +4,9 @@
 //! The writes follow as ordinary write groups, each with its own commit. Then the word is cleared and the record is freed. After a crash,
 //! the next open repeats all writes of the record in their order. Repeating a write that was done changes nothing.
 //!
-//! So a batch works the same way in every engine. The size of a record bounds it, not the size of a log. In addition to its writes, a batch
-//! costs its bytes once more, the commit that sets the word, and the commit that clears it: two fences each with write-atomic commits.
+//! So a batch works the same way in every engine. The size of a record bounds the size of a batch; the size of a log does not. In addition
+//! to its writes, a batch costs its bytes once more, the commit that sets the word, and the commit that clears it: two fences each with
+//! write-atomic commits.
 //!
 //! With a journal, no record is needed: the writer's lock is held until all writes are done, and a commit group is durable as a whole or
 //! not at all.

@@ -11,16 +11,16 @@
 //! Invariants:
 //! * U1: garbage owns the blocks that are reachable from its word and not free. A walk visits them in a fixed order. Each step frees the
 //!   first blocks of the walk, and only these. The commit of the step also removes exactly these blocks from the walk. So the walk never
-//!   reaches a free block. Recovery asks for the owners only of the blocks in the newest operation's intents: the durable list of
-//!   the blocks that it allocates or frees. If the garbage owns such a block, that operation was a step that did not commit. So the block is
-//!   at the beginning of the walk: it is the walk's first leaf, a record of this leaf, in a list the separator of this leaf, or in a tree an
-//!   inner node above this leaf or a separator in such a node. Recovery does not walk further.
+//!   reaches a free block. Recovery checks the ownership only of the blocks in the newest operation's intents (the durable list of the
+//!   blocks that it allocates or frees). If the garbage owns such a block, that operation was a step that did not commit. So the block is
+//!   at the beginning of the walk: it is the walk's first leaf, a record of that leaf, (in a list) that leaf's separator, or (in a tree) an
+//!   inner node above that leaf or a separator in such a node. Recovery does not walk further.
 //! * U2: a clear locks all version locks. So a reader that began before the clear fails its validation and does not continue in freed
 //!   memory.
-//! * U3: with an open snapshot every key needs a before-image, so a clear deletes key by key. It does the same if there is no space for an
-//!   empty structure, or if damaged garbage remains.
+//! * U3: with an open snapshot every key needs a before-image, so a clear deletes key by key. A clear also deletes key by key if there is
+//!   no space for an empty structure, or if damaged garbage remains.
 //!
-//! There are two kinds of commit point: a clear has one, the switch to the empty structure; each later step has its own.
+//! Commit points: that of a clear is the switch to the empty structure. Each later step has a commit point of its own.
 //!
 //! | fence passed | may be on the medium at a crash | recovery |
 //! |---|---|---|

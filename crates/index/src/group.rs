@@ -3,7 +3,7 @@
 //! With a journal, a commit takes milliseconds. Therefore many operations share one commit.
 //!
 //! 1. An operation changes the index under the writer's lock and releases the lock.
-//! 2. It waits for its group. One waiting thread becomes the leader and commits for all ([`pmem::pending`]).
+//! 2. The operation waits for its group. One waiting thread becomes the leader and commits for all ([`pmem::pending`]).
 //! 3. The leader holds the writer's lock only while it closes the group. It writes the group without the lock. Meanwhile, operations join
 //!    the next group.
 //!

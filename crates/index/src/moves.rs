@@ -8,7 +8,7 @@
 //! * V1: a move is an update of a key to its current value, between two operations and outside of batches. So no reader, snapshot or
 //!   condition observes it, and a crash leaves the old record or the new one.
 //! * V2: a move never makes a write fail. If a move fails, moves stop until the allocator runs short of chunks again.
-//! * V3: with a journal, a move is made only if its lines fit into the running group (G2).
+//! * V3: with a journal, a move is made only if its lines fit into the running commit group (G2 of `group`).
 
 use pmem::record;
 

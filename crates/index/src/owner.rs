@@ -1,4 +1,4 @@
-//! The owners of blocks, for the recovery of an index that was not closed.
+//! Recovery of an index that was not closed: decides for each block of the newest operation whether the index references it.
 
 use pmem::alloc::{self, Class, Kind};
 use pmem::{Medium, Region, Result, record};

@@ -3,9 +3,9 @@
 //! A snapshot changes nothing durable. It reads before-images ([`crate::images`]).
 //!
 //! Invariants:
-//! * S1: a snapshot is opened under the writer's lock, between two operations. It is returned when everything that it shows is durable. So
-//!   a snapshot never waits for a commit later, and a failed commit rolls back nothing that it shows: the changes that are rolled back came
-//!   after the snapshot, and their keys have before-images.
+//! * S1: a snapshot is opened under the writer's lock, between two operations. The call returns the snapshot when everything that the
+//!   snapshot shows is durable. So a snapshot never waits for a commit later, and a failed commit rolls back nothing that it shows: the
+//!   changes that are rolled back came after the snapshot, and their keys have before-images.
 
 use pmem::Result;
 

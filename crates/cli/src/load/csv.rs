@@ -1,5 +1,5 @@
-//! Records of CSV, split without being rewritten. By default the value is all columns but the key. It keeps the bytes of the file,
-//! including its quotes; a CSV library would remove the quotes.
+//! Records of CSV, split without being rewritten. By default the value is all columns but the key. The value has the bytes of the file,
+//! including quotes; a CSV library would remove the quotes.
 //!
 //! A record continues over line ends while a quote is open. A key, or a value from one named column, loses its quotes.
 

@@ -1,8 +1,8 @@
-//! The socket between two servers of one store: messages in JSON, with open files.
+//! The socket between the server of a store and the server that replaces it: messages in JSON, with open files (file descriptors).
 //!
-//! It is a Unix socket of packets, `takeover.sock` in the directory of the store. Only the server's own user and root can use it: the file
-//! has mode 0600, and the server checks the user of its peer. The servers reach it by a path below `/proc/self/fd`, because the path of a
-//! Unix socket is at most 107 bytes long.
+//! It is a Unix socket of the type SEQPACKET, `takeover.sock` in the directory of the store. Only the server's own user and root can use
+//! it: the file has mode 0600, and the server checks the user of its peer. The servers reach it by a path below `/proc/self/fd`, because
+//! the path of a Unix socket is at most 107 bytes long.
 
 use std::fs::{self, File};
 use std::io::{self, IoSlice, IoSliceMut};

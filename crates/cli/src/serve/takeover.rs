@@ -10,8 +10,8 @@
 //! Invariants:
 //! * O1: one process at a time has the store open: the new server opens it after the old one has closed it, and the old one opens it again
 //!   only after the new one has failed.
-//! * O2: the listening sockets are open throughout. Connections that arrive while no server accepts wait in their queues.
-//! * O3: an error of the new server before it has opened the store costs nothing but a pause.
+//! * O2: the listening sockets are open throughout. Connections that arrive while no server accepts wait in the queues of these sockets.
+//! * O3: if the new server fails before it has opened the store, the old server continues. Clients see at most a pause.
 
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};

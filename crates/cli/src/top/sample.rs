@@ -1,4 +1,4 @@
-//! The server's state at one moment: INFO, CLIENT LIST, SLOWLOG.
+//! A sample: the server's state, read from its replies to INFO, CLIENT LIST and SLOWLOG GET, which are sent together.
 
 use std::collections::BTreeMap;
 

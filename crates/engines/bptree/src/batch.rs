@@ -1,4 +1,4 @@
-//! The tree's part of a batch. [`index::batch`] has the protocol.
+//! The tree's part of an atomic batch: the space that a batch may need, and the write groups of a batch. [`index::batch`] has the protocol.
 
 use index::batch::{Batching, Blocks, Pair, value_bytes};
 use index::{Phase, Schema, WriteOf};

@@ -1,7 +1,8 @@
 //! Bulk load with a fill factor: leaves are written whole and appended to the right end of the tree one by one.
 //!
-//! Each leaf costs two fences, instead of three per entry: one for its content, one for the commit that links it and inserts its separator.
-//! A crash keeps the leaves that were appended. The load is durable from left to right, and no block leaks.
+//! Each leaf costs two fences: one for its content, one for the commit that links it and inserts its separator. (Single inserts with
+//! write-atomic commits cost three fences per entry.) A crash keeps the leaves that were appended. The load is durable from left to right,
+//! and no block leaks.
 
 use pmem::region::INTENTS;
 use pmem::{Error, Medium, Result};

@@ -3,9 +3,9 @@
 //! A clear is one change: an empty leaf becomes the root, and the old root becomes the garbage.
 //!
 //! A step of the freeing descends from the garbage's root along the last children. It frees the leaf at the end, and the inner nodes above
-//! that have no other child. Its commit removes the separator of the last child from the next node above. If there is no such node, it
-//! removes the garbage from the root line. If the leaf has many records, a step frees some of them, and its commit counts them in the
-//! garbage's word.
+//! that have no other child. Its commit removes the separator of the last child from the next node above. If there is no such node, the
+//! commit removes the garbage's word from the root line (the line of the region with the address of the root). If the leaf has many
+//! records, a step frees some of them, and its commit stores the number of entries freed so far in the garbage's word.
 
 use index::garbage::{self, Garbage, free_entries};
 use index::{Embed, Entry, Life, Schema, Target, WriteOptions};

@@ -4,8 +4,8 @@
 //! counts again.
 //!
 //! The count visits the keys in order, in steps. A step reads its keys without the writer's lock, so that they are in the cache, and then
-//! again with the lock. Until the count ends, a write changes the number only for keys that the count has passed: it has yet to visit the
-//! others.
+//! again with the lock. Until the count ends, a write changes the number only for keys that the count has passed. The count visits the
+//! other keys later.
 
 use std::ops::Bound;
 

@@ -1,4 +1,4 @@
-//! The lines that an operation may store, and the space for them in the running group.
+//! The maximum number of lines that an operation may store, and the reservation of space for these lines in the running commit group.
 
 use index::kernel::Guard;
 use index::{Life, Schema};

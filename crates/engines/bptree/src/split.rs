@@ -1,8 +1,8 @@
 //! Splits [wB+ §4.3]: all levels in one commit, or one node per commit from the top down.
 //!
-//! New nodes are written whole into unused space. Nodes that change keep their entries in place as far as the layout allows. In one commit,
-//! the pending entry is part of the split. Step by step, each split leaves a complete tree, and the entry is inserted when its leaf has
-//! space.
+//! New nodes are written whole into unused space. Nodes that change keep their entries in place as far as the layout allows. With one
+//! commit for all levels, the entry to insert is part of the split. With one commit per node, each split leaves a complete tree, and the
+//! entry is inserted when its leaf has space.
 
 use pmem::{Error, Medium, Result};
 

@@ -1,7 +1,8 @@
 //! The structure checker: it walks the whole tree, concurrently with operations, and reports violated invariants.
 //!
-//! It checks each page in one state, the chain from one head. It checks a page against its children and right sibling if the page did not
-//! change while these were read. If no other operation changed the tree during the walk, it also checks the totals over all pages.
+//! It reads the head of a page (the page's word in the mapping table) once and checks the delta chain from this head. It also checks the
+//! page against its children and right sibling, if the page did not change while these were read. If no other operation changed the tree
+//! during the walk, it also checks the totals over all pages.
 //!
 //! It checks P1 to P3 of `page`, the order of LSNs, and the counters.
 

@@ -12,14 +12,14 @@
 //! * E1: the bag and the pool of a thread slot belong to the thread that holds the slot.
 //! * E2: an object that was retired in epoch `t` is freed only when every other taken thread slot has an epoch above `t`. A thread with an
 //!   epoch above `t` took its slot after the end of epoch `t`. At that time the object was not in the tree any more, so the thread cannot
-//!   find it. The retiring thread passes a fence after it has taken the object out and before it reads `t`. A reading thread passes a fence
-//!   after it has taken its slot and before it reads the tree. If the retiring thread's fence is first, the reader does not find the object.
-//!   If the reader's fence is first, the retiring thread sees, before it frees the object, that the reader's slot is taken.
+//!   find it. The retiring thread executes a fence after it takes the object out and before it reads `t`. A reading thread executes a fence
+//!   after it takes its slot and before it reads the tree. If the retiring thread's fence is first, the reader does not find the object. If
+//!   the reader's fence is first, the scan of the slots before the free sees that the reader's slot is taken.
 //! * E3: a thread slot that is never released keeps all memory that was retired since it was taken, and delays nothing else.
 //!
 //! Linearization points: the exchange that takes a slot, and the store that releases it.
 //!
-//! Tests run this code under loom and shuttle. So it uses the atomics of `sync`, and no library for epochs.
+//! The tests run this code under loom (models) and shuttle (schedules), so it uses the atomics of `sync` and not a library for epochs.
 //! Papers: Bw-tree §III-D, OpenBw-Tree §4.
 
 use std::collections::VecDeque;

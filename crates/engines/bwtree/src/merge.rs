@@ -2,20 +2,21 @@
 //!
 //! A merge moves page R into its left sibling L. Page O is the parent of both. The steps are:
 //!
-//! 1. O gets a delta with R's low key, which announces the merge of R. From here on the merge must be completed. Until then O is not split,
-//!    consolidated or removed. (The paper does not say what prevents a split of O between L and R meanwhile.)
+//! 1. O gets a delta with R's low key, which announces the merge of R. From here on the merge must be completed. Until it is complete, O is
+//!    not split, consolidated or removed. (The paper does not say what prevents a split of O between L and R meanwhile.)
 //! 2. R gets a remove delta. R does not change any more. R's own split and merges are completed before this step.
 //! 3. L gets a merge delta, with R's contents as its second arm. L's split is completed before this step. If L itself is being removed, its
 //!    merge is completed first.
-//! 4. O gets an index delete delta. R cannot be found any more. The thread that put the delta there retires R's PID and its remove delta.
+//! 4. O gets an index delete delta. R cannot be found any more. The thread that put the delta there retires R's page id (PID) and R's
+//!    remove delta.
 //!
 //! A thread reads the current state and does the next step. So any thread can begin a merge, and any number of threads can take part.
 //!
 //! Invariants:
 //! * G1: from step 1 to step 4, R is a child of O, and L is the child of O to the left of R. A page that is split off from L comes between
 //!   the two. Then this page takes the role of L.
-//! * G2: step 3 is one exchange (compare-and-swap) of L's word in the mapping table. It expects a head of L that ends where R begins, with
-//!   R as its right sibling. Afterwards L ends further right, so the exchange can succeed only once.
+//! * G2: step 3 is one exchange (compare-and-swap) of L's word in the mapping table. The exchange expects a head of L that ends where R
+//!   begins, with R as L's right sibling. Afterwards L ends further right, so the exchange can succeed only once.
 //! * G3: a PID is not reused while a thread that knew it is active. So R is the same page throughout.
 //!
 //! The root shrinks when it has one child without a right sibling. The child gets a remove delta without a low key, and its contents become

@@ -9,18 +9,18 @@
 //! base page of a leaf:  node | slab of changes, the newest last | arrays of records
 //! ```
 //!
-//! A node is one block of memory: the struct [`Node`], then its arrays. The changes of a leaf's records are in a slab in the block of the base page
-//! [OpenBw-Tree §3.1]. A writer *claims* the place after the changes that it sees, writes its change there, and exchanges the word of the
-//! mapping table for one that makes one more change visible. So a word of the mapping table, like a link, is a node's address with the
-//! number of the node's visible changes. [`Head`] is such a word in decoded form. If the place is already claimed, or no place is left, the
-//! writer replaces the base page with a new one that includes its change.
+//! A node is one block of memory: the struct [`Node`], then its arrays. The changes of a leaf's records are in a slab in the block of the
+//! base page [OpenBw-Tree §3.1]. A writer *claims* the place after the changes that it sees, writes its change there, and exchanges the
+//! word of the mapping table for one that makes one more change visible. So a word of the mapping table, like a link, is a node's address
+//! with the number of the node's visible changes. [`Head`] is such a word in decoded form. If the place is already claimed, or no place is
+//! left, the writer replaces the base page with a new one that includes its change.
 //!
 //! Invariants:
 //! * N1: a node does not change after its address went into the mapping table. Exception: a writer may claim a place of a leaf, and
 //!   write it while its change is not visible.
 //! * N2: if node A links to node B, B is retired together with A or later, never earlier.
-//! * N3: a node has one owner: the page that has the node in its chain. The merge delta owns the contents of a removed page as soon as it
-//!   is in the table. It does not own the removed page's remove delta, which precedes them in the chain.
+//! * N3: a node has one owner: the page that has the node in its chain. As soon as a merge delta is in the table, it owns the contents of
+//!   the removed page. It does not own the remove delta in front of these contents.
 //! * N4: only the writer that claimed a place writes it, once. A thread reads a place only if it found a word or a link that makes the
 //!   place visible. Places are claimed in order: a writer claims a place only if all earlier places are visible to it. If a claimed place
 //!   never becomes visible, no place after it is claimed.

@@ -10,7 +10,7 @@
 //!
 //! Invariants:
 //! * A1: a block has an owner, or is in one list of one pool, or is in one batch.
-//! * A2: a pool belongs to the thread that holds the thread slot (E1).
+//! * A2: a pool belongs to the thread that holds the thread slot (E1 of [`epoch`](crate::epoch)).
 //! * A3: a batch belongs to the thread that made it until it is on the stack, and then to the thread that takes the stack. A thread takes a
 //!   whole stack, so no thread follows a link of a batch that another thread may have taken.
 //!

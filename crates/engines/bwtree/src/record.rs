@@ -1,5 +1,5 @@
-//! Records of byte strings: a key and its value in one block, written once. A leaf has pointers to records, and so has
-//! each change that is not in the leaf's array yet. So a consolidation copies pointers, and not the records.
+//! Records of byte strings: a key and its value in one block, written once. A leaf, and each change in its slab (an update that is not in
+//! the leaf's array yet), has pointers to records. So a consolidation or a split copies pointers, not the records.
 //!
 //! ```text
 //! slot or change ──► value bytes: u32 | key bytes: u16 | has value: bool (false: the key is deleted) | key … | value …

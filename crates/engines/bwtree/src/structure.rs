@@ -5,8 +5,8 @@
 //! delta with the index term, which completes the split. The paper links the right half by a delta in front of the old page and
 //! consolidates later; that delta's chain would keep the right half's records too.
 //!
-//! The root is split in one step: both halves go into new pages, and a new page of two terms replaces the root. The root's PID never
-//! changes.
+//! The root is split in one step: both halves go into new pages, and a new page of two terms replaces the root. The root's page id (PID)
+//! never changes.
 //!
 //! Invariants:
 //! * S1: to post an index term, a thread reads the parent's head, then checks that the split exists, then exchanges the parent's word. A

@@ -1,18 +1,18 @@
 //! The mapping table: from a page id (PID) to the newest state of the page.
 //!
-//! It is a directory of segments. Each segment has twice as many words as the one before. The table grows by one segment, so no word moves
-//! and no thread waits.
+//! The table is a directory of segments. Each segment has twice as many words as the one before. The table grows by one segment, so no word
+//! moves and no thread waits.
 //!
 //! ```text
 //! word   .nnnnnn0  a node's address, and n: the number of its visible changes (`node`)
-//!        ......01  a free PID: the number of the next free one above the two bits
+//!        ......01  a free PID: above the two bits, the next free PID
 //!        ......11  reserved for an address outside of memory; no code writes such a word yet
 //! ```
 //!
 //! Invariants:
 //! * M1: one exchange changes a word from one state of a page to another ([`Table::exchange`]). A plain store changes it only if one thread
 //!   owns the word: the thread that allocated the PID and has not linked it, or the thread that frees it.
-//! * M2: a PID becomes free only after every thread that may know it has released its slot. It is retired like a node.
+//! * M2: a PID becomes free only after every thread that may know it has released its slot. A PID is retired like a node.
 //! * M3: the free list is a stack. Its head contains a count of the changes, so an exchange with a stale head fails.
 //!
 //! Linearization point: the exchange. Paper: Bw-tree §II-B.

@@ -3,7 +3,7 @@
 //! An update has these steps:
 //!
 //! 1. Find the leaf and read the key's record.
-//! 2. Draw an LSN above that of the head.
+//! 2. Draw a log sequence number (LSN) above that of the page's head.
 //! 3. Claim a place in the leaf's slab and write the change there.
 //! 4. Exchange the page's word for one that makes the change visible.
 //!

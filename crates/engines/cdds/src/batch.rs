@@ -2,14 +2,15 @@
 //!
 //! If the allocator's intent ring can hold all blocks of a batch, the batch is one version, like any change, and needs nothing more for its
 //! atomicity. A larger batch is done in *write groups*. Each write group is a version with blocks of its own. At the end of each write
-//! group, a durable dead interval covers all write groups so far, as if they had been rolled back. So a crash rolls them back. At the end
-//! of the batch the last write group's version becomes the current one, and all write groups count.
+//! group, a durable dead interval (an entry in the list of dead versions, [`crate::meta`]) covers all write groups so far, as if they had
+//! been rolled back. So a crash rolls them back. At the end of the batch the last write group's version becomes the current one, and all
+//! write groups count.
 //!
 //! | fence passed | durable | after a crash |
 //! |---|---|---|
 //! | payload of a write group | its entries; some of its allocation bits; its root; the interval or not | see below |
-//! | its root's, if the root changed | its root, which shows older versions unchanged | the same |
-//! | the interval's | its entries and allocation bits, the interval | the same |
+//! | root of a write group (only if the write group changes the root) | its root, which shows older versions unchanged | the same |
+//! | interval of a write group | its entries and allocation bits, the interval | the same |
 //! | commit of the last write group's version | the whole batch | it is current: the interval does not count (M2) |
 //! | guard | the interval is removed from the list | nothing to do |
 //!
@@ -17,7 +18,7 @@
 //! in [`crate::meta`].)
 //!
 //! Invariants:
-//! * B1: the interval is durably removed from the list before another version is published. Otherwise it would count again.
+//! * B1: the interval is durably removed from the list before another version is published. Otherwise the interval would count again.
 //! * B2: no reader uses a version inside a batch. So an entry that one write group began and another ended is never seen. The collector
 //!   frees it later.
 //! * B3: if an error stops a batch, its write groups are rolled back at once, in the same way as by the next open.

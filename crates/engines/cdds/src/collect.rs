@@ -14,7 +14,8 @@
 //! | payload | intents; some of the cleared slots and allocation bits | a block is free if no slot references it |
 //! | commit | slots and allocation bits | nothing to do |
 //!
-//! A slot with the last reference to a block is cleared only after the payload fence, which makes the block's intent durable.
+//! A slot with the last reference to a block is cleared only after the payload fence, which makes the block's intent durable. Intents are
+//! the durable list of the blocks that the step frees ([`pmem::alloc`]).
 
 use std::collections::VecDeque;
 

@@ -1,9 +1,9 @@
 //! The order of entries in a node: by key, as in the thesis, or in order of arrival, as in its alternate implementation [thesis §4.4.1].
 //!
-//! The thesis has one sentence on the alternative: without order there is less to write, and lookups take longer. It does not distinguish
-//! leaves and inner nodes there, and one procedure (`find`) searches both. So here no node has an order. Then the thesis's algorithm 2
-//! applies as printed: an entry goes into an empty slot, or over the first dead entry if there is none. Nothing is shifted. A put stores to
-//! one line, whatever the key, without a fence in between, and a crash leaves no entry twice. A search reads every entry that its view
+//! The thesis has one sentence on the alternative: without order there is less to write, and lookups take longer. This sentence does not
+//! distinguish leaves and inner nodes, and one procedure (`find`) searches both. So here no node has an order. Then the thesis's algorithm
+//! 2 applies as printed: an entry goes into an empty slot, or over the first dead entry if there is none. Nothing is shifted. A put stores
+//! to one line, whatever the key, without a fence in between, and a crash leaves no entry twice. A search reads every entry that its view
 //! sees. A split, a merge, a scan and the collector sort the entries that they read.
 //!
 //! Invariants:

@@ -1,13 +1,15 @@
 //! Groups: over a journal, where a commit takes milliseconds, many versions become durable together.
 //!
-//! The writer continues from version to version in memory. Readers use the newest durable version. A failed commit cannot roll it back, so
-//! no dirty marks are needed, and readers do not wait. There is one exception: a caller that wrote without waiting ([`WriteOptions`]) must
-//! find its write. So a lookup that may find such a write also reads the newest version. It waits if the entry there is newer than the
-//! durable version, or if only the durable version has the key.
+//! The writer continues from version to version in memory. Readers use the newest durable version. A failed commit does not roll back this
+//! version, so readers need no marks of changes that are not durable, and do not wait. There is one exception: a caller that wrote without
+//! waiting ([`WriteOptions`]) must find its write. So a lookup that may find such a write also reads the newest version. The lookup waits
+//! for the commit if the newest version has an entry of the key that began after the durable version, or if only the durable version has
+//! the key.
 //!
 //! Invariants:
 //! * G1: a group ends between two changes. So each version, and each batch in write groups, is in one group as a whole.
-//! * G2: the horizon never passes the newest durable version (P1 of [`crate::pins`]). So everything that a rollback needs still exists.
+//! * G2: the horizon (the oldest version that may still be read) never passes the newest durable version (P1 of [`crate::pins`]). So
+//!   everything that a rollback needs still exists.
 //! * G3: after a failed commit nothing more is written. The remaining state is the durable state.
 
 use index::{Guard, Life, Schema, Write, WriteOptions};

@@ -1,7 +1,7 @@
 //! Inserts and splits [thesis §4.4.2, algorithms 2 and 3].
 //!
 //! In the thesis a split ends every entry of the old node. Here it ends only the link to the node. A reader at an older version that still
-//! follows the link sees the entries in both cases. (`faithful` ends them.)
+//! follows the link sees the entries in both cases. (With the option `faithful`, a split ends every entry, as in the thesis.)
 
 use index::Target;
 use index::{Schema, WriteOptions};

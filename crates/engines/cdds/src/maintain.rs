@@ -1,4 +1,4 @@
-//! Background work in bounded steps: the collector, and the age of versions.
+//! Background work in bounded steps: the collector, and the release of retained versions that are older than the age limit.
 
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};

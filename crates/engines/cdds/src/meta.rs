@@ -1,21 +1,23 @@
 //! The meta block: root, current version and count in one line, followed by the list of dead versions.
 //!
 //! ```text
-//! line 0   word 0 tag   word 1 root   word 2 current version   words 3, 4 count: 48 bits, below 16 bits of its version
+//! line 0   word 0 tag   word 1 root   word 2 current version   words 3, 4 count in bits 0..48, its version in 48..64
 //!          word 5 the record of named versions, 0: none
 //! lines 1 to 3   twelve dead intervals of two words: first version (bit 63: rolled back), last version; first 0: none
 //! ```
 //!
 //! The region's root word references the block. Commit point of every operation: word 2 ([`Meta::commit`]). Root and count are published
-//! before it in the same line. The count goes to the word that does not hold the previous version's count.
+//! before it in the same line. The count goes to the one of words 3 and 4 that does not hold the previous version's count. A count word
+//! also has the lowest 16 bits of the version to which the count belongs.
 //!
 //! Invariants:
 //! * M1: after a crash the version that may have left traces is [`in_flight`]: one above the current version and above every version that
 //!   is known to have crashed.
 //! * M2: a rolled-back interval that does not end before the current version was not committed and does not count.
 //! * M3: a rolled-back interval that *begins* after the current version has the write groups of an interrupted batch ([`crate::batch`]).
-//!   Their traces reference their blocks, like those of any rollback. The traces of the write group in flight reference none. So recovery
-//!   first declares the version after the interval dead and moves the current version past both ([`Meta::settle_cut`]).
+//!   The traces of these write groups reference the blocks of the write groups, like the traces of any rollback. The traces of the write
+//!   group in flight reference no block. So recovery first declares the version after the interval dead and moves the current version past
+//!   this version ([`Meta::settle_cut`]).
 
 use pmem::{Error, Fence, LINE, Medium, Result, WORD};
 

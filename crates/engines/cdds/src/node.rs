@@ -18,7 +18,8 @@
 //! * N3: a slot is overwritten only if no reader may see its entry, or if another slot holds the entry. The store to the other slot is
 //!   durable, or it precedes the overwriting stores in the order of their line. Entries move from line to line only if all earlier moves in
 //!   the node are durable. So a crash may leave an entry twice, in adjacent slots, but never loses it. (Entries move only in sorted nodes.)
-//! * N4: in sorted nodes, the entries of slots that are not void ascend by key, and entries with equal keys by start.
+//! * N4: in sorted nodes, the entries of slots that are not void (V3 of [`crate::version`]) ascend by key, and entries with equal keys by
+//!   start.
 
 use std::cmp::Ordering;
 

@@ -1,4 +1,4 @@
-//! The common state of the steps of background work: the passes of the collector that are due, and the age of versions.
+//! The common state of the steps of background work: the passes of the collector that are due, and the ages of retained versions.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;

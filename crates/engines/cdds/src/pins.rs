@@ -1,8 +1,8 @@
 //! Pins: the versions that may still be read.
 //!
-//! A lookup pins its version in a slot of a small table. It takes no lock, unless all slots are taken. Longer users (snapshots, cursors)
-//! are counted in a list under a lock of its own. The writer takes this lock briefly when it computes the *horizon*, the oldest version
-//! that may still be read.
+//! A lookup pins its version in a slot of a small table. It takes no lock, unless all slots are taken. Users that keep a version for longer
+//! (snapshots, cursors) are counted in a list under a lock of its own. The writer takes this lock briefly when it computes the *horizon*,
+//! the oldest version that may still be read.
 //!
 //! Invariants:
 //! * P1: the horizon is at or below every pinned version, and at or below the durable version. Nothing that is visible at the horizon or

@@ -1,7 +1,7 @@
 //! Lookups at any pinned version, concurrent with the writer [thesis algorithm 1].
 //!
-//! The entries of a pinned version stay sound (T1 of `tree`). So each node is validated by itself. Only a root may be freed while a
-//! reader uses it: when the tree loses a level, its child becomes the root. When the tree loses another level, that child is freed, too.
+//! The entries of a pinned version stay valid (T1 of `tree`). So each node is validated by itself. Only a root may be freed while a reader
+//! uses it: when the tree loses a level, its child becomes the root. When the tree loses another level, that child is freed, too.
 
 use index::Schema;
 use index::Target;

@@ -3,10 +3,11 @@
 //! New nodes are flushed together with new entries in old nodes. In sorted nodes a crash may leave entries twice.
 //!
 //! Invariants, in addition to those of every structure:
-//! * T1: entries of the current version and of all pinned versions are sound.
+//! * T1: entries of the current version and of all pinned versions are valid, and their nodes and records are allocated.
 //! * T2: at every version, the visible entries of an inner node divide its range. The first has the node's lowest key, and each child has
 //!   the range from its entry's key to the next one's.
-//! * T3: between operations, a block is allocated if and only if an entry that is reachable and not void references it.
+//! * T3: between operations, a block is allocated if and only if an entry that is reachable and not void (V3 of [`crate::version`])
+//!   references it.
 //! * T4: every node except the root has one or more parents. The level decreases by one from parent to child.
 
 use std::collections::HashMap;

@@ -10,7 +10,7 @@
 //! | fence passed | durable | after a crash |
 //! |---|---|---|
 //! | none, or only the structure's | some words of the change | the version is declared dead: its starts and ends do not count |
-//! | payload | the whole change; root, count and current version or not | the same; or nothing to do, if the current version is durable |
+//! | payload | the whole change; perhaps also root, count and current version | the same; or nothing to do, if the current version is durable |
 //! | commit | also root, count and current version | nothing to do |
 //!
 //! Invariants:

@@ -6,13 +6,15 @@
 //! the right.
 //!
 //! Then the list is read in steps, from its head. A step adds leaves to the directory. If the number of keys is not known, as after a
-//! crash, a step also counts the keys of its leaves. Then a write of a key that the loading has not reached does not change the number.
+//! crash, a step also counts the keys of its leaves. In that case a write of a key that the loading has not reached does not change the
+//! number: a later step counts the key.
 //!
 //! Invariants:
 //! * O1: every leaf of the directory is in the list. An open takes only allocated leaves, and these are in the list, with two exceptions: a
-//!   leaf in the newest operation's intents, and the leaves of a cleared list that is being freed. So an open never takes a leaf of the
-//!   intents. While a cleared list is being freed, it takes only the head of the current list.
-//! * O2: while the index is loading, only a clear removes leaves from the list. It begins the loading again, with the new list.
+//!   leaf in the newest operation's intents (the durable list of the blocks that it allocates or frees), and the leaves of a cleared list
+//!   that is being freed. So an open never takes a leaf of the intents. While a cleared list is being freed, an open takes only the head of
+//!   the current list.
+//! * O2: while the index is loading, only a clear removes leaves from the list. The clear begins the loading again, with the new list.
 
 use std::cmp::Ordering as Order;
 

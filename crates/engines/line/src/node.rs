@@ -1,7 +1,7 @@
 //! An inner node: separators and children, in volatile memory.
 //!
 //! ```text
-//! hot   line 0      word 0 number of children (bits 0..7), wide (bit 8), and the shift in the upper half
+//! hot   line 0      word 0 number of children (bits 0..7), wide (bit 8), and the shift of the digests in the upper half
 //!                   byte strings: word 1 length of the prefix   2..8 the prefix, padded with zeros
 //!                   64-bit keys:  word 2 base of the digests
 //!       lines 1..5  digests: a number for each separator, ascending; digest 0 is 0, unused digests are all ones.
@@ -16,9 +16,10 @@
 //! With byte strings, all separators except for separator 0 begin with the node's prefix. A digest is the four bytes after the prefix. With
 //! 64-bit keys, a digest is the separator minus the base, shifted to the right. The base is at most separator 1.
 //!
-//! A search reads line 0 and all digests, and then one child. Their addresses do not depend on each other, so their cache misses overlap.
-//! The hot parts are stored apart from the cold parts, so that they stay in the cache. A search reads the cold part only if digests are
-//! equal or if the node is *wide*. A node is wide if the upper 16 bits of some child are not 0.
+//! A search first prefetches line 0, the digests and all lines of children. The addresses of these lines do not depend on each other, so
+//! their cache misses overlap. Then it reads line 0, the digests, and one child. The hot parts are stored apart from the cold parts, so
+//! that they stay in the cache. A search reads the cold part only if a digest is equal to that of the key, or if the node is *wide*. A node
+//! is wide if the upper 16 bits of some child are not 0.
 //!
 //! Invariants:
 //! * N1: the digests ascend, and separators with equal digests ascend.

@@ -15,7 +15,8 @@
 //! A full leaf is replaced: see [`replace`](crate::replace).
 //!
 //! Invariants:
-//! * N1: from the head on, each leaf's `nxt` leads to the next leaf. Their `min` ascend. Only the first leaf has no `min`.
+//! * N1: from the head on, each leaf's link `nxt` leads to the next leaf. The leaves' lower bounds `min` ascend. Only the first leaf has no
+//!   `min`.
 //! * N2: the inner nodes lead every key to the leaf that holds it, except while that leaf's version is locked (C1 of
 //!   [`::index::leaf_list`]).
 //! * N3: between operations, a block is allocated if and only if the list, a live entry or the root references it.

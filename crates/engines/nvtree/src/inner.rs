@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! levels   the smallest word of each node below, 16 in a node: child i of node n is node 16 n + i of the next level
-//! parents  nodes above the leaves: `space` entries each, a word and the address of a leaf side by side, four in a line, ascending
+//! parents  nodes above the leaves: `space` entries each (word, address of a leaf), four entries in a line, ascending
 //! ```
 //!
 //! The only pointers are those to leaves. The words of the levels never change. Parents add and remove leaves by shifting their entries.

@@ -2,7 +2,7 @@
 //!
 //! The list never needs repair. An interrupted append left entries only beyond the leaf's count, and no search reads them. If a leaf was
 //! being replaced, either the old leaf or its successors are in the list. If the index was not closed cleanly, opening also reads all
-//! entries to count the keys. Then recovery asks the list which blocks of the newest operation it references.
+//! entries to count the keys. Then recovery determines which blocks of the newest operation the list references.
 
 use index::Schema;
 use index::leaf_list::bound::bound;

@@ -12,9 +12,9 @@
 //! | payload | the new leaves, the allocator's intents | the same |
 //! | commit | the link (one 8-byte store) | the old leaves' blocks are freed if they are not yet |
 //!
-//! Blocks are allocated and freed with the operation's intents. After a crash, a block stays allocated only if the index references it. An
-//! old leaf's block can be reused when the operation has ended. A reader that still reads the block finds that its version or `changes` has
-//! changed (C1 of [`::index::leaf_list`]).
+//! Each block that the operation allocates or frees has an intent in a durable list ([`pmem::alloc`]). After a crash, a block stays
+//! allocated only if the index references it. An old leaf's block can be reused when the operation has ended. A reader that still reads the
+//! block finds that its version or `changes` has changed (C1 of [`::index::leaf_list`]).
 //!
 //! If the last leaf is full and a key is above all others, the key begins a new leaf, with two fences. The old leaf stays as it is.
 

@@ -6,8 +6,9 @@
 //! ```
 //!
 //! All keys are at or above `min` and below `max`. Both are key words. For keys that are words the key word is the key. For byte strings it
-//! is the address of a separator record. The bucket that has it as its `min` owns the record. 0 means no bound: the first bucket has no
-//! `min`, the last bucket no `max`. There are no gaps: `max` is the `min` of the next bucket.
+//! is the address of a separator record. The bucket whose `min` is this address owns the record. 0 means no bound: the first bucket has no
+//! `min`, the last bucket no `max`. There are no gaps: `max` is the `min` of the next bucket. `nxt` links the next bucket of the list. Only
+//! a combine with the option `faithful` uses the second link, `vnxt` ([`crate::combine`]).
 //!
 //! Invariants:
 //! * K1: an entry is in use if and only if its bit is set. A bit is set after its entry is durable.

@@ -3,9 +3,9 @@
 //!
 //! The paper uses the processor's page table and compares in the buckets.
 //!
-//! An index into the directory is a bucket's place. A search begins with a calculation: guided binary search [§4.2.3]. It compares the
-//! `min` of the buckets as words. For byte strings the word is the eight bytes after the common prefix of all keys. If words are equal, the
-//! rest of the keys is compared.
+//! An index into the directory is the *place* of a bucket. A search begins with a calculation: guided binary search [§4.2.3]. The search
+//! compares the `min` of the buckets as words. For byte strings the word is the eight bytes after the common prefix of all keys. If words
+//! are equal, the rest of the keys is compared.
 //!
 //! The directory is stored in segments of 1,024 entries. It grows by one segment at a time, and its memory is freed one segment at a
 //! time.
@@ -13,8 +13,8 @@
 //! Invariants:
 //! * D1: keys ascend. Entry 0 is at or below every key.
 //! * D2: if an entry is not marked `SPLIT`, its bucket holds every key from the entry's key to the next entry's key.
-//! * D3: an entry's key and place never change once other threads see the entry. Its address changes only as [`crate::index::Vlab`] allows
-//!   (V2).
+//! * D3: an entry's key and place never change once other threads see the entry. The address in an entry changes only as V2 of
+//!   [`crate::index`] allows.
 
 use std::cmp::Ordering;
 use std::ops::Range;

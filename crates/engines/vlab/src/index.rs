@@ -2,7 +2,7 @@
 //!
 //! | fence passed | durable | after a crash |
 //! |---|---|---|
-//! | insert: none | perhaps the entry in a free slot | nothing to do: its bit is clear (K1) |
+//! | insert: none | perhaps the entry in a free slot | nothing to do: its bit is clear (K1 of `bucket`) |
 //! | payload | the entry | the same; a record's block has no owner and is freed |
 //! | commit | its bit | nothing to do |
 //!
@@ -13,8 +13,9 @@
 //! Invariants:
 //! * V1: from the head on, each bucket's `nxt` references the next bucket. The `min` of the next bucket equals the `max` of this bucket.
 //!   The first bucket has no `min` and is never freed.
-//! * V2: the view (directory and braids) leads every key to the bucket that holds it, except while that bucket's version is locked. A split
-//!   or merge changes the counter `changes`. So the validation fails if the reader found its bucket before the split or merge.
+//! * V2: the view leads every key to the bucket that holds it, except while that bucket's version is locked. The view is the directory and
+//!   the braids: short lists of the buckets that were added after the directory was built. A split or merge changes the counter `changes`.
+//!   So the validation fails if the reader found its bucket before the split or merge.
 //! * V3: between operations, a block is allocated if and only if the list, an entry or the meta block references it.
 
 use std::ops::Deref;

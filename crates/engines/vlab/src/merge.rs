@@ -3,12 +3,12 @@
 //! | fence passed | durable | after a crash |
 //! |---|---|---|
 //! | none | perhaps entries in free slots | nothing to do: their bits are clear |
-//! | payload | the entries, the allocator's intents | the same |
-//! | | then, in one line and in this order (K3): flag, bits, `nxt`, `max`, no flag | see below |
+//! | payload | the entries; the intents (the list of the blocks that are freed) | the same |
+//! | | then, in one line and in this order (K3 of `bucket`): flag, bits, `nxt`, `max`, no flag | see below |
 //! | commit | all of these | nothing to do |
 //!
-//! After a crash in the third row the bucket is flagged. Recovery drops entries at or above the next bucket's `min`: this undoes the
-//! bits if `nxt` is not durable. Then it sets `max` and clears the flag.
+//! After a crash in the third row the bucket is flagged. Recovery drops entries at or above the next bucket's `min`: this undoes the bits
+//! if `nxt` is not durable. Then recovery sets `max` and clears the flag.
 
 use index::Schema;
 use index::leaf_list::bound::bound;

@@ -1,11 +1,11 @@
-//! The meta block: the heads of the bucket lists, and the phase of the running combine. A combine merges the second list into the first and
-//! rewrites the links of the buckets. There is a second list only with the option `faithful`.
+//! The meta block: the heads of the bucket lists, and the phase of the running combine. The second list exists only with the option
+//! `faithful`. With it, a combine merges the second list into the first and rewrites the links of the buckets.
 //!
 //! ```text
 //! word 0   head of the list (self-checking)
-//! word 1   head of the second list (self-checking; 0: the list is empty)
+//! word 1   with `faithful`: head of the second list (self-checking; 0: the list is empty)
 //! word 2   `faithful` or not, and the phase of the running combine (self-checking)
-//! word 7   the cleared structure that is being freed ([`index::leaf_list::garbage`])
+//! word 7   a cleared structure that is being freed ([`index::leaf_list::garbage`])
 //! ```
 //!
 //! Invariant: the first bucket has no `min` and always stays the first. So word 0 is written once in a block's life.

@@ -1,9 +1,9 @@
 //! Opening: reads the list from its head, completes or undoes an interrupted change, and builds the directory.
 //!
 //! Every header is read. A split or merge sets the flag of a bucket (the last bit of its bitmap) while it runs, so a crash leaves at most
-//! one flagged bucket. Entries are read only there: entries at or above the next bucket's `min` are dropped, `max` is set, and the flag is
-//! cleared. Afterwards recovery sets the allocation bit of each block that the newest operation allocated or freed, according to whether
-//! the list references the block.
+//! one flagged bucket. Recovery reads the entries of the flagged bucket only: it drops those at or above the next bucket's `min`, sets
+//! `max`, and clears the flag. Afterwards recovery sets the allocation bit of each block that the newest operation allocated or freed,
+//! according to whether the list references the block.
 //!
 //! With the option `faithful` there are two lists, which a combine merges ([`crate::combine`]). A combine that a crash interrupted is
 //! completed or undone before the flag is handled.

@@ -1,7 +1,7 @@
 //! Dual-VA in user space: a second mapping of the bucket pages, in key order [VLAB §4.2.1, §5.1].
 //!
-//! Entry i of the directory is page i of a window ([`pmem::page_remap`]). A lookup's search compares `min` and `max` in the pages. It then
-//! reads the bucket in the same page, whose address translation the search has already paid for. Writers and scans use the buckets' own
+//! Entry i of the directory is page i of a window ([`pmem::page_remap`]). A lookup's search compares `min` and `max` in the pages. The
+//! lookup then reads the bucket in the same page, whose address the search has already translated. Writers and scans use the buckets' own
 //! addresses, so they search the directory. With a window they would need two address translations.
 //!
 //! The paper adds a system call. Here `mmap` is called for each run of pages that are adjacent in the file, too. A window needs keys that
@@ -10,10 +10,11 @@
 //! [`Vlab::addressed`] gives the reason. A window does not affect durability: all stores use the region's own addresses, in the same order
 //! and number. So crash exploration runs without a window.
 //!
-//! The directory is kept beside a window. It has the buckets' own addresses, which version locks and all stores need. It also has its
-//! words, so that a window can be dropped at any time. A combine publishes the new directory immediately. Later operations remove the old
-//! directory's window when no reader uses it, and then map the new window, some places with each operation. Readers use the new window when
-//! it is complete. The two windows never exist at the same time, because the kernel's limit would have to cover both.
+//! The directory is kept beside a window. The directory has the buckets' own addresses, which version locks and all stores need. It also
+//! has the words that a search compares, so a window can be dropped at any time. A combine publishes the new directory immediately. Later
+//! operations remove the old directory's window when no reader uses it, and then map the new window, some places with each operation.
+//! Readers use the new window when it is complete. The two windows never exist at the same time, because the kernel's limit would have to
+//! cover both.
 //!
 //! Invariants:
 //! * W1: place i of a view's window is the page of the bucket that entry i of its directory leads to, except while the versions of the old
@@ -22,8 +23,8 @@
 //!   split, merged or freed since the reader read `changes`, its validation finds a new value of `changes`.
 //!
 //! Why a search by pages is right:
-//! * Entry i leads to the bucket that holds its key (D2 of [`crate::directory`]). So the `min` of page i is at or below that key. It is
-//!   below if the bucket of that key was merged into another.
+//! * Entry i leads to the bucket that holds its key (D2 of [`crate::directory`]). So the `min` of page i is at or below that key. The `min`
+//!   is below that key if the bucket of the key was merged into another.
 //! * Hence every entry at or below a wanted key is also at or below it by its page. The search ends at the last such entry or after it.
 //! * If it ends at that entry, everything is as with the directory. If it ends after it, the page's bucket begins at or below the wanted
 //!   key and holds a key above it. So it is the right bucket.

@@ -10,12 +10,13 @@
 //! | 5 | bitmap, then `max` | the same |
 //! | 6 | the flag cleared | nothing to do |
 //!
-//! By default all steps except 2 and 3 are stores to one line, which keep their order (K3). So two fences suffice: after the new bucket and
-//! after the last step. The new bucket is linked after the bucket that it came from, in the one list. So a combine changes volatile memory
-//! only.
+//! By default all steps except 2 and 3 are stores to one line, which keep their order (K3 of `bucket`). So two fences suffice: after the
+//! new bucket and after the last step. The new bucket is linked after the bucket that it came from, in the one list. So a combine changes
+//! volatile memory only.
 //!
 //! Under `faithful` each write has its own fence. The new bucket is linked into a second list, as in the paper. A combine merges the two
-//! lists and rewrites the links ([`crate::combine`]). Here step 4 stores to a different line than the other steps, so each fence is needed.
+//! lists and rewrites the links ([`crate::combine`]). Under `faithful`, step 4 stores to a different line than the other steps, so each
+//! fence is needed.
 
 use index::Entry;
 use index::Schema;

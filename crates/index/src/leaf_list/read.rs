@@ -1,7 +1,8 @@
 //! Lookups, concurrent with the writer.
 //!
-//! A reader reads `changes`, finds the leaf, reads the leaf's version, and reads the entry. Then it validates: an unchanged version means
-//! that the entry was consistent, and unchanged `changes` mean that this was the leaf of the key (C1).
+//! A reader reads the counter `changes` of [`Core`](super::core::Core), finds the leaf, reads the leaf's version, and reads the entry. Then
+//! the reader validates: an unchanged version means that the entry was consistent, and unchanged `changes` mean that this was the leaf of
+//! the key (C1 of `core`).
 
 use crate::schema::Schema;
 use pmem::canary::{Canary, sings};

@@ -1,4 +1,4 @@
-//! The owners of blocks, for the recovery of an index that was not closed.
+//! Recovery of a list that was not closed: decides for each block of the newest operation whether the list or its garbage references it.
 
 use pmem::alloc::{self, Class, Kind};
 use pmem::{Result, record};

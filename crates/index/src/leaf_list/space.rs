@@ -1,4 +1,4 @@
-//! The space that an operation on a list needs in its group, and the version locks of its leaves.
+//! The space that an operation on a list needs in its commit group, and the version locks of the leaves that the operation changes.
 
 use pmem::{LINE, Medium, Result};
 

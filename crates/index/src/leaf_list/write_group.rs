@@ -1,8 +1,8 @@
 //! Write groups: writes to different leaves that share their fences.
 //!
 //! A write that finds space in its leaf is *stored* first, except for the word that commits it. The writer stores all writes of the group
-//! that go to different leaves. It passes one fence, publishes all commit words, and passes a second fence. A single write is a write group
-//! of one.
+//! that go to different leaves. Then the writer passes one fence, publishes all commit words, and passes a second fence. A single write is
+//! a write group of one.
 //!
 //! A write follows after the group, by itself, if it goes to the same leaf as an earlier write of the group or if its leaf has no space. So
 //! writes of the same key keep their order.

@@ -17,14 +17,15 @@
 //! * T2: a value with a deadline has an entry. The entry is written before the value, and is removed after the value was changed or
 //!   removed. So a crash leaves at most entries without a value, which the background thread removes when their deadline passes.
 //! * T3: two changes of deadlines of one key do not overlap: each holds the key's lock (`stripes`). A writer that saw no deadline in the
-//!   index needs no lock. It cannot set a deadline. If it replaces a value whose deadline was set meanwhile, an entry without a value stays
-//!   until that deadline passes.
-//! * T4: a number is used again only after all of its keys are removed, and not before the next open.
+//!   index needs no lock. Such a writer cannot set a deadline. If it replaces a value whose deadline was set meanwhile, an entry without a
+//!   value stays until that deadline passes.
+//! * T4: a table's number is used again only after all of its keys are removed, and not before the next open.
 //! * T5: the counts are exact when counting has ended. A write changes the count only if its key is before the counter's position; the
 //!   counter moves only while no write runs.
 //! * T6: a clean close stores the counts. An open uses them only after a clean close.
 //! * T7: a change of the catalog is visible only when it is durable. Otherwise a reader could see a clear that is not durable, and could
-//!   not wait for its commit: the keys of the table's new number have no dirty marks.
+//!   not wait for its commit: a clear gives the table a new number, and keys of the new number have no dirty marks (the marks of changes
+//!   that are not durable).
 
 pub mod catalog;
 mod commit;

@@ -9,9 +9,9 @@
 //! ```
 //!
 //! A large value is cut into pieces, blocks of kind `Piece`, eight to a chunk. Word 0 of a piece is the address of its record;
-//! bytes of the value follow. Pieces have no intents. Their record has one, and lists them. While a large record is written, a
-//! piece's bit is set only after the list with its address is durable. Recovery makes the bits of the pieces of a record in the
-//! intent ring agree with the record's own bit.
+//! bytes of the value follow. Pieces have no intents. The record of the pieces has an intent, and lists the pieces. While a
+//! large record is written, a piece's bit is set only after the list with its address is durable. Recovery makes the bits of
+//! the pieces of a record in the intent ring agree with the record's own bit.
 //!
 //! Invariants:
 //! * C1: a record is written once, before anything points to it, and never changed.

@@ -1,10 +1,10 @@
 //! A second mapping of a file's pages, in another order and at consecutive addresses: the Dual-VA of [VLAB §5.1]. The paper adds a
 //! system call for it, `build_dualva_list`.
 //!
-//! A *window* is a reserved range of addresses, readable and empty at first. Pages of the file are mapped into it, shared and
-//! read-only. One call maps a run of pages that are neighbours in the file. A page's *place* is its number in the window. Readers
-//! use the window as a [`Medium`] with its own offsets (`place * PAGE`). It must not be written. Stores go through the file's own
-//! medium and are visible here, because both map the same memory. (Processor caches identify a line by its physical address.)
+//! A *window* is a reserved range of addresses, readable and empty at first. Pages of the file are mapped into it, shared and read-only.
+//! One call maps a run of pages that are neighbours in the file. A page's *place* is its number in the window. Readers use the window as a
+//! [`Medium`] with its own offsets (`place * PAGE`). The window must not be written. Stores go through the file's own medium and are
+//! visible here, because both map the same memory. (Processor caches identify a line by its physical address.)
 //!
 //! Each run of neighbouring pages is one kernel mapping (192 bytes). A process may usually have 65,530 mappings
 //! (`vm.max_map_count`). Mappings are counted before they are made, over all windows of the process. [`RESERVE`] mappings are left
@@ -12,7 +12,7 @@
 //!
 //! Invariants:
 //! * D1: the range and a guard after it stay readable while the `Window` lives. Places that are not mapped read as zeros.
-//! * D2: only whole pages of a file below the length of its medium are mapped. They have allocated blocks, so no load faults.
+//! * D2: only whole pages of a file below the length of its medium are mapped. These pages have allocated blocks, so no load faults.
 //! * D3: nothing is stored through a window: the processor does not allow it.
 //! * D4: a place changes from one page to another atomically. A concurrent reader sees one of the two pages. When the call returns,
 //!   no processor has the old page in its TLB.

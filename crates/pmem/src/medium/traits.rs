@@ -8,7 +8,7 @@
 //! | `copy` | none | the word survives or not, independently of the other copies between the same two publishes of its line |
 //! | `publish` | after every earlier store of this thread | if it survives, all earlier stores to its line survive |
 //! | `flush` | none | the present content of the line is durable once a `fence` follows |
-//! | `fence` | all earlier flushes | |
+//! | `fence` | after all earlier flushes | every line that was flushed before has at least its content at the flush |
 //! | `discard` | none | each word has its old value, or is zero |
 //!
 //! A store that is not flushed and fenced may still become durable at any time, because a cache evicts lines at any time.

@@ -2,9 +2,9 @@
 //!
 //! A volatile table contains version words. A hash of a node's address is the index into the table. The writer locks a node's version
 //! (makes it odd) before it changes the node. It unlocks the version (makes it even) after the last fence of the change. A reader reads the
-//! version, reads the node, and validates the version. So, without a journal, a value that a reader returns was durable, at the promised
-//! level, when the validation succeeded. On a medium with a journal a fence does nothing. There the dirty marks (`pending`) tell the reader
-//! whether it must wait for the value's group.
+//! version, reads the node, and validates the version. So, without a journal, a value that a reader returns was durable (as durable as a
+//! fence of the medium makes it) when the validation succeeded. On a medium with a journal a fence does nothing. There the dirty marks
+//! (`pending`) tell the reader whether it must wait for the value's group.
 //!
 //! A long read, for example of a large record, could fail every validation, because a writer without pauses changes the node during each
 //! attempt. So after [`TRIES`] failed validations the reader asks the writer to give way ([`Tries`]). Before its next change the writer

@@ -1,4 +1,4 @@
-//! Equivalent mutants: no crash image of theirs can have a violation. Each entry gives the invariant that is the reason.
+//! Equivalent mutants: no crash image of such a mutant can have a violation. Each entry gives the invariant that is the reason.
 
 use bptree::commit_protocol::CommitProtocol;
 use bptree::layout::Layout;

@@ -1,4 +1,5 @@
-//! Crash exploration of the log alone, without a tree. Tags repeat after 4,096 generations, more than a workload of a tree has.
+//! Crash exploration of the log alone, without a tree. Tags repeat after 4,096 generations, and no workload of a tree has that many
+//! generations.
 
 use crash::{Contents, Step, Subject, Workload};
 use pmem::log::{DataLines, Format, Log};

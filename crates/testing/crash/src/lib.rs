@@ -7,7 +7,7 @@
 //!
 //! * [`subject`]: the interface to the code under test, workloads, and generators of workloads.
 //! * [`mod@line`]: the contents that one cache line may have after a crash.
-//! * [`model`]: the same for all lines. It replays events, and fences advance the durable contents.
+//! * [`model`]: the contents of all lines. It replays events, and fences advance the durable contents.
 //! * [`tape`]: the recorder of a running subject.
 //! * [`stage`]: the memory in which images are composed *lazily*, line by line as recovery reads them.
 //! * `recall`: skips an image from which the subject would read the same contents as from an image judged before.

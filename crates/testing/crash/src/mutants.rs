@@ -1,4 +1,5 @@
-//! The mutation run: leaves out each flush and fence in turn; the oracle must reject some image of each mutant.
+//! The mutation run: tries mutants one at a time. A mutant leaves out a flush, a fence or a sync, or it moves or splits a publish
+//! (`mutate`). The oracle must reject some image of each mutant.
 //!
 //! A surviving mutant must be equivalent: it needs an entry with a reason in a table beside the subject. An entry matches the *source
 //! text* of the call site's line. The table includes the source file at compile time (`include_str!`), so it stays valid when lines move,

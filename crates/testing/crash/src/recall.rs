@@ -1,8 +1,8 @@
 //! Skips images from which the subject would read the same contents as from an image judged before.
 //!
-//! A subject is deterministic (I1): its execution on an image is a function of the contents that it reads, each line's at its first read.
-//! So if it would read the same contents from a second image, the second image has the same verdict. This is frequent inside recovery: the
-//! images differ only in lines that recovery overwrites, or that are never read.
+//! A subject is deterministic (I1 of the crate): its execution on an image is a function of the contents that it reads, that is, of each
+//! line's content at the first read of the line. So if it would read the same contents from a second image, the second image has the same
+//! verdict. This is frequent inside recovery: the images differ only in lines that recovery overwrites, or that are never read.
 //!
 //! Recall keeps the reads of executed images in sequence, each with a fingerprint of everything read so far. Where different contents led
 //! to different reads, a table maps the fingerprint to the reads that followed. Fingerprints have 128 bits. In a run of a hundred million

@@ -5,10 +5,10 @@
 //! images than its cap is sampled instead. An image inside recovery is not executed if the subject would read the same contents as from an
 //! earlier image (`recall`).
 //!
-//! Inside recovery, the search replays recovery's own events on a second model. Its base is the image as far as recovery had read it. Lines
-//! that recovery had not read at the second crash stay open, below recovery's own stores. Two images that agree on their first `n` choices
-//! have the same recovery up to the next choice. So a crash point reached with at most `n` choices is explored only once. At recovery's end
-//! a reader may have seen the contents, so later recoveries must keep exactly these.
+//! Inside recovery, the search replays recovery's own events on a second model. The base of this model is the image as far as recovery had
+//! read it. Lines that recovery had not read at the second crash stay open, below recovery's own stores. Two images that agree on their
+//! first `n` choices have the same recovery up to the next choice. So a crash point reached with at most `n` choices is explored only once.
+//! At recovery's end a reader may have seen the contents, so later recoveries must keep exactly these.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

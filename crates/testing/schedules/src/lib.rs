@@ -2,8 +2,8 @@
 //! before every load and store (`medium`), in random bursts and by priorities (`scheduler`).
 //!
 //! `work` records the answer of each operation. One order of operations must explain all answers, key by key, with a batch as one
-//! operation. It must also explain the contents after a power cut at any moment (`campaign`): they include everything that returned
-//! before the cut, also from reads. Any `index::Index` can run in this way (`scheduled`).
+//! operation. It must also explain the contents after a power cut at any moment (`campaign`): they include every write that returned before
+//! the cut, and every write that a read returned before the cut. Any `index::Index` can run in this way (`scheduled`).
 //!
 //! Each injected fault (`pmem::canary`) leaves out a part of a protocol, and must be detected.
 //!

@@ -1,7 +1,8 @@
-//! Durable memory in schedules. The scheduler may switch threads before each load, store, flush and fence. The state after a crash is known
-//! at each of them.
+//! Durable memory in schedules. The scheduler may switch threads before each load, store, flush and fence. At each of these points the
+//! tests know the possible state after a crash.
 //!
-//! Durable words are not atomics of the scheduler. So without this wrapper it would not switch threads between two stores of an operation.
+//! Durable words are not atomics of the scheduler. So without this wrapper the scheduler would not switch threads between two stores of an
+//! operation.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};

@@ -8,7 +8,7 @@
 //! | [`LineOrder`] | as [`WriteAtomic`]; one fence less if slot array and bitmap share a line | redo-only log |
 //! | [`Stepwise`] | as [`WriteAtomic`] | redo-only log, one commit for each split node |
 //! | [`UndoRedo`] | undo-redo log | undo-redo log |
-//! | [`Redo`] | redo-only log; data words fenced, too | as for one leaf, one commit for each split node |
+//! | [`Redo`] | redo-only log; one more fence makes the data words durable | as for one leaf, one commit for each split node |
 //! | [`WriteAhead`] | redo-only log; the nodes are in frames of a buffer pool | as for one leaf |
 //! | [`Shadow`] | a copy of the leaf, two pointers through the redo-only log | redo-only log |
 

@@ -1,12 +1,13 @@
 //! Redo logging of every word, as in VLAB's B+-Trees: the log is written, flushed and fenced, and then the data words, too [VLAB §5.2,
 //! table 2 rows B to D].
 //!
-//! After the last fence no record needs a replay.
+//! After the last fence no record needs a replay. Intents are the durable list of the blocks that the operation allocates or frees
+//! ([`pmem::alloc`]).
 //!
 //! | fence passed | may be on the medium | recovery |
 //! |---|---|---|
 //! | none | intents, if blocks are allocated or freed; otherwise records | the old node, or the new one if the records are complete |
-//! | allocate (if blocks are allocated or freed) | intents, records, allocation bits | the same; a record's blocks have durable intents |
+//! | allocate (if blocks are allocated or freed) | intents, records, allocation bits | the same; all these blocks have durable intents |
 //! | commit (commit point: the last record) | data words or not, allocation bits | replays the log |
 //! | data words | everything | a replay changes nothing |
 

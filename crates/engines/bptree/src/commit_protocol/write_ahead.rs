@@ -1,12 +1,13 @@
 //! Write-ahead logging with a buffer pool [wB+ §3.1].
 //!
 //! Nodes are read and changed in volatile frames (see [`pmem::buffer_pool`]). Every changed word is first written to the redo-only log.
-//! Dirty lines are checkpointed at the end of a log generation.
+//! Dirty lines are checkpointed at the end of a log generation. Intents are the durable list of the blocks that the operation allocates or
+//! frees ([`pmem::alloc`]).
 //!
 //! | fence passed | may be on the medium | recovery |
 //! |---|---|---|
 //! | none | intents, if blocks are allocated or freed; otherwise records | the old nodes, or the new ones if the records are complete |
-//! | allocate (if blocks are allocated or freed) | intents, records, allocation bits | the same; a record's blocks have durable intents |
+//! | allocate (if blocks are allocated or freed) | intents, records, allocation bits | the same; all these blocks have durable intents |
 //! | commit (commit point: the last record) | all records, all allocation bits; data words of older generations only | replays the log |
 //! | checkpoint (the first fence of the log truncation that ends the generation) | all data words | a replay changes nothing |
 

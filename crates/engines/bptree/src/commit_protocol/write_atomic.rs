@@ -1,12 +1,15 @@
 //! Write-atomic: a change inside one node commits with one store [wB+ §4.3, figures 9 and 10]; a change of several nodes commits through
 //! the redo-only log [wB+ §3.1, figure 6].
 //!
-//! One node (word classes: [`Edit`]; commit point: the switch word; with two independent words, each of them):
+//! Intents are the durable list of the blocks that the operation allocates or frees ([`pmem::alloc`]).
+//!
+//! One node. [`Edit`] has the word classes (fresh, guard, guarded, switch). The commit point is the store of the switch word. If an edit
+//! has several independent switch words, the store of each is a commit point of its own:
 //!
 //! | fence passed | may be on the medium | recovery |
 //! |---|---|---|
-//! | none | guard word cleared or not; intents; records | old entries; the order is derived if the guard is cleared |
-//! | guard | some of the fresh and guarded words | old entries, the order is derived |
+//! | none | guard word cleared or not; intents; records | old entries; their order is derived from the keys if the guard is cleared |
+//! | guard | some of the fresh and guarded words | old entries; their order is derived from the keys |
 //! | payload | switch word or not; allocation bits | old or new entries; allocation bits are set to match |
 //! | commit | everything | new entries |
 //!

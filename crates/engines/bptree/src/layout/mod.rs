@@ -1,4 +1,5 @@
-//! Layouts: the arrangement of entries in a node. A layout only reads. It answers with edits and never stores or flushes.
+//! Layouts: the arrangement of entries in a node. A layout only reads nodes. It describes a change as an [`Edit`] and never stores or
+//! flushes.
 //!
 //! | layout | header | order of entries | a change inside the node overwrites |
 //! |---|---|---|---|
@@ -6,7 +7,7 @@
 //! | [`Counted`] | count | packed, in order of arrival | the count (a delete: also the hole) |
 //! | [`Bitmap`] | bitmap | any | the bitmap word |
 //! | [`SlotOnly`] | slot word | any; the slots list them in key order | the slot word |
-//! | [`Slotted`] | bitmap, slot array | any; the slots list them in key order | slot array under a valid bit, bitmap word |
+//! | [`Slotted`] | bitmap, slot array | any; the slots list them in key order | slot array (valid bit clear), bitmap word |
 //!
 //! A tree has one layout for leaves and one for inner nodes: [`Layouts`].
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! word 0   link
-//! word 1   slots: byte 0 number of entries, byte r+1 number of the entry with rank r
+//! word 1   slots: byte 0 count of entries, byte r+1 index of the entry with rank r
 //! then     entries, in any order
 //! ```
 //!

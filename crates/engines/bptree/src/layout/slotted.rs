@@ -3,17 +3,18 @@
 //! ```text
 //! word 0      link
 //! word 1…     bitmap: bit 0 slot array valid, bit i+1 of word g entry 63 g + i in use; one word, or four for more than 63 entries
-//! then        slot array: byte 0 number of entries, byte r+1 number of the entry with rank r
+//! then        slot array: byte 0 count of entries, byte r+1 index of the entry with rank r
 //! then        entries, in any order (16-byte entries from an even word on, so that none straddles two lines)
 //! ```
 //!
 //! Invariants:
 //! * W1: the bitmap always references exactly the entries in use.
-//! * W2: if bit 0 of every bitmap word is set, the slot array lists the same entries in key order. Otherwise the order is derived.
+//! * W2: if bit 0 of every bitmap word is set, the slot array lists the same entries in key order. Otherwise the order is derived from the
+//!   keys.
 //!
-//! An insert or delete changes only the bitmap word of its own entry; after a crash it also sets the valid bits of the other words again.
-//! The commit point of an insert or delete is the bitmap word of its entry. The commit point of an update in place is the entry's payload
-//! word.
+//! An insert or delete changes only the bitmap word of its own entry. If a crash left valid bits of other bitmap words clear, it also sets
+//! these again. The commit point of an insert or delete is the bitmap word of its entry. The commit point of an update in place is the
+//! entry's payload word.
 
 use pmem::{Medium, WORD};
 

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Linear hashing: of `n` buckets, bucket `n - 2^L` is the next one to split (L is the logarithm of `n`, rounded down). The number of
-//! buckets determines the bucket of a hash. So one word grows or shrinks the table, and a larger top copies only the addresses of segments.
+//! buckets determines the bucket of a hash. So a store of this one word grows or shrinks the table, and a larger top copies only the
+//! addresses of segments.
 //!
 //! Invariants:
 //! * D1: segments and slots below the number of buckets are valid. Above it they may contain anything.

@@ -10,19 +10,19 @@
 //! | fence passed | durable | after a crash |
 //! |---|---|---|
 //! | none, or some that new nodes need | any of the ends, starts, new nodes | their version is dead; new nodes contain void entries |
-//! | payload | the whole change | the same |
+//! | payload | the whole change; perhaps count and current version | the same; or nothing to do, if the current version is durable |
 //! | commit | count, version, allocation bits | nothing to do |
 //!
 //! Invariants:
-//! * H1: a view at the current version sees exactly the acknowledged writes. Everything that a view at a pinned version sees is sound, and
-//!   its nodes and records are allocated.
-//! * H2: an entry counts if it is not void and if, by the number of buckets, its hash belongs to its bucket. The slots of other entries are
-//!   equivalent to free slots. The table grows or shrinks by publishing that number. Before hashes return to a bucket, its leftover entries
-//!   with these hashes are cleared.
-//! * H3: between operations, an entry that counts is the only reference to its record, and a node is in one chain. A block is allocated if
-//!   and only if it has such a reference.
-//! * H4: an entry is garbage if no reader is between its start and its end. Old versions of a key that changes often accumulate only as far
-//!   as snapshots distinguish them.
+//! * H1: a view at the current version sees exactly the acknowledged writes. Every entry that a view at a pinned version sees is valid, and
+//!   its node and record are allocated.
+//! * H2: an entry counts if it is not void (V3 of [`crate::version`]) and if, by the number of buckets, its hash belongs to its bucket. The
+//!   slots of other entries are equivalent to free slots. The table grows or shrinks by publishing that number. Before hashes return to a
+//!   bucket, its leftover entries with these hashes are cleared.
+//! * H3: between operations, an entry that counts is the only reference to its record, and a node is in one chain. S2 of
+//!   [`crate::versioned`] says which blocks are allocated.
+//! * H4: an entry is garbage if no reader is between its start and its end. So after a collection a key has no more old entries than there
+//!   are versions that may still be read.
 //! * H5: over a journal a move of entries is part of the running group. A reader at the durable version finds the entries at their new
 //!   place. If the group fails, entries and directory are rolled back together, while all version locks are locked.
 //!

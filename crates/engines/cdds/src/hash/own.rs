@@ -1,6 +1,7 @@
-//! The owner of a block. Recovery asks for the owner before it resolves the allocator's intents.
+//! The owner of a block. Recovery asks for the owner before it resolves the allocator's intents (the durable list of the blocks that the
+//! newest operation allocates or frees).
 //!
-//! A node contains its bucket, and a record its key. So one chain is searched for each block.
+//! A node contains the number of its bucket, and a record contains its key. So recovery searches one chain for each block.
 
 use index::Schema;
 use pmem::alloc::{Class, Kind};

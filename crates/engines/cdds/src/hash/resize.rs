@@ -1,7 +1,7 @@
 //! Resizing: adds a bucket, removes a bucket, or replaces the top of the directory by one of twice the size (see [`super::directory`]).
 //! Each of the three is a separate operation. It creates no version, because it does not change the entries that a reader sees. The cost of
-//! adding or removing a bucket does not depend on the size of the table. The cost of a larger top does, because a top has one word for each
-//! segment.
+//! adding or removing a bucket does not depend on the size of the table. The cost of a larger top depends on it, because a top has one word
+//! for each segment.
 //!
 //! | step | fence passed | durable | after a crash |
 //! |---|---|---|---|

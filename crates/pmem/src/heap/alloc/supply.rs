@@ -1,4 +1,4 @@
-//! The supply of blocks and chunks: chunks with space, chunk headers that were not read since open, free chunks, growth. It also
+//! The supply of blocks and chunks: chunks with space, chunk headers that were not read since open, free chunks, growth. The module also
 //! handles chunks that become free or nearly empty.
 //!
 //! An operation that needs a chunk takes the first of: a chunk of the class that is known to have space; one found by reading the

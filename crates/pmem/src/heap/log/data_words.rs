@@ -1,5 +1,6 @@
-//! Stores and flushes of data words. A commit stores its data words before it returns. Their lines are flushed by the commit or
-//! when the generation ends, without a fence.
+//! Stores and flushes of data words (the words of the index that a commit changes). A commit stores its data words before it
+//! returns. The commit flushes their lines itself, or the log flushes them when the generation ends. Functions of this module
+//! pass no fence.
 
 use crate::medium::traits::{LINE, Medium};
 

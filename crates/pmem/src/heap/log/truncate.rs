@@ -1,14 +1,14 @@
 //! Truncation of the log: the lines of all data words become durable, then the generation is declared void, and its records have no
 //! meaning. Every `GENERATIONS` generations, before their tags are used again, all records are wiped (L2).
 //!
-//! A generation whose number is a multiple of `GENERATIONS` holds no records. The wipe takes place in it:
+//! A generation whose number is a multiple of `GENERATIONS` is a *wipe generation*: it holds no records, and the wipe takes place in it:
 //!
 //! | step | may be on the medium at a crash | recovery |
 //! |---|---|---|
-//! | the generation before it is void | all records of the last `GENERATIONS` generations | wipes again |
+//! | the generation before the wipe generation is void | all records of the last `GENERATIONS` generations | wipes again |
 //! | records wiped, flushed | any of them | wipes again |
 //! | fence | none of them | wipes again |
-//! | the generation itself is void: word published, flushed, fence | none of them | the next generation is empty |
+//! | the wipe generation is void: word published, flushed, fence | none of them | the next generation is empty |
 
 use crate::heap::log::data_words;
 use crate::heap::log::redo::{GENERATIONS, Log};

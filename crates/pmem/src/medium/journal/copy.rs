@@ -5,13 +5,13 @@
 //! that. Then it applies these groups to the bytes. The result is the state of the newest of these groups, because every line that a
 //! checkpoint may have been writing is in one of them.
 //!
-//! The process that has the pair open keeps the header unchanged by holding off checkpoints. Its writers go on until both halves of
-//! the journal are full. Another process cannot do this: it reads the header before and after, and begins again if the header
-//! changed.
+//! The process that has the pair open keeps the header unchanged by holding off checkpoints. Its writers go on until both halves of the
+//! journal are full. Another process cannot hold off checkpoints: it reads the header before and after the copy, and begins again if the
+//! header changed.
 //!
 //! Invariants:
-//! * V1: the data file is read before the groups. So each line that the copy took from the data file is of a group that it also read,
-//!   or of an older one.
+//! * V1: the data file is read before the groups. So the content of each line that the copy took from the data file is of a group that the
+//!   copy also read, or of an older group.
 //! * V2: a copy takes complete groups only, from the oldest one on, without a gap. So it contains a prefix of all groups, with every
 //!   group that was durable when the copy began.
 //! * V3: a copy has an id of its own ([`pair`]), so its files cannot be confused with the original's.

@@ -14,13 +14,13 @@
 //! then     zeros up to the next sector of 512 bytes
 //! ```
 //!
-//! Bytes that a group did not change are defined by the groups before it and by the data file. So a line is correct only on top of
-//! all older ones: groups are applied in their order, to the data file.
+//! Bytes that a group did not change are defined by the groups before it and by the data file. So the changed bytes of a line are correct
+//! only on top of all older groups: groups are applied in their order, to the data file.
 //!
 //! The body of a group that is larger than a half is in the *annex*, after the halves. The half contains only its header.
 //!
-//! Groups of format version 2 have another constant in word 4 and count their body in words. Each line has one word (its number
-//! times 256, and in the low byte a bit for each changed word), followed by the changed words. They are read, never written.
+//! Groups of format version 2 have another constant in word 4 and count their body in words. Each line has one word (its number times 256,
+//! and in the low byte a bit for each changed word), followed by the changed words. These groups are read, never written.
 //!
 //! Invariants:
 //! * G1: a group begins and ends at a sector boundary. So no sector of an acknowledged group is written again within its

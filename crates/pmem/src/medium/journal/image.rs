@@ -2,8 +2,8 @@
 //! yet.
 //!
 //! Invariants:
-//! * M1: a line is *saved*, with its old content, before the first store to it in a group. Its bit is set under the lock of the
-//!   running group and cleared only when the group is closed or rolled back. The saved lines of a closed group are kept until it is
+//! * M1: a line is *saved*, with its old content, before the first store to it in a group. The line's bit (saved) is set under the lock of
+//!   the running group and cleared only when the group is closed or rolled back. The saved lines of a closed group are kept until it is
 //!   acknowledged, so both groups can be rolled back, the younger one first.
 //! * M2: for each page, the image records the newest generation that contains one of the page's lines. A page is dropped only under
 //!   the lock, while no line of it is saved and that generation is checkpointed. Then the data file has the same bytes, and the next

@@ -35,15 +35,16 @@
 //!   visible. A group that is larger than a half goes to the annex, after the halves. The annex contains at most one group. A second large
 //!   group waits until the generation of the first one is checkpointed. The checkpoint cuts the annex off the file.
 //!   [`Medium::group`](crate::Medium::group) returns the size of the running group and its limit.
-//! * J6: a commit waits for the end of a checkpoint only in two cases: its generation is full and the other one is not checkpointed yet, or
-//!   its group needs the annex and the annex is in use (J5). During a checkpoint, a commit may also wait for the sync of the header, because syncs of a file go one at a time (S1 of `storage`). Two operations may wait for a sync of the data file: a
+//! * J6: a commit waits for the end of a checkpoint only in two cases: the generation of the commit is full and the other one is not
+//!   checkpointed yet, or the group needs the annex and the annex is in use (J5). During a checkpoint, a commit may also wait for the sync
+//!   of the header, because syncs of a file go one at a time (S1 of `storage`). Two operations may wait for a sync of the data file: a
 //!   growth of the file, and the first commit after [`Medium::provide`](crate::Medium::provide) allocated storage for a hole.
 //! * J7: after a failed append, sync, data file write or header write, nothing more is written (S1, S2 of `storage`). The journal refuses
 //!   commits; reads continue. [`Journal::roll_back`] removes the refused groups from the image; its caller keeps readers out meanwhile.
 //!   [`Journal::close`] keeps commits out and writes a header with the state "closed". After that, as after a failure, nothing more is
 //!   written. So no group follows such a header.
-//! * J8: no wake-up is lost. A thread that waits for a full half or a failure holds the mutex `live` from its check until it sleeps. The
-//!   thread that signals locks `live` before it signals.
+//! * J8: no wake-up is lost. A thread that waits until a half is full or the journal fails holds the mutex `live` from its check until it
+//!   sleeps. The thread that signals locks `live` before it signals.
 //! * J9: the writer changes to the next generation only between two commits. So no group is being written to a generation while it is
 //!   checkpointed.
 //!
@@ -62,10 +63,10 @@
 //! committed lines back from the journal and verifies their checksums, because the image may already contain newer stores.
 //!
 //! Memory. A page costs 4 KiB of private memory from the first store to it until every generation with a line of it is checkpointed. A
-//! generation ends when its half is full. It ends earlier if its pages take a quarter of the memory bound
-//! ([`Journal::bound_memory`]), or if the number of its pages reaches the number of lines that fit into a half. A running group is full at a quarter of
-//! that bound, too. Two generations, the running group, and the buffers of the group that is being written take at most a quarter each. So
-//! their sum stays within the bound. A single operation that changes more may exceed it.
+//! generation ends when its half is full. It ends earlier if its pages take a quarter of the memory bound ([`Journal::bound_memory`]), or
+//! if the number of its pages reaches the number of lines that fit into a half. A running group is full at a quarter of that bound, too.
+//! Two generations, the running group, and the buffers of the group that is being written take at most a quarter each. So their sum stays
+//! within the bound. A single operation that changes more may exceed it.
 
 mod checkpoint;
 mod copy;

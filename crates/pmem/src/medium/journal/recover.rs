@@ -1,8 +1,8 @@
 //! Opening a pair of files in any state: recovery reads and judges both generations, writes complete groups to the data file, and
 //! begins two new generations.
 //!
-//! A group is begun only after the sync of the previous one succeeded. So after the complete groups there is at most one torn group,
-//! and its number is the next one: it was never acknowledged. If a group with a higher number was begun, the bad group was
+//! A group is begun only after the sync of the previous one succeeded. So after the complete groups there is at most one torn group, and
+//! its number is the next one: it was never acknowledged. If the journal has the header of a group with a higher number, the torn group was
 //! acknowledged. That is damage, and recovery reports it before it changes anything.
 //!
 //! Until the complete groups are durable in the data file, recovery changes no byte of the journal: it rewrites the bytes that it
@@ -22,8 +22,8 @@
 //! * R1: recovery may read data that is only in the page cache, because the previous process may have ended between a write and its
 //!   sync, or after a failed sync. So recovery first makes the data durable that it depends on. It rewrites this data, because after a
 //!   failed sync the kernel may treat a page as clean that the disk never received. A sync alone would skip the page.
-//! * R2: among the headers, only the newest one can be in the page cache alone (H1). Among the groups, only the newest complete one
-//!   can be (J1): the others were synced before it was begun.
+//! * R2: among the headers, only the newest one can be in the page cache but not on the disk (H1). Among the groups, only the newest
+//!   complete one can be (J1): the others were synced before this group was begun.
 //! * R3: recovery must make the first page and the length of the data file durable. A line of the data file that may not be durable is in a
 //!   live generation, so recovery writes it again: a generation ends only after the sync of the data file. Nothing is acknowledged that
 //!   depends on a page or a length that recovery has not made durable.

@@ -2,9 +2,9 @@
 //! state.
 //!
 //! Invariants:
-//! * S1: a failed sync is never repeated. The kernel reports a page that it could not write once, and then treats it as clean, so a
-//!   second sync would report a false success. Syncs of a file therefore go one at a time. A failed sync poisons both files before
-//!   the next may begin, and later calls get `Failed`.
+//! * S1: a failed sync is never repeated. The kernel reports a failed write of a page only once and then treats the page as clean, so a
+//!   second sync would report a false success. Syncs of a file therefore go one at a time. A failed sync poisons both files before the next
+//!   sync may begin, and later calls get `Failed`.
 //! * S2: a failed write poisons the files as well. So does a write that wrote only a part of its bytes and cannot continue.
 
 use std::fmt::Debug;
