@@ -9,7 +9,7 @@
 //! | commit | the word | nothing to do |
 //!
 //! Invariants:
-//! * K1: a mark ([`Mark`](crate::pins::Mark), an object that keeps one version) protects each version in the list from garbage collection.
+//! * K1: a mark ([`Mark`], an object that keeps one version) protects each version in the list from garbage collection.
 //!   The mark exists before the word is published. After an open, it exists before the first collection.
 //! * K2: a rolled-back version is removed from the list before its dead interval is removed.
 
