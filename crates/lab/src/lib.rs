@@ -3,14 +3,14 @@
 //! * [`costs`]: `bristlecone-lab costs`: words, flushes and fences of an operation, compared with the papers' formulas.
 //! * [`floor`]: the baseline of the memory: a dependent read, and a dependent read with a durable store.
 //! * [`flush`]: `bristlecone-lab flush`: lines written back per second, by the size of the flushed range.
-//! * [`heat`]: `bristlecone-lab heat`: stores by node, and line writes of a simulated device.
+//! * [`heat`]: `bristlecone-lab heat`: number of store instructions to each tree node, and line writes of a simulated device.
 //! * [`measured`]: the measured ordered maps, in batches; [`keys`]: their keys and values; [`scratch`]: their files.
 //! * [`experiment`]: `bristlecone-lab run`: repeats figures of the papers and judges the papers' claims.
 //! * [`latch_free`]: `bench bwtree`: the Bw-tree compared with other maps in memory.
 //! * [`readers`]: `bench readers`: lookups by several readers, with and without a writer.
 //! * [`registry`]: `bristlecone-lab registry`: every engine and its parts.
 //! * [`reopen`]: `bench reopen`: time to open a store that was not closed.
-//! * [`stores`]: `bench store`: Bristlecone and other stores in one run; [`syncs`]: number of syncs of each.
+//! * [`stores`]: `bench store`: Bristlecone and other stores in one run; [`syncs`]: number of syncs of each store.
 //! * [`verdict`]: a claim of a paper, with the measured result.
 //! * [`versioned`]: `bench cdds`: the CDDS B-Tree compared with Berkeley DB, and the cost of versions.
 //! * [`trees`]: `bench trees`: a table of operations, as times and as multiples of the baseline of the same run.

@@ -1,7 +1,7 @@
 //! The path to the key of an operation, read before the operation runs.
 //!
-//! The formulas depend only on numbers of entries, ranks and positions in nodes. This module reads these from the medium, without the code
-//! of the tree's operations.
+//! The cost formulas ([`super::formulas`]) need numbers of entries, ranks and positions in the nodes of this path. This module reads them
+//! from the medium, without the code of the tree's operations.
 
 use bptree::layout::{Layout, Layouts};
 use bptree::shape::{Link, Node, Shape};

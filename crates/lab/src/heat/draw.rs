@@ -1,4 +1,5 @@
-//! The picture: a heat map of the nodes at the top, the time at the bottom, for several trees side by side.
+//! The picture: for each tree, a heat map of its nodes above a bar chart of its stores and line writes over time. The trees are side by
+//! side.
 
 use plotters::prelude::*;
 
