@@ -1,8 +1,8 @@
 //! `bristlecone-lab heat`: where and when a tree writes: stores by node, as CDDS's thesis counts them (sections 6.1 and 6.2), and line
-//! writes of a simulated device below its caches.
+//! writes that reach a simulated device below simulated caches.
 //!
-//! Keys are inserted one by one into an empty tree on simulated memory. Stores are those of the index. Writes are those that reach the
-//! device; the stores of a volatile tree may never leave the caches.
+//! Keys are inserted one by one into an empty tree on simulated memory. Stores are counted at the index, line writes at the device. The
+//! stores of a volatile tree may never leave the caches.
 
 mod beside;
 mod draw;

@@ -10,7 +10,7 @@
 //! * [`readers`]: `bench readers`: lookups by several readers, with and without a writer.
 //! * [`registry`]: `bristlecone-lab registry`: every engine and its parts.
 //! * [`reopen`]: `bench reopen`: time to open a store that was not closed.
-//! * [`stores`]: `bench store`: Bristlecone and other stores in one run; [`syncs`]: number of syncs of each.
+//! * [`stores`]: `bench store`: Bristlecone and other stores in one run; [`syncs`]: number of syncs of each store.
 //! * [`verdict`]: a claim of a paper, with the measured result.
 //! * [`versioned`]: `bench cdds`: the CDDS B-Tree compared with Berkeley DB, and the cost of versions.
 //! * [`trees`]: `bench trees`: a table of operations, as times and as multiples of the baseline of the same run.

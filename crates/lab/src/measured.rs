@@ -1,5 +1,5 @@
-//! The ordered maps that are measured: all ordered engines of the registry, and the map of the standard library. The methods take batches of keys.
-//! So each batch costs one virtual call of [`Measured`], not one for each key.
+//! The ordered maps that are measured: all ordered engines of the registry, and the map of the standard library. The methods take batches
+//! of keys, so each batch costs one virtual call of [`Measured`], not one for each key.
 
 use std::borrow::Borrow as _;
 use std::cell::Cell;

@@ -1,9 +1,9 @@
 //! `bench store`: Bristlecone compared with LMDB, RocksDB, redb, fjall and Berkeley DB, in one run, at the same durability.
 //!
 //! Keys are random strings of 20 bytes, values have 100 bytes. Every store is loaded with the same pairs in the same order. Each round then
-//! runs every column on every store in turn, starting with another store each time, so that other load on the machine affects all stores.
-//! Medians of the rounds are reported. A second pass on new stores repeats the columns that write and counts their syncs
-//! ([`crate::syncs`]), because counting costs time.
+//! runs every column (an operation and a number of threads) on every store in turn, starting with another store each time, so that other
+//! load on the machine affects all stores. Medians of the rounds are reported. A second pass on new stores repeats the columns that write
+//! and counts their syncs ([`crate::syncs`]), because counting costs time.
 //!
 //! * S1: a wrong answer ends the run. Gets, scans and ranges are checked while they are measured. At the end every store is opened again
 //!   and all its bytes are compared.

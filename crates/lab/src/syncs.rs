@@ -11,7 +11,8 @@
 //!
 //! * I1: the filter is installed on a separate thread, which ends with the work. It does not affect the rest of the process.
 //! * I2: a call is counted before it continues. So the count includes the syncs of every write that has returned.
-//! * I3: calls of threads that outlive the work still continue: the counting thread ends with the last of these threads.
+//! * I3: calls of threads that outlive the work are still let through: the counting thread ends only when the last of these threads has
+//!   ended.
 //!
 //! A stopped call takes some microseconds longer. So times are measured in another pass, without a filter.
 #![allow(unsafe_code)]

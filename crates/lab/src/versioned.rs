@@ -1,9 +1,9 @@
 //! `bench cdds`: the CDDS B-Tree compared with Berkeley DB and with a tree without versions [thesis §5.3].
 //!
-//! * Comparison with the B-tree of Berkeley DB: keys of 25 bytes, values of 2,048 bytes, one thread. There are three phases: all puts, then
-//!   all gets, then all deletes. Each phase has its own random order of keys. The processor's caches are emptied before each phase. Each
-//!   store is measured in durable and in volatile mode. Every store is made anew in every round, is alone on the backing while it is
-//!   measured, and is removed afterwards.
+//! * Comparison with the B-tree of Berkeley DB: one thread puts, gets and deletes keys of 25 bytes and values of 2,048, one by one. There
+//!   are three phases: all puts, then all gets, then all deletes. Each phase has its own random order of keys. The processor's caches are
+//!   emptied before each phase. Each store is measured in durable and in volatile mode. Every store is made anew in every round, is alone
+//!   on the backing while it is measured, and is removed afterwards.
 //! * Comparison with `btree`, the volatile tree of the wB+ paper, with neither tree flushed: 64-bit keys and values, at growing numbers of
 //!   keys. The difference is the cost of versions.
 //!

@@ -1,8 +1,8 @@
 //! fjall: a log-structured merge tree with a journal.
 //!
 //! Process durability: the default. Each write hands the journal's buffer to the kernel, which keeps it after the death of the process.
-//! Power durability: a put is followed by `persist(SyncData)`, a batch is committed with that mode. The journal's lock is held during the
-//! sync, so writers do not share a sync.
+//! Power durability: a put is followed by `persist(SyncData)`, a batch is committed with the mode `SyncData`. The journal's lock is held
+//! during the sync, so writers do not share a sync.
 
 use std::path::Path;
 

@@ -8,7 +8,7 @@
 //! Rules for competitors, required for a valid comparison:
 //!
 //! * P1: a write is durable, as the [`Promise`] says, when the call returns: with `Process` it survives `kill -9`, with `Power` it was
-//!   synced. The competitor's setting is no cheaper and no more expensive than that. The output names it.
+//!   synced. Each competitor has its cheapest setting with this durability. The output names the setting.
 //! * P2: a batch is atomic: one commit.
 //! * P3: a get sees every write that returned before it began. A scan sees the keys of one moment, if the store supports this.
 //! * P4: data that fits into memory is cached, and nothing is compressed. So the competitors run at their best. Other settings have the

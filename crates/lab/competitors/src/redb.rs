@@ -5,7 +5,7 @@
 //! the next `Immediate` one, and `kill -9` loses it. An `Immediate` commit writes everything to the file, so the kernel has it; only the
 //! wait for the disk is omitted.
 //!
-//! Each get is a separate read transaction: an older transaction would not see later commits (P3).
+//! Each get is a separate read transaction: an older transaction would not see later commits (rule P3 of [the crate](crate)).
 
 use std::fs::OpenOptions;
 use std::io;

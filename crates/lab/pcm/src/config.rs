@@ -1,4 +1,5 @@
-//! The parameters of a memory hierarchy. Each can be set; the presets are [wB+ Table 4] and two other memories.
+//! The parameters of a memory hierarchy. Each parameter can be set. The presets are phase-change memory as in [wB+ Table 4] and two other
+//! memories.
 
 /// A cache level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@
 //! any machine, to the cycle. The simulator models one in-order core with a clock, not a pipeline:
 //!
 //! * `config`: all parameters of the hierarchy, and presets of Table 4 and of other memories.
-//! * `cache`: sets of lines in order of use. `device`: ranks, reads before writes, the write-back queue.
+//! * `cache`: a set-associative cache. `device`: ranks that read and write lines, with priority for reads, and the write-back queue.
 //! * `sim`: the clock, and the effects of a load, store, prefetch, flush and fence.
 //! * `wear`: writes per line, with and without wear levelling; years of lifetime.
 //!

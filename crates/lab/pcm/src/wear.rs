@@ -1,4 +1,4 @@
-//! The number of writes of each line, and the lifetime of the memory that follows from it.
+//! The number of writes of each line, and the lifetime of the memory at these numbers.
 
 /// Mapping of lines to cells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,13 +1,14 @@
 //! `bristlecone-lab costs --by-category`: bytes that VLAB's indexes A to G write for entries, for changes of structure and for consistency
 //! [VLAB §3.3, figure 6a].
 //!
-//! The workload has the paper's 30 million inserts and 20 million deletes times a scale: random keys are inserted into an empty tree, then
-//! two thirds of them are deleted. Nodes have 4 KB, entries 16 bytes. Each word that an operation stores belongs to one category:
+//! The workload has the paper's 30 million inserts and 20 million deletes, both multiplied by a scale factor: random keys are inserted into
+//! an empty tree, then two thirds of them are deleted. Nodes have 4 KB, entries 16 bytes. Each word that an operation stores into nodes or
+//! into the log belongs to one category:
 //!
 //! * *consistency*: log records and log truncations. For a copied leaf and the pointers switched to it: the words beyond those that the
 //!   same change would write in place;
 //! * *structure*: all other words of nodes, if the operation changed the number of nodes (a split or a merge);
-//! * *entry*: all other words of nodes, if it did not.
+//! * *entry*: all other words of nodes, if the operation did not change the number of nodes.
 //!
 //! Words of the allocator and of the superblock are in no category: the paper does not count them.
 

@@ -1,6 +1,7 @@
-//! Leaf-list indexes on counted memory: VLAB in its default variant and in the stepwise one of its paper, and NV-Tree.
+//! Leaf-list indexes on memory that counts stores, flushes and fences: VLAB, in its default variant and in the stepwise variant of its
+//! paper, and NV-Tree.
 //!
-//! The index is asked for the leaf of a key. The contents of the leaf are read from the medium.
+//! The index itself finds the leaf of a key. This module reads the contents of the leaf from the medium.
 
 use index::leaf_list::prelude::*;
 use index::shape::Shape;

@@ -2,13 +2,13 @@
 //!
 //! * [`engines`]: the durable trees and lists, each with the claims of a paper.
 //! * [`formulas`]: the papers' formulas, and the expected costs, which are exact for each operation.
-//! * [`subject`], [`lists`], [`tape`], [`survey`]: a tree or a list on counted memory; the counts of an operation; the path to its key
-//!   before the operation.
+//! * [`subject`], [`lists`]: a tree or a list on memory that counts stores, flushes and fences. [`tape`]: the counts of an operation.
+//!   [`survey`]: the path to its key before the operation.
 //! * [`measure`], [`judge`]: run operations one by one, and compare the counts of each with the expected cost and the formula.
 //! * [`report`], [`mod@print`]: the results as data and as text.
 //! * [`categories`]: bytes by purpose, as in VLAB's figure 6a.
 //!
-//! A run is good only if every operation stores the words and passes the fences of its expected cost, flushes within its bounds, and
+//! A run succeeds only if every operation stores the words and passes the fences of its expected cost, flushes within its bounds, and
 //! relates to the paper's formula as its [`Standing`](formulas::Standing) requires.
 
 pub mod categories;

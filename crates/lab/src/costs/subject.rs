@@ -1,4 +1,4 @@
-//! An index on counted memory.
+//! An index on memory that counts stores, flushes and fences.
 
 use std::borrow::Borrow;
 use std::marker::PhantomData;

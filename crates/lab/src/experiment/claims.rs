@@ -1,9 +1,10 @@
 //! Claims of a paper about a figure, and their verdict over measured rows.
 //!
-//! A claim is a range of factors. The measured factors come from all rows that the claim covers. It holds if each factor, rounded as in the
-//! paper, is in the paper's range. A factor outside the range refutes the claim, also where it is better than the paper promises; the line
-//! then says which end was exceeded. The printed reason compares the counts of the two rows of the deciding factor. A claim without
-//! measured rows is omitted.
+//! A claim is a range of factors. A factor is the ratio of the times in two rows. The measured factors come from all rows that the claim
+//! covers. The claim holds if each factor, rounded as in the paper, is in the paper's range. A factor outside the range refutes the claim,
+//! also if the factor is better than the paper promises; the printed line then says which end of the range was exceeded. The printed reason
+//! compares the counts of the two rows of one factor: of a factor that refutes the claim, otherwise of the smallest factor, or of the
+//! largest if the paper gives no minimum. A claim without measured rows is omitted.
 
 use super::{Batch, Row};
 use crate::scratch::Instructions;

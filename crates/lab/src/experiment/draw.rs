@@ -1,4 +1,4 @@
-//! Pictures of simulated figures.
+//! SVG pictures of the simulated experiments, [`simulated`] and [`writes`].
 
 use plotters::coord::Shift;
 use plotters::prelude::*;

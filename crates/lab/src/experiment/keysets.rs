@@ -1,4 +1,4 @@
-//! Time and number of comparisons of a lookup in VLAB, by the distribution of the keys. Its search calculates the position of a bucket,
+//! Time and number of comparisons of a lookup in VLAB, by the distribution of the keys. VLAB's search calculates the position of a bucket,
 //! which is easy for evenly distributed keys. The baseline is `wb-4k`, whose search does not depend on the distribution.
 //!
 //! Both indexes hold the same set of keys at the same time and look up the same keys in turns, so that other load on the machine affects

@@ -1,13 +1,13 @@
 //! `bristlecone-lab run`: repeats figures of the papers, and judges the papers' claims.
 //!
 //! * [`figure`]: searches, inserts and deletes on bulk-loaded trees, as times and as multiples of the volatile tree in the same round.
-//! * [`counts`]: words, flushes, fences and lines read by the same operations. They explain the times.
+//! * [`counts`]: words, flushes, fences and lines read by the same operations. These counts explain the times.
 //! * [`simulated`]: the same batches on simulated memory: cycles, energy and wear. [`writes`]: single writes on simulated memory.
 //! * [`layers`]: the cost of files and system calls compared with mapped memory.
 //! * `draw`: pictures of simulated figures.
 //! * [`claims`]: the verdict of a claim, a function of the measured rows alone.
 //! * [`phases`]: operations, mixes of operations and a trace on six indexes of the VLAB paper: times and counts.
-//! * [`keysets`]: lookups in VLAB by the distribution of keys. [`stalls`]: the cost of its combines for an insert.
+//! * [`keysets`]: lookups in VLAB by the distribution of keys. [`stalls`]: the cost of VLAB's combines ([`vlab::combine`]) for an insert.
 //! * [`wb_tree`]: trees and claims of the wB+-Tree paper's figures 11 to 14.
 //! * [`report`]: rows and claims as text.
 //!

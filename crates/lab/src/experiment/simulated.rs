@@ -1,8 +1,8 @@
 //! The batches of [`figure`] on simulated memory: cycles, energy and wear instead of times [wB+ §5.2, figures 11 and 12].
 //!
-//! Each tree has its own hierarchy. Loading is not charged. A batch begins with empty caches and a device that holds the tree. Flushes and
-//! fences of the volatile tree are not executed. The results are deterministic: the same keys and parameters give the same cycles on every
-//! machine. So one round is enough.
+//! Each tree has its own simulated caches and device. Loading is not counted. A batch begins with empty caches and a device that contains
+//! the whole tree. Flushes and fences of the volatile tree are not executed. The results are deterministic: the same keys and parameters
+//! give the same cycles on every machine. So one round is enough.
 
 use std::fmt::{Display, Formatter};
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! The picture: for each tree, a heat map of its nodes, and below it a bar chart of its stores and line writes over time. The trees are side
-//! by side.
+//! The picture: for each tree, a heat map of its nodes above a bar chart of its stores and line writes over time. The trees are side by
+//! side.
 
 use plotters::prelude::*;
 

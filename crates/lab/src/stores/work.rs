@@ -1,4 +1,4 @@
-//! The work of a column's threads, and the checks of the store's answers.
+//! The work of the threads in one column of `bench store` (an operation and a number of threads), and the checks of the store's answers.
 //!
 //! A value is computed from its key, so answers are checked without a second copy of the data. The check is part of the measured time. It
 //! takes a few nanoseconds per pair, the same for every store.

@@ -6,7 +6,7 @@
 //!
 //! The number of entries that an operation moves depends on the rank of the key in its node. A paper's formula has the average over all
 //! ranks, and assumes that all entries have the same size. [`Met`] holds the arguments of a formula. If they include the number of entries
-//! that the measured operation moved, this number replaces the average. A [`Standing`] says how close the measured cost must be to the
+//! that the measured operation moved, this number replaces the average. A [`Standing`] is the required relation of the measured cost to the
 //! formula's value.
 
 pub mod ours;

@@ -14,9 +14,9 @@
 //! * Fences: one for the log, one for the data words; two for each split node, which commits separately. Row E adds two for each split to
 //!   the three of the insert, while the wB+-Tree paper's own table has three in total.
 //! * Row G, VLAB itself, counts the bytes whose value changes (§5.2.2: an entry and one byte of the bitmap): E + 1 for an insert of an
-//!   entry of E bytes, 1 for a delete. The row of a split does not include the insert that filled the bucket. It has five pairs of flush
-//!   and fence (§5.2.4), N entries of 16 bytes, N bits, and 88 bytes. The formula here adds the row of the insert. A split moves half of
-//!   the entries, which are 8 N bytes. The row counts 16 N bytes; the paper does not explain the difference.
+//!   entry of E bytes, 1 for a delete. The row of a split does not include the insert that filled the bucket. The row has five pairs of
+//!   flush and fence (§5.2.4), N entries of 16 bytes, N bits, and 88 bytes. The formula here adds the row of the insert. A split moves half
+//!   of the entries, which are 8 N bytes. The row counts 16 N bytes; the paper does not explain the difference.
 //!
 //! This module has no formulas for the paper's indexes A (shadowing) and F (all nodes have bitmaps).
 

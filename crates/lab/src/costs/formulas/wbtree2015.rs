@@ -1,10 +1,11 @@
 //! Table 3 of S. Chen and Q. Jin, *Persistent B+-Trees in Non-Volatile Main Memory*, PVLDB 8(7), 2015.
 //!
-//! Words of 8 bytes; n entries of a node (n' of a slot+bitmap or bitmap node), m in use, l levels split. By the table's own note, flushes
-//! are lower bounds: a record that spans two lines is flushed twice. Rules of counting:
+//! Words have 8 bytes. n is the maximum number of entries of a node (n' in a slot+bitmap or bitmap node), m the number in use, l the number
+//! of levels that are split. By the table's own note, flushes are lower bounds: a record that spans two lines is flushed twice. Rules of
+//! counting:
 //!
-//! * Logging: an overwritten word costs three words of log and itself, a new word two and itself (§3.1, figure 5). Data words are not
-//!   flushed.
+//! * Logging: an overwritten word costs three words of log and the word itself, a new word two words of log and the word itself (§3.1,
+//!   figure 5). Data words are not flushed.
 //! * Shadowing: the copied leaf, two redo records (the parent's pointer and the left neighbour's link), and one logged allocation with its
 //!   own flush and fence (§3.2, figure 7).
 //! * wB+-Trees: allocation only in splits; a slot array in bytes, eight per word (§4.3, §4.4).

@@ -1,6 +1,6 @@
 //! NV-Tree: a change is an append that one word commits. A full leaf is replaced by new leaves before the entry is appended.
 //!
-//! c is the number of live entries:
+//! Each entry has a sign: positive for an insert, negative for a delete. c is the number of live entries:
 //!
 //! | | words | flushes | fences |
 //! |---|---|---|---|

@@ -1,4 +1,5 @@
-//! Bitmap-only nodes: link, bitmap words, entries in any order.
+//! Bitmap-only nodes: link, bitmap words, entries in any order. The columns of the table are fields of [`Change`]: *fresh*, words in unused
+//! space; *over*, overwritten words in use.
 //!
 //! | change | fresh | over |
 //! |---|---|---|

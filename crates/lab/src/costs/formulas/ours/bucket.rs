@@ -1,4 +1,5 @@
-//! VLAB's buckets: a header of one line (link, a word for combines, two bounds, four words of bitmap), entries in any order.
+//! VLAB's buckets: a header of one line (link, a word for combines, two bounds, four words of bitmap), entries in any order. The columns of
+//! the table are fields of [`Change`]: *fresh*, words in unused space; *over*, overwritten words in use.
 //!
 //! | change | fresh | over |
 //! |---|---|---|

@@ -1,11 +1,12 @@
-//! Unsorted nodes with a counter: link, number of entries, entries packed in insertion order.
+//! Unsorted nodes with a counter: link, number of entries, entries packed in insertion order. The columns of the table are fields of
+//! [`Change`]: *fresh*, words in unused space; *over*, overwritten words in use.
 //!
 //! | change | fresh | over |
 //! |---|---|---|
 //! | insert | the entry, after the last | the number |
-//! | delete | | the last entry, copied into the hole, unless it is the deleted one; the number |
+//! | delete | | the last entry, copied into the position of the deleted entry (unless it is itself the deleted one); the number |
 //! | new node of c entries | c entries, link, the number | |
-//! | split | | staying entries beyond the new end, copied into the holes; the new entry if it stays; link of a leaf; the number |
+//! | split | | staying entries from beyond the new end, copied into free positions; the new entry if it stays; link of a leaf; the number |
 
 use bptree::shape::Shape;
 

@@ -1,15 +1,16 @@
 //! The expected cost of an operation, derived from the protocols: exact words and fences, and bounds of flushes.
 //!
-//! A formula combines two parts, as the trees do: the words that a layout writes, by class ([`Nodes`], one file per layout; the classes are
-//! the columns of its table), and the cost of each class under a commit protocol ([`Protocol`], one file per commit protocol). The formulas
-//! follow the heads of the layouts and commit protocols. They know only the path to the key ([`Way`]): counts, ranks and positions.
+//! A formula combines two parts, as the trees do: the words that a layout writes, by class of words ([`Nodes`], one file per layout;
+//! [`Change`] has the classes), and the cost of each class under a commit protocol ([`Protocol`], one file per commit protocol). The
+//! formulas follow the module heads of the engines' layouts and commit protocols. They use the path to the key ([`Way`]): counts, ranks and
+//! positions.
 //!
 //! *Data words* (`home` in the code) are the words that log records change; *data lines* are their lines.
 //!
 //! Rules of counting. Words are those of nodes and of log records. Flushes are those of node lines, each once per commit, and of records.
-//! Fences are all fences of an operation, except those of the allocator (it records a block before the log references the block, and it
-//! opens chunks) and of log truncations. Data lines, which a truncation flushes, count once per commit and separately, unless the operation
-//! waits for them.
+//! Fences are all fences of an operation, except those of log truncations and of the allocator. (The allocator records a block before the
+//! log references the block, and it opens chunks.) Data lines, which a truncation flushes, count once per commit and separately, unless the
+//! operation waits for them.
 //!
 //! Flushes have bounds because the records of a commit begin anywhere in a line of the log.
 

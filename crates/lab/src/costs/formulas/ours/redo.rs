@@ -3,7 +3,7 @@
 //!
 //! | | words | flushes | data lines | fences |
 //! |---|---|---|---|---|
-//! | a commit of w words | 3 w (2 in the log) | lines of w records, four to a line | lines of the w words | 2 |
+//! | a commit of w words | 3 w (2 w in the log) | lines of w records, four to a line | lines of the w words | 2 |
 
 use super::write_atomic::REDO_RECORDS_PER_LINE;
 use super::{Bounds, Change, Parts, Price, Protocol, lines_of, split, words_of};

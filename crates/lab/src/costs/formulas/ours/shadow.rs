@@ -1,10 +1,10 @@
 //! Shadowing: a change copies its leaf. The redo-only log switches the parent's pointer and the left neighbour's link to the copy.
 //!
-//! m is the number of entries before, c = m + 1 (insert) or m - 1 (delete) the number after:
+//! m is the number of entries of the leaf before the change, c = m + 1 (insert) or m - 1 (delete) the number after the change:
 //!
 //! | words | flushes | fences |
 //! |---|---|---|
-//! | the copy: 2 c, link and header; three for each of one or two pointers (2 in the log) | lines of the copy; lines of the records, four to a line | 2: the copy; the log |
+//! | the copy: 2 c, link and header; three for each of one or two pointers (2 of the three in the log) | lines of the copy; lines of the records, four to a line | 2: the copy; the log |
 //!
 //! A leaf that is the root has one pointer, the root's word. The first leaf has no left neighbour. A leaf that is split is copied into two.
 //! Inner nodes change through the log.

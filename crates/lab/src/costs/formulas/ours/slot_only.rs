@@ -1,4 +1,5 @@
-//! Slot-only nodes: link, one word of slots, at most seven entries in any order.
+//! Slot-only nodes: link, one word of slots, at most seven entries in any order. The columns of the table are fields of [`Change`]:
+//! *fresh*, words in unused space; *over*, overwritten words in use.
 //!
 //! | change | fresh | over |
 //! |---|---|---|

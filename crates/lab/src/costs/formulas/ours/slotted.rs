@@ -1,6 +1,7 @@
 //! Slot+bitmap nodes: link, bitmap words, a slot array (one byte for the number of entries and one for each entry), entries in any order.
 //!
-//! m is the number of entries before the change:
+//! m is the number of entries before the change. The columns are fields of [`Change`]: *fresh*, words in unused space; *guarded*, words
+//! that are meaningful only while the valid bit of the slot array is set; *over*, overwritten words in use:
 //!
 //! | change | fresh | guarded | over |
 //! |---|---|---|---|

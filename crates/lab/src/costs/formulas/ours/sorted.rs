@@ -1,13 +1,14 @@
 //! Sorted nodes: link, number of entries, keys in order, payloads in the same order.
 //!
-//! m is the number of entries before the change, r the rank of the entry:
+//! m is the number of entries before the change, r the rank of the entry. The columns are fields of [`Change`]: *fresh*, words in unused
+//! space; *over*, overwritten words in use:
 //!
 //! | change | fresh | over |
 //! |---|---|---|
 //! | insert | | m - r entries that move up, the entry, the number |
 //! | delete | | m - 1 - r entries that move down, the number |
 //! | new node of c entries | c entries, link, the number | |
-//! | split | | if the new entry stays: itself and the staying entries after it; link of a leaf; the number |
+//! | split | | the new entry and the staying entries after it, if the new entry stays; link of a leaf; the number |
 //!
 //! The position after the last entry counts as in use, as in the paper: an insert logs every word that it moves.
 

@@ -1,9 +1,9 @@
-//! Undo-redo logging: `NewRedo` for unused words, `WriteUndoRedo` for words in use.
+//! Undo-redo logging: a record `NewRedo` for each unused word, a record `WriteUndoRedo` for each word in use [wB+ §3.1].
 //!
 //! | | words | flushes | fences |
 //! |---|---|---|---|
-//! | f unused words | 3 f (2 in the log) | lines of f records, three to a line | 1, none if f is 0 |
-//! | u words in use | 4 u (3 in the log) | u | u |
+//! | f unused words | 3 f (2 f in the log) | lines of f records, three to a line | 1, none if f is 0 |
+//! | u words in use | 4 u (3 u in the log) | u | u |
 //!
 //! The last record carries the commit mark. A record never straddles two lines of the log.
 

@@ -1,9 +1,11 @@
-//! Write-atomic: a change inside one node commits with one store, a change of several nodes commits through the redo-only log.
+//! Write-atomic: a change inside one node commits with one store, a change of several nodes commits through the redo-only log. Fresh,
+//! guarded and over are the classes of words of [`Change`]. The cleared bit is the valid bit of a slot array, which the protocol clears
+//! before it stores guarded words.
 //!
 //! | | words | flushes | fences |
 //! |---|---|---|---|
 //! | one node | cleared bit, fresh, guarded, over | the bit's line, lines of fresh, lines of guarded, lines of over | one for each of: cleared bit; fresh or guarded words; over |
-//! | several nodes | fresh; over and guarded three times (2 in the log) | lines of fresh; lines of records, four to a line | 2: fresh words and new nodes; the log |
+//! | several nodes | fresh; over and guarded three times (two of the three in the log) | lines of fresh; lines of records, four to a line | 2: fresh words and new nodes; the log |
 //!
 //! If the order of stores within a line is used ([`LineOrder`]), a cleared bit needs no flush and no fence of its own if all its guarded
 //! words are in its line.
