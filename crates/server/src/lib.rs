@@ -5,12 +5,13 @@
 //! writes all replies of a pipeline together.
 //!
 //! Invariants:
-//! * I1: a reply is written after everything that its command wrote or read is durable, as the store promises. Commands do not wait for
-//!   this themselves: no thread is blocked while a connection waits for a sync.
+//! * I1: a reply is written only after everything that its command wrote or read is durable. The store's
+//!   [`Durability`](bristlecone::Durability) defines what durable means. The session waits for this, not the command: no thread is blocked
+//!   while a connection waits for a sync.
 //! * I2: the commands of a connection run one after another, in their order of arrival.
 //! * I3: memory is bounded: by [`resp::RequestLimits`] for a command, by [`Config::reply_bytes_max`] for a reply, and by
-//!   [`Config::held_bytes_max`] for all connections together. Beyond that, the server disconnects large holders ([`clients`]). The server
-//!   does not read from a client that does not read its replies.
+//!   [`Config::held_bytes_max`] for all connections together. Beyond `held_bytes_max`, the server disconnects connections that hold much
+//!   memory ([`clients`]). The server does not read from a client that does not read its replies.
 //! * I4: no input from the network causes a panic.
 //! * I5: a server whose user `default` needs no password answers only clients on its own machine, unless [`Config::unprotected`] is set.
 //! * I6: a command runs only if the user of its connection may run it ([`users`]), also in a transaction.
