@@ -1,4 +1,5 @@
-//! The suites of Redis clients and frameworks against `bristlecone serve`: a campaign of `soak`, and the record `docs/records/clients.json`.
+//! Runs the test suites of Redis clients and frameworks against `bristlecone serve`: as a campaign of `soak`, and for the record
+//! `docs/records/clients.json`.
 //!
 //! `crates/cli/clients/run.py` installs the frameworks in the target folder, runs their tests and judges the results. Its JSON output has
 //! sums and one row for each suite.

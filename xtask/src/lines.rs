@@ -1,4 +1,4 @@
-//! `cargo xtask lines`: lines of code by crate, without blank lines, comments and test modules. A test module ends a file.
+//! `cargo xtask lines`: lines of code by crate, without blank lines, comments and test modules. A test module is the last part of its file.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,5 @@
-//! Runs commands in the repository's root. Each command prints the line that repeats it, and its time.
+//! Runs commands in the repository's root. For each command, this module prints the command line that repeats the command, and the
+//! command's time.
 
 use std::cell::RefCell;
 use std::fs;

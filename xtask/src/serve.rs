@@ -1,5 +1,5 @@
-//! `cargo xtask record serve`: the server beside Debian's `redis-server`, driven by `redis-benchmark`, and its record,
-//! `docs/records/serve.json`.
+//! `cargo xtask record serve`: the server compared with Debian's `redis-server`, both driven by `redis-benchmark`, and the record of the
+//! results, `docs/records/serve.json`.
 //!
 //! Both servers run on this machine and take turns, so both figures of a ratio come from the same minutes. Each figure is the median of the
 //! rounds. Both acknowledge with the same durability: without persistence on a memory file system; with a sync before the reply on a disk

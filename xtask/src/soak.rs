@@ -1,8 +1,8 @@
 //! `cargo xtask soak`: long campaigns, round-robin, each for a slice of the time. Crash exploration comes first.
 //!
 //! A campaign repeats its command with new seeds until its slice ends. Then a running command is killed, unless it is the campaign's first
-//! (a campaign without a finished run proves nothing) or prints JSON. The target directory keeps the next seed of each campaign and the
-//! next campaign (`soak.json`), so that a later soak continues there. [`record`] keeps the results. Engines come from the registry. An
+//! command (a campaign without a finished run proves nothing) or prints JSON. The target directory keeps the next seed of each campaign and
+//! the next campaign (`soak.json`), so that a later soak continues there. [`record`] keeps the results. Engines come from the registry. An
 //! engine without a campaign is an error.
 
 use std::collections::BTreeMap;

@@ -1,6 +1,6 @@
-//! The keys as a command sees them: a database of the store, or of a transaction between MULTI and EXEC.
+//! The keys as a command sees them: a database, accessed directly in the store or, between MULTI and EXEC, through a transaction.
 //!
-//! A handler of a command that is allowed in a transaction uses only [`Access`]. So the same code runs in both.
+//! A handler of a command that is allowed in a transaction uses only [`Access`]. So the same code runs inside and outside transactions.
 
 use std::borrow::Cow;
 

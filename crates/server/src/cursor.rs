@@ -4,8 +4,8 @@
 //! * I1: the table is bounded in entries and in bytes. The oldest cursors are removed first. A removed cursor is an error for its client,
 //!   never a wrong position.
 //! * I2: a scan keeps at most its last two entries. So a client that lost a reply can repeat its request with the same cursor.
-//! * I3: a process uses a number only once. The upper 20 bits are random for each process, so a number of an earlier process is hardly
-//!   ever taken for a new one.
+//! * I3: a process uses a number only once. Its 20 bits above the lower 32 are random for each process. So it is very unlikely that a
+//!   number of an earlier process is valid.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, Hasher, RandomState};

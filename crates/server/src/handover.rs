@@ -1,13 +1,14 @@
-//! Handing over: a server ends without closing its sockets, and another process goes on with them.
+//! Handing over: a server ends without closing its sockets, and another process continues with them.
 //!
 //! The server stops accepting. Each connection runs the commands that have arrived completely, writes their replies, and is parked: its
-//! stream stays open, and [`ConnectionState`] is what a later server needs to go on with it. Clients notice nothing. Bytes that have not
-//! been read stay in the socket, and new connections wait in the queue of the listening sockets.
+//! stream stays open, and [`ConnectionState`] has the data that the next server needs to continue the connection. Clients notice nothing.
+//! Bytes that have not been read stay in the socket, and new connections wait in the queue of the listening sockets.
 //!
 //! Invariants:
-//! * H1: a connection is parked only between two commands: all its replies are written, and what they promise is durable.
+//! * H1: a connection is parked only between two commands: all its replies are written, and everything that these replies acknowledge is
+//!   durable.
 //! * H2: connections whose state cannot be moved are closed after their last reply: over TLS, in MULTI, with watched keys, in MONITOR, with
-//!   replies switched off by CLIENT REPLY, with a part of a command, or waiting for the end of a pause.
+//!   replies switched off by CLIENT REPLY, with an incomplete command, or waiting for the end of a pause.
 //! * H3: when [`crate::listener::run`] returns, no thread of the server uses the store. The server waits for a running backup before it
 //!   stops. If the last thread has not left the store in time, the server logs a warning and returns.
 

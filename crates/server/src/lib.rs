@@ -6,12 +6,12 @@
 //!
 //! Invariants:
 //! * I1: a reply is written only after everything that its command wrote or read is durable. The store's
-//!   [`Durability`](bristlecone::Durability) defines which failures durable data survives. No thread is blocked while a connection waits
-//!   for a sync.
+//!   [`Durability`](bristlecone::Durability) defines what durable means. The session waits for this, not the command: no thread is blocked
+//!   while a connection waits for a sync.
 //! * I2: the commands of a connection run one after another, in their order of arrival.
 //! * I3: memory is bounded: by [`resp::RequestLimits`] for a command, by [`Config::reply_bytes_max`] for a reply, and by
-//!   [`Config::held_bytes_max`] for all connections together. Above `held_bytes_max`, the server disconnects the connections that hold the
-//!   most memory ([`clients`]). The server does not read from a client that does not read its replies.
+//!   [`Config::held_bytes_max`] for all connections together. Beyond `held_bytes_max`, the server disconnects connections that hold much
+//!   memory ([`clients`]). The server does not read from a client that does not read its replies.
 //! * I4: no input from the network causes a panic.
 //! * I5: a server whose user `default` needs no password answers only clients on its own machine, unless [`Config::unprotected`] is set.
 //! * I6: a command runs only if the user of its connection may run it ([`users`]), also in a transaction.

@@ -1,7 +1,7 @@
 //! The listener: accepts connections until the server stops, then waits for their end.
 //!
 //! Invariants:
-//! * I1: no error of one connection, or of accepting it, ends the server.
+//! * I1: an error of one connection, or an error while the server accepts a connection, does not end the server.
 //! * I2: when [`serve`] or [`run`] returns, no connection uses the store.
 //! * I3: a TLS handshake runs in the task of its connection, counts as a client, and is bounded in time. So a slow handshake does not delay
 //!   other connections.

@@ -1,7 +1,8 @@
 //! HTTP for monitoring: `/metrics` in the text format of Prometheus, and `/health`.
 //!
 //! Invariants:
-//! * H1: an error or a slow client of this socket affects no client of the store: connections are few and end after a time.
+//! * H1: an error or a slow client of this socket affects no client of the store, because the number of HTTP connections and their duration
+//!   are bounded.
 //! * H2: a request changes nothing, and returns no keys and no values.
 
 use std::convert::Infallible;

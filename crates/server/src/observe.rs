@@ -1,9 +1,9 @@
-//! What administrators see of running commands: the slow log, and the stream of MONITOR.
+//! Observation of running commands by administrators: the slow log, and the stream of MONITOR.
 //!
 //! Invariants:
-//! * O1: both are bounded in entries and in bytes of an entry.
-//! * O2: arguments that may be passwords are in neither.
-//! * O3: without a MONITOR a command costs one load for it, and one reading of the clock for the slow log.
+//! * O1: the slow log and the stream of MONITOR are bounded in entries and in bytes of an entry.
+//! * O2: arguments that may be passwords are in neither of the two.
+//! * O3: while no client has sent MONITOR, observation costs a command one load for MONITOR, and one reading of the clock for the slow log.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,7 +1,7 @@
 //! State that all connections share: the store, the registry of clients, counters, cursors of SCAN, the stop signal.
 //!
-//! Invariant: locks are leaf locks. They are held for a few instructions, never across a store call or an await. The exceptions are
-//! [`crate::watch`] and [`crate::eviction`], whose locks are held across store calls.
+//! Invariant: all locks of the server are leaf locks, except those of [`crate::watch`] and [`crate::eviction`]. A leaf lock is held for a
+//! few instructions, never across a store call or an await. The locks of the two exceptions are held across store calls.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,6 +1,7 @@
 //! Watched keys: EXEC must notice every write since WATCH, even one that restores the value.
 //!
-//! Only writes of the server count. A program that embeds the server and writes to the store through another handle breaks no watch.
+//! Only writes of the server count. EXEC does not notice the writes of a program that embeds the server and writes to the store through
+//! another handle.
 //!
 //! The table has a version for each watched key. A write increases the versions of its keys. WATCH remembers versions, and EXEC compares
 //! them. WATCH also remembers the deadlines of the keys: a key that was present at WATCH and has expired at EXEC has changed, although no
@@ -8,10 +9,10 @@
 //!
 //! Invariants:
 //! * W1: every write of a command goes through [`Watches`].
-//! * W2: while any key is watched, a write holds the table's lock until the versions of its keys are increased. So no write is visible
-//!   before its versions are, neither to WATCH nor to EXEC.
-//! * W3: a write that found no watched keys holds the gate until it is done. WATCH closes the gate while it adds its keys. So such a write
-//!   is complete before the keys count as watched.
+//! * W2: while any key is watched, a write holds the table's lock until the versions of its keys are increased. WATCH and EXEC read
+//!   versions under the same lock. So they never read a version that lacks the increase of a write that the store already shows.
+//! * W3: each write holds the gate, a read-write lock, for reading until it is done. WATCH holds the gate for writing while it adds its
+//!   keys. So a write that found no watched keys is complete before the keys count as watched.
 //! * W4: WATCH reads a deadline after it has remembered the version. So if a write changes the deadline in between, it also increases the
 //!   version, and EXEC notices.
 

@@ -1,7 +1,8 @@
 //! The operations of `bench bwtree`: keys in the order of their use, in flat arrays, so that reading them costs every map the same.
 //!
 //! The traces of [Bw-tree §VI-A] are not public. The known properties are kept: sizes, numbers of operations, reads per write, number of
-//! distinct chunks. The unknown ones are chosen simply: all keys are equally likely, and half of them exist before the first operation.
+//! distinct chunks (the keys of the deduplication trace). The unknown properties are chosen simply: all keys are equally likely, and half
+//! of them exist before the first operation.
 
 use crate::keys::Random as _;
 

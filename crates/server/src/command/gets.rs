@@ -1,4 +1,4 @@
-//! Consecutive GET commands of a pipeline, answered by one call of the store: their cache misses overlap.
+//! Consecutive GET commands of a pipeline, answered by one call of the store, so that their cache misses overlap.
 
 use bytes::Bytes;
 

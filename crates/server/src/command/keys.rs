@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! * I1: if the engine is ordered, SCAN and KEYS read only the range of keys that start with the pattern's literal prefix.
-//! * I2: SCAN continues after the last key that it read. So every key that is present throughout is returned exactly once.
+//! * I2: SCAN continues after the last key that it read. So every key that is present during the whole scan is returned exactly once.
 
 use std::ops::Bound;
 

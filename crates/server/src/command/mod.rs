@@ -1,4 +1,4 @@
-//! The commands: a table of name, arity, flags and handler. Each family has a file.
+//! The commands: a table of name, arity, flags and handler. Each group of commands has a file.
 //!
 //! * [`strings`]: GET, SET and related commands. [`gets`]: several GETs at once. [`numbers`]: counters. [`ranges`]: parts and bits of
 //!   values. [`lcs`]: LCS.

@@ -2,7 +2,7 @@
 //!
 //! After MULTI the session queues commands ([`queue`]). EXEC runs them in a [`Transaction`]: they see their own writes, and after a crash
 //! all of their writes are present or none is. If another client changes a key that they read, they run again, at most [`ATTEMPTS`] times
-//! in all; no client can see this.
+//! in all. No client sees the effects of an earlier run.
 //!
 //! After WATCH, EXEC changes nothing and returns null if one of the keys was written or has expired meanwhile ([`crate::watch`]).
 //!

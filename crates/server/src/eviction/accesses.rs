@@ -1,9 +1,9 @@
 //! When keys were last accessed, and how often: a table of fixed size in volatile memory, for the policies LRU and LFU.
 //!
-//! The table knows hashes of keys, not keys. A bucket is one cache line with eight words. A new key replaces the word of its bucket that
-//! the policy would evict first. So the table forgets cold keys first, and a key that it does not know counts as not accessed since the
-//! table was made. Two keys with the same hash share a word. All of this makes the policies approximate, never wrong: any key may be
-//! evicted.
+//! The table contains hashes of keys, not keys. A bucket is one cache line with eight words. A new key replaces the word of its bucket that
+//! the policy would evict first. So the table forgets cold keys first. A key that is not in the table counts as not accessed since the
+//! table was made. Two keys with the same bucket and fingerprint share a word. So the policies are approximate: only the order in which
+//! they evict keys depends on this table.
 //!
 //! | bits of a word | content |
 //! |---|---|

@@ -1,9 +1,10 @@
 //! The choice of keys to evict.
 //!
-//! A hand moves through the keys in their order, as in the algorithm CLOCK. For the policies `volatile-*` it moves through the deadlines in
-//! their order. Each step reads the next keys after the hand and evicts those with the highest score. The best of the others stay in a pool
-//! for the next steps, as in Redis. A step reads further, up to a bound, as long as the scores are low in comparison with those of earlier
-//! steps. So a region of keys that are all in use loses few of them.
+//! A hand (a position) moves through the keys in their order, as in the algorithm CLOCK. For the policies `volatile-*` the hand moves
+//! through the deadlines in their order. Each key has a score by the policy, for example its idle time for LRU. Each step reads the next
+//! keys after the hand and evicts those with the highest scores. The others with high scores stay in a pool for the next steps, as in
+//! Redis. A step reads further, up to a bound, as long as the scores are low in comparison with those of earlier steps. So a step evicts
+//! few keys of a region whose keys are all in use.
 
 use std::ops::Bound;
 

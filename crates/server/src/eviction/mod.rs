@@ -9,7 +9,8 @@
 //! * E1: without a limit, a command reads one word of this module.
 //! * E2: a write that needs memory runs only if the budget covers its cost, or if eviction for this write has freed as much as it needs.
 //!   Otherwise it is refused and changes nothing. Writes whose result is longer than their arguments may exceed the limit by one value.
-//! * E3: keys are evicted by ordinary deletes, before the write, in steps of few keys. They break watches, and are durable with the write.
+//! * E3: keys are evicted by ordinary deletes, before the write, in steps of few keys. An eviction counts as a write of the key for WATCH,
+//!   and is durable with the write that needs the memory.
 //! * E4: locks: the lock of the candidates is taken before those of watches and of the store, and held during a step.
 
 pub mod accesses;

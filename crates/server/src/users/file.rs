@@ -1,6 +1,6 @@
 //! The ACL file: one line `user NAME RULE …` for each user. Empty lines and lines that begin with `#` are ignored.
 //!
-//! Invariant: a file with a wrong line changes nothing. A crash while it is written leaves the old file or the new one.
+//! Invariant: a file with a wrong line changes nothing. A crash while the server writes the file leaves the old file or the new one.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};

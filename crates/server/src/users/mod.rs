@@ -4,11 +4,11 @@
 //! * [`permissions`]: the commands that a user may run. [`mod@file`]: the ACL file.
 //!
 //! Invariants:
-//! * U1: a user does not change. A change makes a new [`User`] and a new version of the table. A session compares the version before each
-//!   command, so a change holds from the next command on.
+//! * U1: a [`User`] in the table is immutable. A change of a user makes a new [`User`] and a new version of the table. A session compares
+//!   the version before each command, so a change holds from the next command on.
 //! * U2: the table always has the user `default`.
 //! * U3: the server keeps SHA-256 hashes of passwords, not passwords.
-//! * U4: rules that are not understood change nothing.
+//! * U4: if the server does not understand one rule of a change, the whole change has no effect.
 
 pub mod file;
 pub mod permissions;
