@@ -3,10 +3,10 @@
 //! | change | stored before, in the same line | published: the commit point |
 //! |---|---|---|
 //! | insert, 64-bit keys | the value | the key |
-//! | update, 64-bit keys | | the value |
-//! | insert, byte strings | | the slot's word |
-//! | update, byte strings | | the slot's word, with the new record's address |
-//! | delete | | the empty word |
+//! | update, 64-bit keys | nothing | the value |
+//! | insert, byte strings | nothing | the slot's word |
+//! | update, byte strings | nothing | the slot's word, with the new record's address |
+//! | delete | nothing | the empty word |
 //!
 //! Crash table for 64-bit keys:
 //!
@@ -15,7 +15,7 @@
 //! | none | of an insert: nothing, the value, or value and key; otherwise the old word or the new one | nothing to do |
 //! | commit | the change | nothing to do |
 //!
-//! Crash table for byte strings:
+//! Crash table for byte strings. Intents are the durable list of the blocks that the operation allocates or frees ([`pmem::alloc`]):
 //!
 //! | fence passed | durable | after a crash |
 //! |---|---|---|

@@ -1,7 +1,7 @@
 //! The index: its parts, and how it is created and opened.
 //!
 //! An open builds a directory of some leaves. The other leaves are added while the index is in use (`load`). After a crash, an open also
-//! frees the slots of entries that belong to another leaf ([`split`](crate::split)).
+//! frees the slots of *strays*: entries whose keys belong to another leaf ([`split`](crate::split)).
 //!
 //! Invariants:
 //! * E1: from the head on, each leaf's link leads to the next leaf. The lower bounds ascend. Only the first leaf has no lower bound.

@@ -5,8 +5,8 @@
 //! line 1..   slots
 //! ```
 //!
-//! With 64-bit keys a slot has two words, key and value. It never crosses a line. An insert stores the value before the key, so a durable
-//! key has a durable value. A slot is free if its key word is the leaf's *empty word*: a key that cannot belong to this leaf.
+//! With 64-bit keys a slot has two words, key and value. A slot never crosses a line. An insert stores the value before the key, so a
+//! durable key has a durable value. A slot is free if its key word is the leaf's *empty word*: a key that cannot belong to this leaf.
 //!
 //! With byte strings a slot is one word: the address of the record in the lower 48 bits, and 16 bits of the key's hash above them. A slot
 //! is free if the word is 0, which is the empty word of every such leaf.
@@ -22,7 +22,7 @@
 //! * L1: on the medium a slot is free or holds a complete entry, because each change of a slot publishes one word. Exception: a merge
 //!   copies entries with unordered stores. Until the merge publishes its link, no search looks for the keys of these slots.
 //! * L2: between operations every key of a leaf is at or above its `low` and below the `low` of the next leaf. A crash during a split or a
-//!   merge can leave other keys ([`split`](crate::split)).
+//!   merge can leave keys outside of this range ([`split`](crate::split)).
 //! * L3: with 64-bit keys a leaf that is both the first and the last one has no keys, because every key could belong to it.
 
 use std::cmp::Ordering;

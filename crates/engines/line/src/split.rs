@@ -1,12 +1,12 @@
 //! Splits and merges of leaves, without a log.
 //!
 //! A split writes a new right leaf with the upper entries of the full leaf. If the entry to insert belongs to the right leaf, the split
-//! writes it there, too. It publishes the link to the new leaf. Then it frees the slots of the moved entries in the left leaf.
+//! writes it there, too. The split publishes the link to the new leaf. Then it frees the slots of the moved entries in the left leaf.
 //!
 //! A *stray* is an entry in the left leaf whose key belongs to the right leaf. No search looks for a stray. A split has strays from the
 //! publish of its link until it has freed the last slot. A merge has strays from its first copy to the publish of its link.
 //!
-//! Crash table of a split:
+//! Crash table of a split. Intents are the durable list of the blocks that the operation allocates or frees ([`pmem::alloc`]):
 //!
 //! | fence passed | durable | after a crash |
 //! |---|---|---|
@@ -26,8 +26,8 @@
 //! | commit | the link, all copies, all allocation bits | nothing to do |
 //!
 //! If a crash follows the payload fence, and the link is not durable, recovery frees the slots of the strays. If the link is durable, so
-//! are the copies in line 0, which were stored to the link's line before it. Then the right leaf is not in the list: recovery frees its
-//! block and its separator.
+//! are the copies in line 0, which were stored to the link's line before it. In that case the right leaf is not in the list: recovery frees
+//! its block and its separator.
 //!
 //! How recovery finds strays: the right leaf is the only leaf in the intents of the newest operation. If it is in the list, the leaf before
 //! it may have strays. If it is not in the list, there are no strays. With byte strings a stray and an entry of the right leaf reference

@@ -6,7 +6,7 @@
 //! each key at most once and in order. It misses no key that was present throughout the scan.
 //!
 //! The records of a leaf of byte strings are scattered. While an ascending cursor returns the entries of a leaf, it prefetches the records
-//! of the next leaf, a few at a time. So a short scan prefetches little in vain.
+//! of the next leaf, a few at a time. So a short scan prefetches few records that it does not return.
 
 use std::mem;
 use std::ops::Bound;
