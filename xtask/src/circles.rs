@@ -1,5 +1,5 @@
-//! Import cycles: source files of a crate that import each other, directly or through others. `tidy` refuses them in the crates without
-//! cycles.
+//! Import cycles: source files of a crate that import each other, directly or through others. `tidy` refuses them in the crates of
+//! [`FREE`].
 //!
 //! Only `use` declarations outside of test modules count. A file may import the items of its children, or a child the items of its parent,
 //! but not both.

@@ -9,7 +9,7 @@
 //! * `index`: the trait [`Index`] that every engine implements, and the capabilities of engines. [`stats`]: sizes and counts.
 //! * `durable_engine`: an index with its files, journal and threads, as the engine of a store.
 //! * [`store_dir`]: the directory and the file of a store, and the durability that they can provide.
-//! * [`registry`]: the engines by name. A new engine is one crate and one line in this module.
+//! * [`registry`]: the engines by name. A new engine is one crate and one line in the registry.
 //! * [`mod@backup`]: copies the state of a store at one moment into a new store.
 //! * [`mod@compact`]: rewrites a store, so that its file shrinks to the size of its pairs.
 //! * [`mod@salvage`]: copies the intact records of a damaged store into a new store.

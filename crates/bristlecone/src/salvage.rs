@@ -6,8 +6,9 @@
 //! 3. In chunks (equal parts of the file, each with a header) whose header is damaged: all sequences of bytes that have the tag and the
 //!    checksum of a record.
 //!
-//! Salvage takes a key from the most reliable source that has it. Source 3 may return deleted keys, so its keys are counted separately.
-//! Source 1 may return keys that a clear of the store removed, if their leaves were not freed yet.
+//! Salvage takes a key from the most reliable source that has it. Source 3 may return deleted keys, so its keys are counted separately. A
+//! store with integer keys has no records, so it has only source 1. Source 1 may return keys that a clear of the store removed, if their
+//! leaves were not freed yet.
 //!
 //! Invariant: the damaged store is only read. Its file may be read-only.
 

@@ -1,11 +1,11 @@
 //! `Transaction`: reads and writes of several keys that take effect in one step.
 //!
-//! A transaction collects its writes in memory and remembers what it read. [`StoreOf::transaction`] commits both in one step: the writes,
-//! with the condition that every key that was read still has its value and deadline, and that every range that was scanned still has the
-//! same pairs. If a condition does not hold, nothing has changed, and the transaction runs again. So committed transactions are
-//! serializable in the order of their commits (optimistic concurrency control by validation).
+//! A transaction collects its writes in memory and remembers its reads. [`StoreOf::transaction`] commits the writes in one step, on the
+//! condition that every key that was read still has its value and deadline, and that every range that was scanned still has the same pairs.
+//! If a condition does not hold, nothing has changed, and the transaction runs again. So committed transactions are serializable in the
+//! order of their commits (optimistic concurrency control by validation).
 //!
-//! The commit compares the keys that were read while it holds the writer's lock. It scans the ranges again while no other write of the
+//! While the commit holds the writer's lock, it compares the keys that were read. It scans the ranges again while no other write of the
 //! store runs; this needs a store with [tables](crate::tables).
 //!
 //! Until the commit, two reads may return values of different moments. If the values that were read never existed together, the transaction

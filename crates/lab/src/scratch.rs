@@ -1,4 +1,5 @@
-//! Files for measured trees, in the backing directory that the user chooses. A file disappears with its last user.
+//! Files for measured trees, in the backing directory that the user chooses. The name of a file is removed at once, so the file disappears
+//! when no process has it open.
 
 use std::fs::{File, OpenOptions};
 use std::path::Path;

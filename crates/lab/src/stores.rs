@@ -8,7 +8,7 @@
 //! * S1: a wrong answer ends the run. Gets, scans and ranges are checked while they are measured. At the end every store is opened again
 //!   and all its bytes are compared.
 //! * S2: a column that writes inserts new keys, the same in every store. So all stores grow alike over the rounds.
-//! * S3: the background work of a column ends before the turn of the next store. It is not measured.
+//! * S3: the background work of a column ends before the turn of the next store. Its time is not measured.
 //! * S4: all files are removed from the backing, also after an error.
 
 pub mod ours;

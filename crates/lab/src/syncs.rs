@@ -2,14 +2,14 @@
 //!
 //! The count relies neither on a store's documentation nor on the calls of one library. A kernel filter (seccomp) applies to one thread and
 //! to all threads that this thread starts. The filter stops the calls that are listed below, and all plain writes. It notifies a thread
-//! outside the filter, which counts the call and lets it continue. This needs no privilege and no other program. It sees these calls
-//! whatever language or library makes them, except through an `io_uring` ring. For a store that opens such a ring, counting fails.
+//! outside the filter, which counts the call and lets it continue. This needs no privilege and no other program. The filter sees these
+//! calls whatever language or library makes them, except through an `io_uring` ring. For a store that opens such a ring, counting fails.
 //!
 //! Counted calls: `fsync`, `fdatasync`, `sync_file_range`, `syncfs`, `sync`; `msync` with `MS_SYNC` (without it, the call does not wait);
 //! synchronous writes. A write is synchronous if its descriptor has `O_SYNC` or `O_DSYNC`, or if the call is `pwritev2` with `RWF_SYNC` or
 //! `RWF_DSYNC`.
 //!
-//! * I1: the filter is installed on a separate thread, which ends with the work. It does not affect the rest of the process.
+//! * I1: the filter is installed on a separate thread, which ends with the work. The filter does not affect the rest of the process.
 //! * I2: a call is counted before it continues. So the count includes the syncs of every write that has returned.
 //! * I3: calls of threads that outlive the work are still let through: the counting thread ends only when the last of these threads has
 //!   ended.

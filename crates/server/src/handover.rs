@@ -5,12 +5,12 @@
 //! Bytes that have not been read stay in the socket, and new connections wait in the queue of the listening sockets.
 //!
 //! Invariants:
-//! * H1: a connection is parked only between two commands: all its replies are written, and everything that these replies acknowledge is
+//! * H1: a connection is parked only between two commands: all its replies are written, and everything that its commands wrote or read is
 //!   durable.
-//! * H2: connections whose state cannot be moved are closed after their last reply: over TLS, in MULTI, with watched keys, in MONITOR, with
-//!   replies switched off by CLIENT REPLY, with an incomplete command, or waiting for the end of a pause.
-//! * H3: when [`crate::listener::run`] returns, no thread of the server uses the store. The server waits for a running backup before it
-//!   stops. If the last thread has not left the store in time, the server logs a warning and returns.
+//! * H2: connections whose state cannot be moved are closed after their last reply. These are connections over TLS, in MULTI, with watched
+//!   keys, in MONITOR, with replies switched off by CLIENT REPLY, with an incomplete command, or waiting for the end of a pause.
+//! * H3: when [`crate::listener::run`] returns, no thread of the server uses the store, with one exception: if a thread still uses the
+//!   store after a time limit, the server logs a warning and returns. The server waits for a running backup before it stops.
 
 use std::sync::Arc;
 use std::time::Duration;

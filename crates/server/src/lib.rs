@@ -1,6 +1,6 @@
 //! The server: RESP, the protocol of Redis clients, in front of a [`Store`]. Monitoring uses HTTP ([`metrics`]).
 //!
-//! A request takes this way: [`listener`] accepts the connection and starts a [`session`]. The session reads all bytes that have arrived.
+//! A request takes this path: [`listener`] accepts the connection and starts a [`session`]. The session reads all bytes that have arrived.
 //! [`resp::RequestParser`] splits them into commands. [`command`] runs each command, and [`resp::Reply`] encodes its reply. The session
 //! writes all replies of a pipeline together.
 //!

@@ -1,4 +1,4 @@
-//! Log lines about refused clients, at most one per class and second. A client can cause many refusals; it must not fill the log.
+//! Log lines about refused clients, at most one per class and second. A client can cause many refusals; they must not fill the log.
 
 use std::fmt::Display;
 use std::sync::Mutex;

@@ -2,7 +2,7 @@
 //!
 //! | new server | old server |
 //! |---|---|
-//! | connects, asks | sends its listening sockets |
+//! | connects, asks to take over | sends its listening sockets |
 //! | uses the sockets that its options name, says that it is ready | stops accepting, lets commands end, parks connections, closes the store |
 //! | opens the store | waits; if the new server fails or ends, opens the store again and goes on |
 //! | accepts | sends the connections, and ends |

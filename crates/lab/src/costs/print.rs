@@ -1,4 +1,4 @@
-//! The report as text.
+//! The report of `bristlecone-lab costs` as text.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -1,9 +1,9 @@
 //! The cost of a combine for inserts: percentiles of the time of an insert while a combine runs and while none runs, compared with `wb-4k`.
 //! A combine merges VLAB's directory and its braids (short lists of new buckets) into a new directory.
 //!
-//! The design's bound ([`vlab::combine`]) is a number of steps, independent of the number of buckets. A new directory is built separately,
-//! with at most `combine_step` steps per operation. One store replaces the old directory, and each operation frees at most one part of it.
-//! The steps are counted ([`vlab::Work`]) and reported with the times.
+//! The work that a combine adds to one operation ([`vlab::combine`]) is bounded by a number of steps, independent of the number of buckets.
+//! A new directory is built separately, with at most `combine_step` steps per operation. One store replaces the old directory, and each
+//! operation frees at most one part of it. The steps are counted ([`vlab::Work`]) and reported with the times.
 
 use std::borrow::Borrow as _;
 use std::fmt::{Display, Formatter};

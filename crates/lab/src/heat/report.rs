@@ -1,4 +1,4 @@
-//! The results as text and as data.
+//! The results of `bristlecone-lab heat` as text and as data.
 
 use std::collections::BTreeMap;
 use std::fmt::{Display, Formatter};

@@ -1,8 +1,8 @@
 //! LCS: the longest common subsequence of two values.
 //!
 //! The command fills a table with the length for each pair of prefixes, and then walks back through this table. This takes O(n m) time and
-//! memory for values of n and m bytes. If two ways back give the same length, the command takes the one that Redis takes. So both give the
-//! same reply.
+//! memory for values of n and m bytes. If two ways back give the same length, the command takes the one that Redis takes. So the reply
+//! equals that of Redis.
 
 use super::{Call, Command, CommandError, Flags, integer, is};
 

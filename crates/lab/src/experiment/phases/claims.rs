@@ -1,4 +1,4 @@
-//! The claims of the VLAB paper about its figures 15 to 20 and tables 4 to 8, and the requirements for our VLAB, judged.
+//! Judges the claims of the VLAB paper about its figures 15 to 20 and tables 4 to 8, and the requirements for our VLAB.
 
 use super::{DELAYS, LARGE, OTHERS, OURS, Row};
 use crate::verdict::Verdict;
