@@ -87,53 +87,75 @@ fn ranges_between_changes_are_as_in_a_map() {
     }
 }
 
-/// A search in a kept order reads few records. A damaged one could mislead it, so that the range begins at a wrong key.
+/// Flips bits of a record's key: the third word of a record has the first bytes of the key.
+fn flip(medium: &impl Medium, record: u64, bits: u64) {
+    medium.publish(record + 16, medium.word(record + 16) ^ bits);
+}
+
+/// Reads up to four pairs from a key on. Each must be the next one of `keys`, or the read fails. Returns the numbers of both outcomes.
+fn is_right_or_fails<M: Medium>(
+    index: &line::Line<M, Keyed>,
+    keys: &BTreeMap<Vec<u8>, ()>,
+    (from, descending): (&Vec<u8>, bool),
+    damaged: &[u8],
+) -> (u32, u32) {
+    let (mut read_key, mut read_value) = (Vec::new(), Vec::new());
+    let mut cursor = index.cursor();
+    cursor.seek(Bound::Included(from.clone()), descending);
+    let mut right = 0;
+    for (expected, ()) in range(keys, Bound::Included(from), descending).take(4) {
+        let Ok(more) = cursor.next(&mut read_key, &mut read_value) else { return (right, 1) };
+        assert!(more && expected != damaged && read_key == *expected, "from {from:?}, damaged {damaged:?}");
+        right += 1;
+    }
+    (right, 0)
+}
+
+/// A search in a kept order reads few records. A damaged one could mislead it: a range would begin at a wrong key, or a new key would get a
+/// wrong place in the order.
 #[test]
 fn a_range_in_a_leaf_with_a_damaged_record_is_right_or_fails() {
     const KEYS: u32 = 50;
     let key = |n: u32| format!("{n:03}-the-key").into_bytes();
     let (index, _) = counted::<Keyed>(8);
+    let mut keys = BTreeMap::new();
     for n in (0..KEYS).map(|n| n * 7 % KEYS) {
         index.put(&key(n), &key(n)).unwrap();
+        keys.insert(key(n), ());
     }
-    let (mut read_key, mut read_value) = (Vec::new(), Vec::new());
-    let mut cursor = index.cursor();
-    cursor.seek(Bound::Unbounded, false);
-    while cursor.next(&mut read_key, &mut read_value).unwrap() {}
-    let head = index.head().unwrap();
-    let entries = <line::Line<pmem::Observed, Keyed> as LeafList>::salvage(&index.region, head);
-    assert_eq!(entries.len() as u32, KEYS, "all keys are in one leaf");
+    let scan = || {
+        let mut cursor = index.cursor();
+        cursor.seek(Bound::Unbounded, false);
+        while cursor.next(&mut Vec::new(), &mut Vec::new()).unwrap() {}
+    };
     let medium = index.region.medium();
+    let entries =
+        <line::Line<pmem::Observed, Keyed> as LeafList>::salvage(&index.region, index.head().unwrap());
+    assert_eq!(entries.len() as u32, KEYS, "all keys are in one leaf");
     let (mut right, mut failed) = (0, 0);
-    for entry in entries {
-        // The third word of a record has the first bytes of the key.
-        let at = entry.payload + 16;
-        let sound = medium.word(at);
-        let damaged = String::from_utf8(sound.to_le_bytes()[..3].to_vec()).unwrap().parse().unwrap();
-        for flipped in [0x08, 0x80] {
-            medium.publish(at, sound ^ flipped);
-            for (from, descending) in (0..KEYS).flat_map(|from| [(from, false), (from, true)]) {
-                cursor.seek(Bound::Included(key(from)), descending);
-                let expected: Vec<u32> =
-                    if descending { (0..=from).rev().collect() } else { (from..KEYS).collect() };
-                for n in expected.into_iter().take(4) {
-                    match cursor.next(&mut read_key, &mut read_value) {
-                        Ok(more) => {
-                            assert!(
-                                more && n != damaged && read_key == key(n),
-                                "from {from}, damaged {damaged}"
-                            );
-                            right += 1;
-                        }
-                        Err(_) => {
-                            failed += 1;
-                            break;
-                        }
-                    }
+    for entry in &entries {
+        let mut damaged = Vec::new();
+        assert!(Keyed::read_key(medium, entry.key, &mut damaged));
+        for bits in [0x08, 0x80] {
+            for new in [None, Some("012-new"), Some("024-new"), Some("037-new")] {
+                let new = new.map(|key| key.as_bytes().to_vec());
+                scan();
+                if let Some(new) = &new {
+                    index.put(new, new).unwrap();
+                    keys.insert(new.clone(), ());
+                }
+                flip(medium, entry.payload, bits);
+                for (from, descending) in (0..KEYS).flat_map(|from| [(key(from), false), (key(from), true)]) {
+                    let (more, errors) = is_right_or_fails(&index, &keys, (&from, descending), &damaged);
+                    (right, failed) = (right + more, failed + errors);
+                }
+                flip(medium, entry.payload, bits);
+                if let Some(new) = &new {
+                    assert!(index.delete(new).unwrap());
+                    keys.remove(new);
                 }
             }
         }
-        medium.publish(at, sound);
     }
-    assert!(failed > 500 && right > 10_000, "{failed} failed, {right} were right");
+    assert!(failed > 2_000 && right > 40_000, "{failed} failed, {right} were right");
 }

@@ -169,7 +169,7 @@ impl<S: Schema> LeafCopy<S> {
         S::PLAIN || are_different || self.order_equal_leads(medium, shared + size_of::<u64>())
     }
 
-    /// Inserts an entry into the order. False if its key cannot be read.
+    /// Inserts an entry into the order. False if its key cannot be read, or if a record beside its place is damaged ([`LeafCopy::is_sound`]).
     fn insert<M: Medium>(&mut self, medium: &M, position: usize, shared: usize) -> bool {
         let (entries, key) = (&self.entries, self.entries[position].key);
         let Some(lead) = S::lead(medium, key, shared) else { return false };
@@ -181,8 +181,17 @@ impl<S: Schema> LeafCopy<S> {
             }
         };
         let place = self.order.partition_point(is_below);
+        let is_right = self.is_sound(medium, place.checked_sub(1)) && self.is_sound(medium, Some(place));
         self.order.insert(place, position as u32);
-        true
+        is_right
+    }
+
+    /// True if the record at a place in key order is sound, or if there is none. One damaged record can mislead a binary search. Then the
+    /// search ends beside this record.
+    fn is_sound<M: Medium>(&self, medium: &M, place: Option<usize>) -> bool {
+        let Some(entry) = place.and_then(|place| self.entry_at(place)) else { return true };
+        let (mut key, mut value) = (S::KeyBuf::default(), S::ValueBuf::default());
+        S::PLAIN || S::read_pair(medium, entry, &mut key, &mut value)
     }
 
     /// Orders the entries whose leads are equal by the bytes of their keys after the first `skipped` ones: eight at a time, and then by
@@ -222,8 +231,8 @@ impl<S: Schema> LeafCopy<S> {
         true
     }
 
-    /// Sets the entries that a scan from this position returns. False if a record next to the position is damaged: then the position may
-    /// be wrong. A search between sound records ends at a damaged one only if it was misled there.
+    /// Sets the entries that a scan from this position returns. False if the record beside the position is damaged
+    /// ([`LeafCopy::is_sound`]).
     pub(crate) fn cut<M: Medium>(&mut self, medium: &M, from: &Bound<S::KeyBuf>, descending: bool) -> bool {
         self.returned = 0..self.order.len();
         let (key, includes) = match from {
@@ -264,9 +273,7 @@ impl<S: Schema> LeafCopy<S> {
         self.returned = if descending { 0..low } else { low..len };
         // The entry on the other side of the position. The scan itself reads the one on this side.
         let beside = if descending { Some(low) } else { low.checked_sub(1) };
-        let Some(entry) = beside.and_then(|place| self.entry_at(place)) else { return true };
-        let (mut key, mut value) = (S::KeyBuf::default(), S::ValueBuf::default());
-        S::PLAIN || S::read_pair(medium, entry, &mut key, &mut value)
+        self.is_sound(medium, beside)
     }
 
     /// The entry at a place in key order.
