@@ -15,8 +15,8 @@
 //! Invariants:
 //! * G1: from step 1 to step 4, R is a child of O, and L is the child of O to the left of R. A page that is split off from L comes between
 //!   the two. Then this page takes the role of L.
-//! * G2: step 3 is one exchange (compare-and-swap) of L's word in the mapping table. The exchange expects a head of L that ends where R
-//!   begins, with R as L's right sibling. Afterwards L ends further right, so the exchange can succeed only once.
+//! * G2: step 3 is one exchange (compare-and-swap) of L's word in the mapping table. The exchange expects a head under which L's high
+//!   key is R's low key, and R is L's right sibling. Afterwards L ends further right, so the exchange can succeed only once.
 //! * G3: a PID is not reused while a thread that knew it is active. So R is the same page throughout.
 //!
 //! The root shrinks when it has one child without a right sibling. The child gets a remove delta without a low key, and its contents become

@@ -1,7 +1,8 @@
 //! Deletes and underflow [thesis §4.4.3, algorithm 4].
 //!
-//! With lower bounds the left sibling can take entries and keep its link. (With the thesis's upper bounds it is the right one.) If there is
-//! only a right sibling, or if the left one has many entries, both nodes are replaced.
+//! The key of a link is the lower bound of the child. So if a node has too few entries, its left sibling can take them, and the parent's
+//! link to this sibling stays as it is. (In the thesis the key is the upper bound, so there the right sibling takes the entries.) If the
+//! node has only a right sibling, or if its left sibling has many entries, the node and this sibling are replaced by new nodes.
 
 use index::Schema;
 use pmem::{Error, Medium, Result};

@@ -16,14 +16,15 @@
 //! the preferred line reads all lines.
 //!
 //! `low` is the lower bound of the keys, a key word as in [`index::leaf_list::bound`]. 0 means no bound; only the first leaf has none.
-//! `low` and its seal never change while the leaf is in the list. The upper bound is the `low` of the next leaf.
+//! The seal is a check word of `low`. Both never change while the leaf is in the list. The upper bound is the `low` of the next leaf.
 //!
 //! Invariants:
 //! * L1: on the medium a slot is free or holds a complete entry, because each change of a slot publishes one word. Exception: a merge
 //!   copies entries with unordered stores. Until the merge publishes its link, no search looks for the keys of these slots.
 //! * L2: between operations every key of a leaf is at or above its `low` and below the `low` of the next leaf. A crash during a split or a
 //!   merge can leave keys outside of this range ([`split`](crate::split)).
-//! * L3: with 64-bit keys a leaf that is both the first and the last one has no keys, because every key could belong to it.
+//! * L3: with 64-bit keys a leaf that is both the first and the last one has no keys, because every key could
+//!   belong to it, and so no key could be its empty word.
 
 use std::cmp::Ordering;
 

@@ -1,4 +1,5 @@
-//! The address of a medium's lines, for reading: a base and the length of the range into which offsets are masked.
+//! A view of a medium's lines, for reading: the base address of a range, and the length of this range. A read masks its offset, so that it
+//! stays inside the range.
 //!
 //! Invariant: the range and a guard after it stay readable while the owner of the mapping lives (N2 of `native`, D1 of `page_remap`).
 
