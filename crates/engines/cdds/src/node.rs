@@ -24,7 +24,7 @@
 use std::cmp::Ordering;
 
 use index::Schema;
-use pmem::simd::Vectors;
+use pmem::simd::Wide;
 use pmem::{Error, Fence, LINE, Medium, Result, WORD};
 
 use crate::mask::Mask;
@@ -75,7 +75,7 @@ pub struct Shape {
     /// Maximum live entries for which one new node is made: 4 m_l, but less than a full node.
     pub most_in_one: usize,
     /// Vector instructions that compare all slots at once, if the processor has them ([`crate::simd_scan`]).
-    pub vectors: Option<Vectors>,
+    pub vectors: Option<Wide>,
 }
 
 impl Shape {
@@ -89,7 +89,7 @@ impl Shape {
         let slots = (lines * 2 - 1) as usize;
         let least = (slots / 5).max(1);
         let most_in_one = (4 * least).min(slots - 2);
-        Self { bytes: lines * LINE, slots, least, most_in_one, vectors: Vectors::of_processor() }
+        Self { bytes: lines * LINE, slots, least, most_in_one, vectors: Wide::of_processor() }
     }
 }
 

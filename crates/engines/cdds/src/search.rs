@@ -5,7 +5,7 @@
 
 use index::Schema;
 use index::Target;
-use pmem::simd::Vectors;
+use pmem::simd::Wide;
 use pmem::stripe::Version;
 use pmem::sync::Ordering;
 use pmem::{Error, Medium, Result};
@@ -85,7 +85,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
 
     /// The vector instructions for nodes. `None` on a medium that counts reads: its numbers must be the same on every processor.
     #[inline(always)]
-    fn vectors(&self) -> Option<Vectors> {
+    fn vectors(&self) -> Option<Wide> {
         self.shape.vectors.filter(|_| M::SHOWS_LINES && (S::PLAIN || S::LEADING))
     }
 

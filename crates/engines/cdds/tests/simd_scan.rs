@@ -6,7 +6,7 @@ use std::ops::Bound;
 use crate::common::{Sample, memory, options, pairs, write_many};
 use cdds::{Inlined, Mark, Order, Sorted, Tree, Unsorted};
 use index::Words;
-use pmem::simd::Vectors;
+use pmem::simd::Wide;
 use pmem::{Durability, Medium, Native, WORD};
 
 const BYTES: u64 = 8 << 20;
@@ -64,7 +64,7 @@ fn run<S: Sample, O: Order>(seed: u64, lines: u64, steps: usize) {
     let native = Native::anonymous(BYTES, Durability::Power).unwrap();
     let mut shown = Twin::<_, S, O>::new(native, lines);
     let mut hidden = Twin::<_, S, O>::new(memory(BYTES).0, lines);
-    assert_eq!(shown.tree.shape().vectors, Vectors::of_processor());
+    assert_eq!(shown.tree.shape().vectors, Wide::of_processor());
     // The region's header does not belong to the tree.
     let header = shown.words().iter().zip(hidden.words()).filter(|(a, b)| **a != *b).count();
     let (mut rng, keys) = (fastrand::Rng::with_seed(seed), 30 * lines as u32);

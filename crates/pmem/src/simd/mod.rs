@@ -1,0 +1,142 @@
+//! Vector comparison of a node's keys: the only module that reads durable lines as vectors.
+//!
+//! Nodes have one of these layouts:
+//!
+//! * The entries are pairs of words (key, payload) from a 16-byte aligned offset on, four to a line. Bit `4 * line + i` of
+//!   [`Vectors::pairs`] is the result for the `i`-th pair of a line.
+//! * The keys are in an array of their own, apart from the payloads. [`Vectors::words`] and [`key_mask`] have a bit for each key.
+//! * An entry is half a line: key, payload, start version, end version. [`Wide::slots`] compares keys and versions.
+//! * A word contains parts of keys: two of 32 bits or four of 16 bits ([`Vectors::parts_up_to`]), or one in its upper 16 bits
+//!   ([`Vectors::tops`]).
+//!
+//! [`Vectors`] are those of AVX-512 (`wide`) or of AVX2 (`narrow`). On processors of other kinds there are none.
+//!
+//! Results are used only after the reader validated the node's version, so a line that changes during the load has no effect.
+
+#[cfg(target_arch = "x86_64")]
+mod narrow;
+#[cfg(not(target_arch = "x86_64"))]
+mod none;
+#[cfg(test)]
+mod tests;
+#[cfg(target_arch = "x86_64")]
+mod wide;
+
+#[cfg(target_arch = "x86_64")]
+pub use narrow::Narrow;
+#[cfg(not(target_arch = "x86_64"))]
+pub use none::{Narrow, Wide, available};
+#[cfg(target_arch = "x86_64")]
+pub use wide::{Wide, available, key_mask, pair_mask};
+
+use crate::medium::traits::Line;
+
+/// A comparison: keys below the probe. The caller selects a comparison by a const generic parameter, so the others cost nothing.
+pub const BELOW: u8 = 1;
+/// Keys equal to the probe.
+pub const EQUAL: u8 = 2;
+/// Keys below the probe or equal to it.
+pub const UP_TO: u8 = 3;
+
+/// Proof that the processor has vector instructions. The methods use them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Vectors {
+    /// AVX-512.
+    Wide(Wide),
+    /// AVX2.
+    Narrow(Narrow),
+}
+
+/// Work that is compiled with the features of [`Vectors`] ([`Vectors::run_body`]). The compiler does not inline every closure, and without
+/// inlining each vector instruction is a call. So an implementation marks its function `inline(always)`.
+pub trait Body {
+    /// The result.
+    type Out;
+    /// Does the work, with vectors if there are any.
+    fn run(self, vectors: Option<Vectors>) -> Self::Out;
+}
+
+/// The result of one comparison of a node with versions: bit `2 * line + half` stands for a half line, a slot of four words.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Slots {
+    /// Key word (word 0) at most the probe.
+    pub up_to: u128,
+    /// Key word equal to the probe. With `PREFIX`: also a key word that cannot be distinguished from the probe, because the key
+    /// word is even or its upper seven bytes equal those of the probe.
+    pub same: u128,
+    /// Start (word 2) neither 0 nor above the version.
+    pub begun: u128,
+    /// End (word 3) neither 0 nor above the version.
+    pub ended: u128,
+}
+
+/// Compares the key words (even words) of up to 16 lines with `probe`. Returns the mask of keys for which `WHICH` holds. `None` if the
+/// processor lacks AVX-512. For callers that compare many lines in one call: each call checks the processor's features.
+#[inline]
+pub fn pairs<const WHICH: u8>(lines: &[Line], probe: u64) -> Option<u64> {
+    Wide::of_processor().map(|wide| wide.run(|| Vectors::Wide(wide).pairs::<WHICH>(lines, probe)))
+}
+
+impl Vectors {
+    /// The widest vectors of the processor. `None` if it has none of these.
+    pub fn of_processor() -> Option<Self> {
+        Wide::of_processor().map(Self::Wide).or_else(|| Narrow::of_processor().map(Self::Narrow))
+    }
+
+    /// Runs `body` compiled with the features. Functions that are inlined into it use them too.
+    #[inline(always)]
+    pub fn run_body<B: Body>(self, body: B) -> B::Out {
+        match self {
+            Self::Wide(wide) => wide.run_body(body),
+            Self::Narrow(narrow) => narrow.run_body(body),
+        }
+    }
+
+    /// Compares the key words (even words) of up to 16 lines with `probe`. Returns the mask of keys for which `WHICH` holds. For callers
+    /// that run inside of [`Vectors::run_body`].
+    #[inline(always)]
+    pub fn pairs<const WHICH: u8>(self, lines: &[Line], probe: u64) -> u64 {
+        match self {
+            Self::Wide(wide) => wide.pairs::<WHICH>(lines, probe),
+            Self::Narrow(narrow) => narrow.pairs::<WHICH>(lines, probe),
+        }
+    }
+
+    /// Compares all words of up to 8 lines with `probe`. Returns the mask of words for which `WHICH` holds. For callers that run inside of
+    /// [`Vectors::run_body`].
+    ///
+    /// # Panics
+    /// With more than 8 lines, which would need a mask of more than 64 bits.
+    #[inline(always)]
+    pub fn words<const WHICH: u8>(self, lines: &[Line], probe: u64) -> u64 {
+        assert!(lines.len() <= 8, "a mask has one bit for each of 64 words");
+        match self {
+            Self::Wide(wide) => wide.words::<WHICH>(lines, probe),
+            Self::Narrow(narrow) => narrow.words::<WHICH>(lines, probe),
+        }
+    }
+
+    /// Counts the parts of the lines' words that are at most `limit`. A part has `BITS` bits, 16 or 32. For callers that run inside of
+    /// [`Vectors::run_body`].
+    #[inline(always)]
+    pub fn parts_up_to<const BITS: u32>(self, lines: &[Line], limit: u32) -> usize {
+        match self {
+            Self::Wide(wide) => wide.parts_up_to::<BITS>(lines, limit),
+            Self::Narrow(narrow) => narrow.parts_up_to::<BITS>(lines, limit),
+        }
+    }
+
+    /// Compares the upper 16 bits of each word of up to 8 lines with `top`. Returns a bit for each word, set if they are equal. For callers
+    /// that run inside of [`Vectors::run_body`].
+    ///
+    /// # Panics
+    /// With more than 8 lines, which would need a mask of more than 64 bits.
+    #[inline(always)]
+    pub fn tops(self, lines: &[Line], top: u16) -> u64 {
+        assert!(lines.len() <= 8, "a mask has one bit for each of 64 words");
+        match self {
+            Self::Wide(wide) => wide.tops(lines, top),
+            Self::Narrow(narrow) => narrow.tops(lines, top),
+        }
+    }
+}

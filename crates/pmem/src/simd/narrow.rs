@@ -1,0 +1,179 @@
+//! Comparisons with AVX2, for processors without AVX-512.
+//!
+//! A vector has four words. AVX2 compares integers with a sign only, so orders of words are compared after their highest bit was inverted.
+
+use std::arch::x86_64::{
+    __m256i, _mm256_castsi256_pd, _mm256_cmpeq_epi16, _mm256_cmpeq_epi32, _mm256_cmpeq_epi64,
+    _mm256_cmpgt_epi64, _mm256_load_si256, _mm256_min_epu16, _mm256_min_epu32, _mm256_movemask_epi8,
+    _mm256_movemask_pd, _mm256_packs_epi16, _mm256_packs_epi32, _mm256_permute4x64_epi64, _mm256_set1_epi16,
+    _mm256_set1_epi32, _mm256_set1_epi64x, _mm256_srli_epi64, _mm256_unpacklo_epi64, _mm256_xor_si256,
+};
+
+use super::{BELOW, Body, EQUAL, UP_TO, Vectors};
+use crate::medium::traits::Line;
+
+/// Proof that the processor has AVX2, `popcnt`, and the bit instructions BMI1 and BMI2. The methods use them, so their callers run inside
+/// of [`Narrow::run_body`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Narrow(());
+
+impl Narrow {
+    /// `None` if the processor lacks one of the features.
+    pub(super) fn of_processor() -> Option<Self> {
+        let all = std::arch::is_x86_feature_detected!("avx2")
+            && std::arch::is_x86_feature_detected!("popcnt")
+            && std::arch::is_x86_feature_detected!("bmi1")
+            && std::arch::is_x86_feature_detected!("bmi2");
+        all.then_some(Self(()))
+    }
+
+    /// Runs `body` compiled with these features.
+    #[inline(always)]
+    pub(super) fn run_body<B: Body>(self, body: B) -> B::Out {
+        #[target_feature(enable = "avx2,popcnt,bmi1,bmi2")]
+        fn run<B: Body>(narrow: Narrow, body: B) -> B::Out {
+            body.run(Some(Vectors::Narrow(narrow)))
+        }
+        // SAFETY: there is a `Narrow` only where the processor has the features of the function.
+        unsafe { run(self, body) }
+    }
+
+    /// As [`Vectors::pairs`].
+    #[inline(always)]
+    pub(super) fn pairs<const WHICH: u8>(self, lines: &[Line], probe: u64) -> u64 {
+        // SAFETY: there is a `Narrow` only where the processor has the features of the function.
+        unsafe { pairs::<WHICH>(lines, probe) }
+    }
+
+    /// As [`Vectors::words`].
+    #[inline(always)]
+    pub(super) fn words<const WHICH: u8>(self, lines: &[Line], probe: u64) -> u64 {
+        // SAFETY: there is a `Narrow` only where the processor has the features of the function.
+        unsafe { words::<WHICH>(lines, probe) }
+    }
+
+    /// As [`Vectors::tops`].
+    #[inline(always)]
+    pub(super) fn tops(self, lines: &[Line], top: u16) -> u64 {
+        // SAFETY: there is a `Narrow` only where the processor has the features of the function.
+        unsafe { tops(lines, top) }
+    }
+
+    /// As [`Vectors::parts_up_to`].
+    #[inline(always)]
+    pub(super) fn parts_up_to<const BITS: u32>(self, lines: &[Line], limit: u32) -> usize {
+        const { assert!(BITS == 16 || BITS == 32, "a word has four or two parts") };
+        if BITS == 16 {
+            // SAFETY: there is a `Narrow` only where the processor has the features of the function.
+            unsafe { quarters_up_to(lines, limit as u16) }
+        } else {
+            // SAFETY: as above.
+            unsafe { halves_up_to(lines, limit) }
+        }
+    }
+}
+
+#[target_feature(enable = "avx2,popcnt,bmi1,bmi2")]
+#[inline]
+fn pairs<const WHICH: u8>(lines: &[Line], probe: u64) -> u64 {
+    let (needle, mut mask) = (needle::<WHICH>(probe), 0);
+    for (i, line) in lines.iter().enumerate() {
+        let [first, second] = load(line);
+        // Keys 0, 2, 1 and 3 of the line.
+        let keys = _mm256_unpacklo_epi64(first, second);
+        mask |= compare::<WHICH>(_mm256_permute4x64_epi64::<0b11_01_10_00>(keys), needle) << (4 * i);
+    }
+    mask
+}
+
+#[target_feature(enable = "avx2,popcnt,bmi1,bmi2")]
+#[inline]
+fn words<const WHICH: u8>(lines: &[Line], probe: u64) -> u64 {
+    let (needle, mut mask) = (needle::<WHICH>(probe), 0);
+    for (i, line) in lines.iter().enumerate() {
+        let [first, second] = load(line);
+        mask |= (compare::<WHICH>(first, needle) | compare::<WHICH>(second, needle) << 4) << (8 * i);
+    }
+    mask
+}
+
+#[target_feature(enable = "avx2,popcnt,bmi1,bmi2")]
+#[inline]
+fn tops(lines: &[Line], top: u16) -> u64 {
+    let (needle, mut mask) = (_mm256_set1_epi64x(i64::from(top)), 0);
+    for (i, line) in lines.iter().enumerate() {
+        let [first, second] = load(line);
+        let first = compare::<EQUAL>(_mm256_srli_epi64::<48>(first), needle);
+        let second = compare::<EQUAL>(_mm256_srli_epi64::<48>(second), needle);
+        mask |= (first | second << 4) << (8 * i);
+    }
+    mask
+}
+
+#[target_feature(enable = "avx2,popcnt,bmi1,bmi2")]
+#[inline]
+fn quarters_up_to(lines: &[Line], limit: u16) -> usize {
+    let (needle, mut count) = (_mm256_set1_epi16(limit.cast_signed()), 0);
+    for line in lines {
+        let [first, second] = load(line);
+        let first = _mm256_cmpeq_epi16(_mm256_min_epu16(first, needle), first);
+        let second = _mm256_cmpeq_epi16(_mm256_min_epu16(second, needle), second);
+        count += _mm256_movemask_epi8(_mm256_packs_epi16(first, second)).count_ones();
+    }
+    count as usize
+}
+
+#[target_feature(enable = "avx2,popcnt,bmi1,bmi2")]
+#[inline]
+fn halves_up_to(lines: &[Line], limit: u32) -> usize {
+    let (needle, mut count) = (_mm256_set1_epi32(limit.cast_signed()), 0);
+    for line in lines {
+        let [first, second] = load(line);
+        let first = _mm256_cmpeq_epi32(_mm256_min_epu32(first, needle), first);
+        let second = _mm256_cmpeq_epi32(_mm256_min_epu32(second, needle), second);
+        // Two bits for each half of a word. Their order does not matter.
+        count += _mm256_movemask_epi8(_mm256_packs_epi32(first, second)).count_ones();
+    }
+    count as usize / 2
+}
+
+/// The two halves of a line.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn load(line: &Line) -> [__m256i; 2] {
+    let (halves, _) = line.0.as_chunks::<4>();
+    let (first, second) = (halves[0].as_ptr().cast::<__m256i>(), halves[1].as_ptr().cast::<__m256i>());
+    // SAFETY: half a line is 32 readable bytes, 32-byte aligned; the reader's validation detects a torn load.
+    let first = unsafe { _mm256_load_si256(first) };
+    // SAFETY: as above.
+    let second = unsafe { _mm256_load_si256(second) };
+    [first, second]
+}
+
+/// Inverts the highest bit of each word.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn inverted(words: __m256i) -> __m256i {
+    _mm256_xor_si256(words, _mm256_set1_epi64x(i64::MIN))
+}
+
+/// Four times the probe, as [`compare`] needs it.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn needle<const WHICH: u8>(probe: u64) -> __m256i {
+    let four = _mm256_set1_epi64x(probe.cast_signed());
+    if WHICH == EQUAL { four } else { inverted(four) }
+}
+
+/// A bit for each of four keys, set if the comparison holds.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn compare<const WHICH: u8>(keys: __m256i, needle: __m256i) -> u64 {
+    let holds = match WHICH {
+        EQUAL => _mm256_cmpeq_epi64(keys, needle),
+        BELOW => _mm256_cmpgt_epi64(needle, inverted(keys)),
+        _ => _mm256_cmpgt_epi64(inverted(keys), needle),
+    };
+    let mask = u64::from(_mm256_movemask_pd(_mm256_castsi256_pd(holds)).cast_unsigned());
+    if WHICH == UP_TO { mask ^ 0xF } else { mask }
+}

@@ -1,0 +1,61 @@
+//! The types of vectors for processors that have none of them. They have no values.
+
+use super::{Body, Slots};
+use crate::medium::traits::Line;
+
+/// No value of this type exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wide {}
+
+/// No value of this type exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Narrow {}
+
+/// False: there is no [`Wide`].
+pub fn available() -> bool {
+    false
+}
+
+macro_rules! nowhere {
+    ($vectors:ty) => {
+        #[allow(missing_docs)]
+        impl $vectors {
+            pub fn of_processor() -> Option<Self> {
+                None
+            }
+
+            pub(super) fn run_body<B: Body>(self, _: B) -> B::Out {
+                match self {}
+            }
+
+            pub(super) fn pairs<const WHICH: u8>(self, _: &[Line], _: u64) -> u64 {
+                match self {}
+            }
+
+            pub(super) fn words<const WHICH: u8>(self, _: &[Line], _: u64) -> u64 {
+                match self {}
+            }
+
+            pub(super) fn tops(self, _: &[Line], _: u16) -> u64 {
+                match self {}
+            }
+
+            pub(super) fn parts_up_to<const BITS: u32>(self, _: &[Line], _: u32) -> usize {
+                match self {}
+            }
+        }
+    };
+}
+nowhere!(Wide);
+nowhere!(Narrow);
+
+#[allow(missing_docs)]
+impl Wide {
+    pub fn run<R>(self, _: impl FnOnce() -> R) -> R {
+        match self {}
+    }
+
+    pub fn slots<const PREFIX: bool>(self, _: &[Line], _: u64, _: u64) -> Slots {
+        match self {}
+    }
+}

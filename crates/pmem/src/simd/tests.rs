@@ -1,0 +1,143 @@
+//! Every vector comparison agrees with a plain loop.
+
+use std::sync::atomic::Ordering;
+
+use super::*;
+
+/// All kinds of vectors that the processor has.
+fn all_kinds() -> impl Iterator<Item = Vectors> {
+    let wide = Wide::of_processor().map(Vectors::Wide);
+    wide.into_iter().chain(Narrow::of_processor().map(Vectors::Narrow))
+}
+
+/// A function as a body.
+struct Run<F>(F);
+
+impl<F: FnOnce()> Body for Run<F> {
+    type Out = ();
+    fn run(self, _: Option<Vectors>) {
+        (self.0)();
+    }
+}
+
+#[test]
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+fn the_kernel_lists_every_feature_exactly_where_vectors_are_available() {
+    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap();
+    let flags = text.lines().find_map(|line| line.strip_prefix("flags")).unwrap();
+    let has =
+        |wanted: &[&str]| wanted.iter().all(|wanted| flags.split_whitespace().any(|flag| flag == *wanted));
+    let wide = ["avx512f", "avx512dq", "avx512bw", "popcnt", "bmi1", "bmi2"];
+    assert_eq!(available(), has(&wide));
+    assert_eq!(Narrow::of_processor().is_some(), has(&["avx2", "popcnt", "bmi1", "bmi2"]));
+}
+
+#[test]
+fn masks_of_words_and_of_their_upper_bits_agree_with_a_plain_loop() {
+    let mut random = 7_u64;
+    for count in 1..=8_usize {
+        let lines: Vec<Line> = (0..count).map(|_| Line::zero()).collect();
+        for word in lines.iter().flat_map(|line| &line.0) {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            word.store((random >> 62) << 48 | random >> 60, Ordering::Relaxed);
+        }
+        let word = |i: usize| lines[i / 8].0[i % 8].load(Ordering::Relaxed);
+        let mask = |is: &dyn Fn(u64) -> bool| {
+            (0..count * 8).filter(|i| is(word(*i))).fold(0, |mask, i| mask | 1_u64 << i)
+        };
+        for probe in [0, 2 << 48 | 5, u64::MAX] {
+            let top = (probe >> 48) as u16;
+            let halves = (0..count * 8).flat_map(|i| [word(i) as u32, (word(i) >> 32) as u32]);
+            let halves_up_to = halves.filter(|half| *half <= probe as u32).count();
+            let quarters = (0..count * 32).map(|i| (word(i / 4) >> (16 * (i % 4))) as u16);
+            let quarters_up_to = quarters.filter(|quarter| *quarter <= top).count();
+            for vectors in all_kinds() {
+                vectors.run_body(Run(|| {
+                    assert_eq!(vectors.tops(&lines, top), mask(&|word| word >> 48 == u64::from(top)));
+                    assert_eq!(vectors.parts_up_to::<32>(&lines, probe as u32), halves_up_to);
+                    assert_eq!(vectors.parts_up_to::<16>(&lines, u32::from(top)), quarters_up_to);
+                    assert_eq!(vectors.words::<UP_TO>(&lines, probe), mask(&|word| word <= probe));
+                    assert_eq!(vectors.words::<BELOW>(&lines, probe), mask(&|word| word < probe));
+                    assert_eq!(vectors.words::<EQUAL>(&lines, probe), mask(&|word| word == probe));
+                }));
+            }
+        }
+    }
+}
+
+#[test]
+fn slots_agree_with_a_plain_loop_for_every_number_of_lines() {
+    let Some(vectors) = Wide::of_processor() else { return };
+    let mut random = 1_u64;
+    let mut next = || {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        random >> 33
+    };
+    for count in 1..=64_usize {
+        let lines: Vec<Line> = (0..count).map(|_| Line::zero()).collect();
+        for line in &lines {
+            for half in [0, 4] {
+                line.0[half].store((next() % 5) << 62 | (next() % 3) << 8 | (next() % 4), Ordering::Relaxed);
+                line.0[half + 1].store(u64::MAX, Ordering::Relaxed);
+                line.0[half + 2].store(next() % 7, Ordering::Relaxed);
+                line.0[half + 3].store(next() % 7, Ordering::Relaxed);
+            }
+        }
+        for _ in 0..20 {
+            let (probe, version) = ((next() % 5) << 62 | (next() % 3) << 8 | (next() % 4), next() % 8);
+            let plain = vectors.slots::<false>(&lines, probe, version);
+            let prefix = vectors.slots::<true>(&lines, probe, version);
+            for slot in 0..128 {
+                let words = lines
+                    .get(slot / 2)
+                    .map(|line| [0, 1, 2, 3].map(|word| line.0[slot % 2 * 4 + word].load(Ordering::Relaxed)));
+                let is = |of: fn([u64; 4], u64, u64) -> bool| words.is_some_and(|w| of(w, probe, version));
+                let bit = |mask: u128| mask >> slot & 1 == 1;
+                assert_eq!(bit(plain.up_to), is(|w, probe, _| w[0] <= probe));
+                assert_eq!(bit(plain.same), is(|w, probe, _| w[0] == probe));
+                assert_eq!(bit(prefix.same), is(|w, probe, _| w[0] & 1 == 0 || w[0] >> 8 == probe >> 8));
+                assert_eq!(bit(plain.begun), is(|w, _, at| w[2] != 0 && w[2] <= at));
+                assert_eq!(bit(plain.ended), is(|w, _, at| w[3] != 0 && w[3] <= at));
+                assert_eq!((plain.up_to, plain.begun), (prefix.up_to, prefix.begun));
+            }
+        }
+    }
+}
+
+#[test]
+fn masks_agree_with_a_plain_loop_for_every_number_of_lines() {
+    for count in 1..=16_usize {
+        let lines: Vec<Line> = (0..count).map(|_| Line::zero()).collect();
+        for pair in 0..4 * count {
+            let key = (pair as u64 * 7919) % 64;
+            lines[pair / 4].0[pair % 4 * 2].store(key << 58, Ordering::Relaxed);
+            lines[pair / 4].0[pair % 4 * 2 + 1].store(u64::MAX, Ordering::Relaxed);
+        }
+        for probe in (0..64_u64).map(|k| k << 58).chain([u64::MAX]) {
+            for vectors in all_kinds() {
+                vectors.run_body(Run(|| {
+                    let below = vectors.pairs::<BELOW>(&lines, probe);
+                    let equal = vectors.pairs::<EQUAL>(&lines, probe);
+                    let up_to = vectors.pairs::<UP_TO>(&lines, probe);
+                    for pair in 0..64 {
+                        let key = ((pair as u64 * 7919) % 64) << 58;
+                        let there = pair < 4 * count;
+                        assert_eq!(below >> pair & 1 == 1, there && key < probe);
+                        assert_eq!(equal >> pair & 1 == 1, there && key == probe);
+                        assert_eq!(up_to >> pair & 1 == 1, there && key <= probe);
+                    }
+                }));
+            }
+            #[cfg(target_arch = "x86_64")]
+            for first in [0, 2, 3, 8].into_iter().filter(|_| available()) {
+                let keys = (8 * count).saturating_sub(first).min(64) / 8 * 8;
+                // SAFETY: `available` returned true.
+                let mask = unsafe { key_mask::<UP_TO>(&lines, first, keys, probe) };
+                for i in 0..keys {
+                    let key = lines[(first + i) / 8].0[(first + i) % 8].load(Ordering::Relaxed);
+                    assert_eq!(mask >> i & 1 == 1, key <= probe);
+                }
+            }
+        }
+    }
+}
