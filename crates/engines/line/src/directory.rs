@@ -18,7 +18,7 @@ use pmem::simd::Vectors;
 use pmem::sync::{AtomicU64, Ordering};
 use pmem::{LINE, Medium};
 
-use crate::node::{Child, FANOUT, NODE_BYTES, Node, Nodes};
+use crate::node::{Child, Node, Nodes, fanout, node_bytes};
 
 /// Nodes of the first chunk; each further chunk has twice as many as the one before.
 const FIRST_CHUNK: u64 = 64;
@@ -27,9 +27,16 @@ const CHUNKS: usize = 32;
 /// Maximum number of levels. With two children in each node, this number of levels lead to more leaves than fit into a region.
 const LEVELS_MAX: u64 = 48;
 /// Maximum number of children of a node after the directory was built from the list.
-const FILL: usize = 48;
-/// A node with fewer children is merged with a neighbour if both together have at most [`FILL`].
-const SPARSE: usize = FANOUT / 4;
+const fn fill<S: Schema>() -> usize {
+    fanout::<S>() * 3 / 4
+}
+
+/// Number of descents that advance together.
+const TOGETHER: usize = 16;
+/// A node with fewer children is merged with a neighbour if both together have at most [`fill`].
+const fn sparse<S: Schema>() -> usize {
+    fanout::<S>() / 4
+}
 
 /// A node on the way to a leaf, and the position of the child that was taken.
 #[derive(Clone, Copy, Debug)]
@@ -42,26 +49,27 @@ struct Stop {
 #[derive(Debug, Default)]
 pub(crate) struct Directory {
     chunks: [OnceLock<Nodes>; CHUNKS],
-    /// Number of the root node, and the number of levels in the lowest 8 bits.
+    /// Number of the root node, and the number of levels in the lowest 8 bits. The number of a node is its position in its chunk times
+    /// [`CHUNKS`], plus the chunk's number.
     root: AtomicU64,
     leaves: AtomicU64,
     nodes: AtomicU64,
 }
 
-/// The numbers of unused nodes. Only the writer uses it.
+/// The unused nodes. Only the writer uses it.
 #[derive(Debug, Default)]
 pub(crate) struct Spare {
+    /// Numbers of nodes that were in use.
     free: Vec<u64>,
+    /// Count of all nodes that were ever in use.
     next: u64,
 }
 
 impl Directory {
     #[inline(always)]
-    fn node(&self, number: u64) -> Option<Node<'_>> {
-        let shifted = number.checked_add(FIRST_CHUNK)?;
-        let chunk = (shifted / FIRST_CHUNK).ilog2();
-        let first = FIRST_CHUNK << chunk;
-        self.chunks.get(chunk as usize)?.get()?.get((shifted - first) as usize)
+    fn node<S: Schema>(&self, number: u64) -> Option<Node<'_>> {
+        let (chunk, i) = (number % CHUNKS as u64, number / CHUNKS as u64);
+        self.chunks[chunk as usize].get()?.get::<S>(i as usize)
     }
 
     #[inline(always)]
@@ -76,8 +84,8 @@ impl Directory {
     }
 
     /// Bytes of the nodes.
-    pub(crate) fn memory(&self) -> u64 {
-        self.nodes.load(Ordering::Relaxed) * NODE_BYTES as u64
+    pub(crate) fn memory<S: Schema>(&self) -> u64 {
+        self.nodes.load(Ordering::Relaxed) * node_bytes::<S>() as u64
     }
 
     /// The leaf of a key; if `below` is set, of the keys strictly below it. Any address or 0 during a change. O(levels).
@@ -91,9 +99,9 @@ impl Directory {
     ) -> u64 {
         let (mut at, levels) = self.root();
         for _ in 0..levels {
-            let Some(node) = self.node(at) else { return 0 };
+            let Some(node) = self.node::<S>(at) else { return 0 };
             node.prefetch::<true, S>();
-            at = node.child(node.position::<M, S>(medium, vectors, key, below));
+            at = node.child::<S>(node.position::<M, S>(medium, vectors, key, below));
         }
         at * LINE
     }
@@ -112,17 +120,17 @@ impl Directory {
         let (mut at, levels) = self.root();
         let mut lowest = None;
         for _ in 0..levels {
-            let Some(node) = self.node(at) else { return 0 };
+            let Some(node) = self.node::<S>(at) else { return 0 };
             node.prefetch::<true, S>();
             let i = node.position::<M, S>(medium, vectors, key, below);
-            at = node.child(i);
+            at = node.child::<S>(i);
             lowest = Some((node, i));
         }
         if let Some((node, i)) = lowest {
-            let count = node.count();
+            let count = node.count::<S>();
             for other in others(i, count) {
                 if other < count {
-                    each(node.child(other) * LINE);
+                    each(node.child::<S>(other) * LINE);
                 }
             }
         }
@@ -141,15 +149,22 @@ impl Directory {
     ) {
         let (root, levels) = self.root();
         leaves.fill(root);
-        for level in 1..=levels {
-            for (key, at) in keys.iter().zip(&mut *leaves) {
-                let next =
-                    self.node(*at).map(|node| node.child(node.position::<M, S>(medium, vectors, key, false)));
-                *at = next.unwrap_or(0);
-                if level < levels
-                    && let Some(node) = self.node(*at)
-                {
-                    node.prefetch::<false, S>();
+        for (keys, leaves) in keys.chunks(TOGETHER).zip(leaves.chunks_mut(TOGETHER)) {
+            let mut positions = [0; TOGETHER];
+            for level in 1..=levels {
+                for ((key, at), i) in keys.iter().zip(&*leaves).zip(&mut positions) {
+                    if let Some(node) = self.node::<S>(*at) {
+                        *i = node.position::<M, S>(medium, vectors, key, false);
+                        node.prefetch_child(*i);
+                    }
+                }
+                for (at, i) in leaves.iter_mut().zip(&positions) {
+                    *at = self.node::<S>(*at).map_or(0, |node| node.child::<S>(*i));
+                    if level < levels
+                        && let Some(node) = self.node::<S>(*at)
+                    {
+                        node.prefetch::<false, S>();
+                    }
                 }
             }
         }
@@ -157,11 +172,11 @@ impl Directory {
     }
 
     /// The last leaf. Any address or 0 during a change.
-    pub(crate) fn last_leaf(&self) -> u64 {
+    pub(crate) fn last_leaf<S: Schema>(&self) -> u64 {
         let (mut at, levels) = self.root();
         for _ in 0..levels {
-            let Some(node) = self.node(at) else { return 0 };
-            at = node.child(node.count().saturating_sub(1));
+            let Some(node) = self.node::<S>(at) else { return 0 };
+            at = node.child::<S>(node.count::<S>().saturating_sub(1));
         }
         at * LINE
     }
@@ -170,22 +185,22 @@ impl Directory {
     /// level. Only the writer calls this.
     pub(crate) fn siblings<M: Medium, S: Schema>(&self, medium: &M, key: &S::Key) -> (u64, u64, u64) {
         let path = self.path::<M, S>(medium, key);
-        let Some((node, i)) = path.last().and_then(|stop| Some((self.node(stop.node)?, stop.i))) else {
+        let Some((node, i)) = path.last().and_then(|stop| Some((self.node::<S>(stop.node)?, stop.i))) else {
             return (0, 0, 0);
         };
-        let left = if i > 0 { node.child(i - 1) } else { 0 };
-        let right = if i + 1 < node.count() { node.child(i + 1) } else { 0 };
-        (left * LINE, node.child(i) * LINE, right * LINE)
+        let left = if i > 0 { node.child::<S>(i - 1) } else { 0 };
+        let right = if i + 1 < node.count::<S>() { node.child::<S>(i + 1) } else { 0 };
+        (left * LINE, node.child::<S>(i) * LINE, right * LINE)
     }
 
     fn path<M: Medium, S: Schema>(&self, medium: &M, key: &S::Key) -> Vec<Stop> {
         let (mut at, levels) = self.root();
         let mut path = Vec::new();
         for _ in 0..levels {
-            let Some(node) = self.node(at) else { break };
+            let Some(node) = self.node::<S>(at) else { break };
             let i = node.position::<M, S>(medium, None, key, false);
             path.push(Stop { node: at, i });
-            at = node.child(i);
+            at = node.child::<S>(i);
         }
         path
     }
@@ -197,7 +212,8 @@ impl Directory {
         self.leaves.store(leaves.len() as u64, Ordering::Relaxed);
         let (mut level, mut levels) = (leaves, 0);
         while level.len() > 1 || levels == 0 {
-            level = level.chunks(FILL).map(|children| self.add::<M, S>(medium, spare, children)).collect();
+            level =
+                level.chunks(fill::<S>()).map(|children| self.add::<M, S>(medium, spare, children)).collect();
             levels += 1;
         }
         let root = level.first().map_or(0, |root| root.at);
@@ -207,12 +223,14 @@ impl Directory {
     /// Adds a node with these children. Returns it as a child of the level above.
     fn add<M: Medium, S: Schema>(&self, medium: &M, spare: &mut Spare, children: &[Child]) -> Child {
         let number = spare.free.pop().unwrap_or_else(|| {
+            let shifted = spare.next + FIRST_CHUNK;
+            let chunk = (shifted / FIRST_CHUNK).ilog2();
+            let nodes = FIRST_CHUNK << chunk;
             spare.next += 1;
-            spare.next - 1
+            self.chunks[chunk as usize].get_or_init(|| Nodes::new::<S>(nodes as usize));
+            (shifted - nodes) * CHUNKS as u64 + u64::from(chunk)
         });
-        let chunk = ((number + FIRST_CHUNK) / FIRST_CHUNK).ilog2();
-        self.chunks[chunk as usize].get_or_init(|| Nodes::new((FIRST_CHUNK << chunk) as usize));
-        if let Some(node) = self.node(number) {
+        if let Some(node) = self.node::<S>(number) {
             node.fill::<M, S>(medium, children);
         }
         self.nodes.fetch_add(1, Ordering::Relaxed);
@@ -236,15 +254,15 @@ impl Directory {
         self.leaves.fetch_add(1, Ordering::Relaxed);
         let mut child = leaf;
         for stop in path.iter().rev() {
-            let Some(node) = self.node(stop.node) else { return };
-            if node.count() < FANOUT {
+            let Some(node) = self.node::<S>(stop.node) else { return };
+            if node.count::<S>() < fanout::<S>() {
                 return node.insert::<M, S>(medium, stop.i + 1, child);
             }
-            let mut children = node.children();
+            let mut children = node.children::<S>();
             children.insert(stop.i + 1, child);
             // If leaves are added in key order, the left node keeps most of its children.
-            let is_append = stop.i + 1 == FANOUT;
-            let right = children.split_off(if is_append { FILL } else { FANOUT / 2 });
+            let is_append = stop.i + 1 == fanout::<S>();
+            let right = children.split_off(if is_append { fill::<S>() } else { fanout::<S>() / 2 });
             node.fill::<M, S>(medium, &children);
             child = self.add::<M, S>(medium, spare, &right);
         }
@@ -263,23 +281,25 @@ impl Directory {
         let mut gone = path.last().copied();
         for up in (0..path.len()).rev() {
             let Some(stop) = gone.take() else { return };
-            let Some(node) = self.node(stop.node) else { return };
+            let Some(node) = self.node::<S>(stop.node) else { return };
             node.remove::<S>(stop.i);
-            if node.count() >= SPARSE || up == 0 {
+            if node.count::<S>() >= sparse::<S>() || up == 0 {
                 break;
             }
             let above = path[up - 1];
-            let Some(parent) = self.node(above.node) else { return };
+            let Some(parent) = self.node::<S>(above.node) else { return };
             // The children of the right node of two neighbours move to the left node.
             for right in [above.i, above.i + 1] {
-                if right == 0 || right >= parent.count() {
+                if right == 0 || right >= parent.count::<S>() {
                     continue;
                 }
-                let (left_at, right_at) = (parent.child(right - 1), parent.child(right));
-                let (Some(left), Some(of_right)) = (self.node(left_at), self.node(right_at)) else { return };
-                if left.count() + of_right.count() <= FILL {
-                    let mut children = left.children();
-                    children.extend(of_right.children());
+                let (left_at, right_at) = (parent.child::<S>(right - 1), parent.child::<S>(right));
+                let (Some(left), Some(of_right)) = (self.node::<S>(left_at), self.node::<S>(right_at)) else {
+                    return;
+                };
+                if left.count::<S>() + of_right.count::<S>() <= fill::<S>() {
+                    let mut children = left.children::<S>();
+                    children.extend(of_right.children::<S>());
                     left.fill::<M, S>(medium, &children);
                     self.drop_node(spare, right_at);
                     gone = Some(Stop { node: above.node, i: right });
@@ -292,8 +312,10 @@ impl Directory {
         }
         loop {
             let (root, levels) = self.root();
-            let Some(node) = self.node(root).filter(|node| levels > 1 && node.count() == 1) else { return };
-            self.root.store(node.child(0) << 8 | (levels - 1), Ordering::Release);
+            let Some(node) = self.node::<S>(root).filter(|node| levels > 1 && node.count::<S>() == 1) else {
+                return;
+            };
+            self.root.store(node.child::<S>(0) << 8 | (levels - 1), Ordering::Release);
             self.drop_node(spare, root);
         }
     }

@@ -244,16 +244,25 @@ impl Leaf {
         Some(shape.slots_of::<S>(from, mask))
     }
 
-    /// For a byte string: begins to load the records that its preferred line references and that may hold it.
+    /// Looks at the line that a key prefers, and begins to load what the search reads next: with byte strings the records in this line that
+    /// may have the key; with 64-bit keys the other lines, if the key is not in this one.
     #[inline(always)]
-    pub(crate) fn prefetch_records<M: Medium, S: Schema>(
+    pub(crate) fn prefetch_candidates<M: Medium, S: Schema>(
         self,
         medium: &M,
         shape: &Shape,
         vectors: Option<Vectors>,
         key: &S::Key,
     ) {
-        let mut candidates = self.candidates::<M, S>(medium, shape, vectors, (key, true)).unwrap_or(0);
+        let Some(mut candidates) = self.candidates::<M, S>(medium, shape, vectors, (key, true)) else {
+            return;
+        };
+        if S::PLAIN {
+            if candidates == 0 {
+                medium.prefetch(self.0, shape.bytes());
+            }
+            return;
+        }
         while candidates != 0 {
             let slot = self.slot::<M, S>(medium, candidates.trailing_zeros() as usize);
             S::prefetch(medium, &entry_of::<S>(slot));

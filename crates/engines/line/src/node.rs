@@ -1,13 +1,13 @@
 //! An inner node: separators and children, in volatile memory.
 //!
 //! ```text
-//! hot   line 0      word 0 number of children (bits 0..7), wide (bit 8), and the shift of the digests in the upper half
+//! hot   line 0      word 0 number of children (bits 0..8), wide (bit 8), and the shift of the digests in the upper half
 //!                   byte strings: word 1 length of the prefix   2..8 the prefix, padded with zeros
 //!                   64-bit keys:  word 2 base of the digests
-//!       lines 1..5  digests: a number for each separator, ascending; digest 0 is 0, unused digests are all ones.
-//!                   byte strings: 32 bits each   64-bit keys: 16 bits each, and lines 3 and 4 are unused
-//!       lines 5..9  the lower 32 bits of each child
-//! cold              the separators: key words as in [`index::leaf_list::bound`]. The upper 16 bits of each child
+//!       lines 1..5  digests: a number for each separator, ascending; digest 0 is 0, and only unused digests are all ones.
+//!                   byte strings: 64 of 32 bits   64-bit keys: 128 of 16 bits
+//!       lines 5..   the lower 32 bits of each child
+//! cold              the upper 16 bits of each child. The separators: key words as in [`index::leaf_list::bound`]
 //! ```
 //!
 //! Separator `i` is the lower bound of child `i`. A *digest* orders separators: if two digests differ, they compare as their separators do.
@@ -34,9 +34,15 @@ use pmem::sync::Ordering;
 use pmem::{LINE, Line, Medium, record};
 
 /// Maximum number of children of a node.
-pub(crate) const FANOUT: usize = 64;
+#[inline(always)]
+pub(crate) const fn fanout<S: Schema>() -> usize {
+    if S::PLAIN { 128 } else { 64 }
+}
+
 /// Number of lines of digests.
-const DIGEST_LINES: usize = FANOUT / 16;
+const DIGEST_LINES: usize = 4;
+/// Number of the first line of children in the hot part.
+const CHILDREN: usize = 1 + DIGEST_LINES;
 /// Set in word 0 if the upper bits of some child are not 0.
 const WIDE: u64 = 1 << 8;
 /// Number of words for the prefix.
@@ -60,60 +66,52 @@ impl Child {
     }
 }
 
-/// The part of a node that every search reads. See the module's head.
-#[derive(Debug)]
-struct Hot {
-    head: Line,
-    digests: [Line; DIGEST_LINES],
-    children: [Line; FANOUT / 16],
+/// Lines of the hot part of a node.
+const fn hot_lines<S: Schema>() -> usize {
+    CHILDREN + fanout::<S>() / 16
 }
 
-/// The other part of a node.
-#[derive(Debug)]
-struct Cold {
-    bounds: [Line; FANOUT / 8],
-    tops: [Line; FANOUT / 32],
+/// Lines of the upper bits of the children, in the cold part of a node.
+const fn top_lines<S: Schema>() -> usize {
+    fanout::<S>() / 32
+}
+
+/// Lines of the cold part of a node.
+const fn cold_lines<S: Schema>() -> usize {
+    top_lines::<S>() + fanout::<S>() / 8
 }
 
 /// Bytes of a node.
-pub(crate) const NODE_BYTES: usize = size_of::<Hot>() + size_of::<Cold>();
+pub(crate) const fn node_bytes<S: Schema>() -> usize {
+    (hot_lines::<S>() + cold_lines::<S>()) * LINE as usize
+}
 
 /// A chunk of nodes.
 #[derive(Debug)]
 pub(crate) struct Nodes {
-    hot: Box<[Hot]>,
-    cold: Box<[Cold]>,
+    hot: Box<[Line]>,
+    cold: Box<[Line]>,
 }
 
 impl Nodes {
     /// A chunk of `count` nodes without children.
-    pub(crate) fn new(count: usize) -> Self {
-        let hot = || Hot {
-            head: Line::zero(),
-            digests: [const { Line::zero() }; DIGEST_LINES],
-            children: [const { Line::zero() }; FANOUT / 16],
-        };
-        let cold = || Cold {
-            bounds: [const { Line::zero() }; FANOUT / 8],
-            tops: [const { Line::zero() }; FANOUT / 32],
-        };
-        Self {
-            hot: std::iter::repeat_with(hot).take(count).collect(),
-            cold: std::iter::repeat_with(cold).take(count).collect(),
-        }
+    pub(crate) fn new<S: Schema>(count: usize) -> Self {
+        let lines = |of_node| std::iter::repeat_with(Line::zero).take(count * of_node).collect();
+        Self { hot: lines(hot_lines::<S>()), cold: lines(cold_lines::<S>()) }
     }
 
     /// Node `i` of the chunk. `None` if the chunk has fewer nodes.
     #[inline(always)]
-    pub(crate) fn get(&self, i: usize) -> Option<Node<'_>> {
-        Some(Node { hot: self.hot.get(i)?, nodes: self, i })
+    pub(crate) fn get<S: Schema>(&self, i: usize) -> Option<Node<'_>> {
+        let from = i.checked_mul(hot_lines::<S>())?;
+        Some(Node { hot: self.hot.get(from..)?.get(..hot_lines::<S>())?, nodes: self, i })
     }
 }
 
 /// A node in its chunk.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Node<'a> {
-    hot: &'a Hot,
+    hot: &'a [Line],
     nodes: &'a Nodes,
     i: usize,
 }
@@ -129,61 +127,99 @@ enum Scale {
 
 impl Node<'_> {
     #[inline(always)]
-    fn cold(&self) -> &Cold {
-        &self.nodes.cold[self.i]
+    fn head(&self) -> &Line {
+        &self.hot[0]
+    }
+
+    #[inline(always)]
+    fn digests(&self) -> &[Line] {
+        &self.hot[1..CHILDREN]
+    }
+
+    #[inline(always)]
+    fn children_low(&self) -> &[Line] {
+        &self.hot[CHILDREN..]
+    }
+
+    #[inline(always)]
+    fn cold<S: Schema>(&self) -> &[Line] {
+        &self.nodes.cold[self.i * cold_lines::<S>()..][..cold_lines::<S>()]
+    }
+
+    #[inline(always)]
+    fn children_high<S: Schema>(&self) -> &[Line] {
+        &self.cold::<S>()[..top_lines::<S>()]
+    }
+
+    #[inline(always)]
+    fn bounds<S: Schema>(&self) -> &[Line] {
+        &self.cold::<S>()[top_lines::<S>()..]
     }
 
     /// Number of children.
     #[inline(always)]
-    pub(crate) fn count(&self) -> usize {
-        (get(&self.hot.head, 0) & 0xFF).min(FANOUT as u64) as usize
+    pub(crate) fn count<S: Schema>(&self) -> usize {
+        (get(self.head(), 0) & 0xFF).min(fanout::<S>() as u64) as usize
     }
 
-    /// Begins to load the lines of the hot part that a search reads. `ONE` is the parameter of [`Line::prefetch_into`].
+    /// Begins to load the lines of the hot part that a search reads. `ONE` is the parameter of [`Line::prefetch_into`]. A single search waits
+    /// for the lines, so it loads all children with the digests. Many searches load only the child that each of them takes
+    /// ([`Node::prefetch_child`]).
     #[inline(always)]
     pub(crate) fn prefetch<const ONE: bool, S: Schema>(&self) {
-        let digests = self.hot.digests.iter().take(digest_lines::<S>());
-        let lines = std::iter::once(&self.hot.head).chain(digests).chain(&self.hot.children);
-        lines.for_each(Line::prefetch_into::<ONE>);
+        let lines = if ONE { hot_lines::<S>() } else { CHILDREN };
+        self.hot.iter().take(lines).for_each(Line::prefetch_into::<ONE>);
+    }
+
+    /// Begins to load the child at a position.
+    #[inline(always)]
+    pub(crate) fn prefetch_child(&self, i: usize) {
+        if let Some(line) = self.children_low().get(i / 16) {
+            line.prefetch();
+        }
     }
 
     /// The child at a position.
     #[inline(always)]
-    pub(crate) fn child(&self, i: usize) -> u64 {
-        let low = part::<32>(&self.hot.children, i);
-        if get(&self.hot.head, 0) & WIDE == 0 { low } else { low | part::<16>(&self.cold().tops, i) << 32 }
+    pub(crate) fn child<S: Schema>(&self, i: usize) -> u64 {
+        let low = part::<32>(self.children_low(), i);
+        if get(self.head(), 0) & WIDE == 0 {
+            low
+        } else {
+            low | part::<16>(self.children_high::<S>(), i) << 32
+        }
     }
 
-    fn set_child(&self, i: usize, at: u64) {
-        set_part::<32>(&self.hot.children, i, at & u64::from(u32::MAX));
-        set_part::<16>(&self.cold().tops, i, at >> 32);
+    fn set_child<S: Schema>(&self, i: usize, at: u64) {
+        set_part::<32>(self.children_low(), i, at & u64::from(u32::MAX));
+        set_part::<16>(self.children_high::<S>(), i, at >> 32);
         if at >> 32 != 0 {
-            set(&self.hot.head, 0, get(&self.hot.head, 0) | WIDE);
+            set(self.head(), 0, get(self.head(), 0) | WIDE);
         }
     }
 
     /// The separator at a position.
-    fn bound(&self, i: usize) -> u64 {
-        part::<64>(&self.cold().bounds, i)
+    fn bound<S: Schema>(&self, i: usize) -> u64 {
+        part::<64>(self.bounds::<S>(), i)
     }
 
     #[inline(always)]
     fn digest<S: Schema>(&self, i: usize) -> u32 {
-        let digests = &self.hot.digests;
+        let digests = self.digests();
         (if S::PLAIN { part::<16>(digests, i) } else { part::<32>(digests, i) }) as u32
     }
 
     fn set_digest<S: Schema>(&self, i: usize, digest: u32) {
         if S::PLAIN {
-            set_part::<16>(&self.hot.digests, i, u64::from(digest));
+            set_part::<16>(self.digests(), i, u64::from(digest));
         } else {
-            set_part::<32>(&self.hot.digests, i, u64::from(digest));
+            set_part::<32>(self.digests(), i, u64::from(digest));
         }
     }
 
     /// All children with their separators.
-    pub(crate) fn children(&self) -> Vec<Child> {
-        (0..self.count()).map(|i| Child { bound: self.bound(i), at: self.child(i) }).collect()
+    pub(crate) fn children<S: Schema>(&self) -> Vec<Child> {
+        (0..self.count::<S>()).map(|i| Child { bound: self.bound::<S>(i), at: self.child::<S>(i) }).collect()
     }
 
     /// The position of the child that holds a key; if `below` is set, of the child that holds the keys strictly below it.
@@ -196,24 +232,25 @@ impl Node<'_> {
         below: bool,
     ) -> usize {
         let digest = if S::PLAIN {
-            let base = get(&self.hot.head, 2);
+            let base = get(self.head(), 2);
             let Some(distance) = S::plain(S::probe(key)).checked_sub(base) else { return 0 };
-            let shift = (get(&self.hot.head, 0) >> 32) as u32 % 64;
+            let shift = (get(self.head(), 0) >> 32) as u32 % 64;
             (distance >> shift).min(u64::from(digest_max::<S>())) as u32
         } else {
             match self.after_prefix(S::key_bytes(key).as_ref()) {
                 Ok(digest) => digest,
                 Err(Order::Less) => return 0,
-                Err(_) => return self.count().saturating_sub(1),
+                Err(_) => return self.count::<S>().saturating_sub(1),
             }
         };
-        let lines = &self.hot.digests[..digest_lines::<S>()];
+        let lines = self.digests();
         let up_to = match vectors {
             Some(vectors) if M::SHOWS_LINES && S::PLAIN => vectors.parts_up_to::<16>(lines, digest),
             Some(vectors) if M::SHOWS_LINES => vectors.parts_up_to::<32>(lines, digest),
-            _ => (0..FANOUT).filter(|i| self.digest::<S>(*i) <= digest).count(),
+            _ => (0..fanout::<S>()).filter(|i| self.digest::<S>(*i) <= digest).count(),
         };
-        let mut i = up_to.min(self.count()).saturating_sub(1);
+        // No digest of a key is all ones, so none of the unused digests was counted.
+        let mut i = up_to.saturating_sub(1);
         while i > 0 && self.digest::<S>(i) == digest && self.is_above::<M, S>(medium, i, key, below) {
             i -= 1;
         }
@@ -224,9 +261,9 @@ impl Node<'_> {
     #[inline(never)]
     fn is_above<M: Medium, S: Schema>(&self, medium: &M, i: usize, key: &S::Key, below: bool) -> bool {
         let order = if S::PLAIN {
-            self.bound(i).cmp(&S::plain(S::probe(key)))
+            self.bound::<S>(i).cmp(&S::plain(S::probe(key)))
         } else {
-            record::compare_key(medium, self.bound(i), S::key_bytes(key).as_ref())
+            record::compare_key(medium, self.bound::<S>(i), S::key_bytes(key).as_ref())
         };
         match order {
             Order::Greater => true,
@@ -238,13 +275,13 @@ impl Node<'_> {
     /// The four bytes of a key after the prefix. If the key does not begin with the prefix, the error is the key's order to the prefix.
     #[inline(always)]
     fn after_prefix(&self, key: &[u8]) -> Result<u32, Order> {
-        let bytes = (get(&self.hot.head, 1) as usize).min(PREFIX_MAX);
+        let bytes = (get(self.head(), 1) as usize).min(PREFIX_MAX);
         let (mut rest, mut left) = (key, bytes);
         for i in 0..PREFIX_WORDS {
             if left == 0 {
                 break;
             }
-            let mine = get(&self.hot.head, 2 + i % PREFIX_WORDS);
+            let mine = get(self.head(), 2 + i % PREFIX_WORDS);
             let taken = left.min(8);
             let theirs = leading(rest) & u64::MAX << (64 - 8 * taken);
             if theirs != mine {
@@ -261,38 +298,38 @@ impl Node<'_> {
         let scale = scale_of::<M, S>(medium, children);
         let (shift, length) = match &scale {
             Scale::Words { first, shift } => {
-                set(&self.hot.head, 2, *first);
+                set(self.head(), 2, *first);
                 (*shift, 0)
             }
             Scale::Bytes(prefix) => {
                 let words = (0..PREFIX_WORDS).map(|i| leading(prefix.get(8 * i..).unwrap_or_default()));
-                words.enumerate().for_each(|(i, word)| set(&self.hot.head, 2 + i, word));
+                words.enumerate().for_each(|(i, word)| set(self.head(), 2 + i, word));
                 (0, prefix.len())
             }
         };
-        set(&self.hot.head, 0, children.len() as u64 | u64::from(shift) << 32);
-        set(&self.hot.head, 1, length as u64);
-        for i in 0..FANOUT {
+        set(self.head(), 0, children.len() as u64 | u64::from(shift) << 32);
+        set(self.head(), 1, length as u64);
+        for i in 0..fanout::<S>() {
             let child = children.get(i);
             let digest = match child {
                 Some(_) if i == 0 => 0,
                 // No separator is outside of the scale: the scale was chosen for all of them.
                 Some(child) => scale.digest::<M, S>(medium, child.bound).unwrap_or(digest_max::<S>()),
-                None => digest_max::<S>(),
+                None => unused::<S>(),
             };
             self.set_digest::<S>(i, digest);
-            set_part::<64>(&self.cold().bounds, i, child.map_or(0, |child| child.bound));
-            self.set_child(i, child.map_or(0, |child| child.at));
+            set_part::<64>(self.bounds::<S>(), i, child.map_or(0, |child| child.bound));
+            self.set_child::<S>(i, child.map_or(0, |child| child.at));
         }
     }
 
     /// Inserts a child at a position above 0. The node must have space for it.
     pub(crate) fn insert<M: Medium, S: Schema>(&self, medium: &M, i: usize, child: Child) {
-        let count = self.count();
+        let count = self.count::<S>();
         // A node of one child has no separators, so its scale is arbitrary.
         let digest = if count > 1 { self.scale::<S>().digest::<M, S>(medium, child.bound) } else { None };
         let Some(digest) = digest else {
-            let mut children = self.children();
+            let mut children = self.children::<S>();
             children.insert(i, child);
             return self.fill::<M, S>(medium, &children);
         };
@@ -300,38 +337,35 @@ impl Node<'_> {
             self.shift::<S>(to - 1, to);
         }
         self.set_digest::<S>(i, digest);
-        set_part::<64>(&self.cold().bounds, i, child.bound);
-        self.set_child(i, child.at);
-        set(&self.hot.head, 0, get(&self.hot.head, 0) + 1);
+        set_part::<64>(self.bounds::<S>(), i, child.bound);
+        self.set_child::<S>(i, child.at);
+        set(self.head(), 0, get(self.head(), 0) + 1);
     }
 
     /// Removes a child that is not the first one.
     pub(crate) fn remove<S: Schema>(&self, i: usize) {
-        let count = self.count();
+        let count = self.count::<S>();
         for from in i + 1..count {
             self.shift::<S>(from, from - 1);
         }
-        self.set_digest::<S>(count - 1, digest_max::<S>());
-        set(&self.hot.head, 0, get(&self.hot.head, 0) - 1);
+        self.set_digest::<S>(count - 1, unused::<S>());
+        set(self.head(), 0, get(self.head(), 0) - 1);
     }
 
     fn shift<S: Schema>(&self, from: usize, to: usize) {
         self.set_digest::<S>(to, self.digest::<S>(from));
-        set_part::<64>(&self.cold().bounds, to, self.bound(from));
-        self.set_child(to, self.child(from));
+        set_part::<64>(self.bounds::<S>(), to, self.bound::<S>(from));
+        self.set_child::<S>(to, self.child::<S>(from));
     }
 
     /// The scale of the digests.
     fn scale<S: Schema>(&self) -> Scale {
         if S::PLAIN {
-            return Scale::Words {
-                first: get(&self.hot.head, 2),
-                shift: (get(&self.hot.head, 0) >> 32) as u32,
-            };
+            return Scale::Words { first: get(self.head(), 2), shift: (get(self.head(), 0) >> 32) as u32 };
         }
         let mut prefix: Vec<u8> =
-            (2..2 + PREFIX_WORDS).flat_map(|i| get(&self.hot.head, i).to_be_bytes()).collect();
-        prefix.truncate(get(&self.hot.head, 1) as usize);
+            (2..2 + PREFIX_WORDS).flat_map(|i| get(self.head(), i).to_be_bytes()).collect();
+        prefix.truncate(get(self.head(), 1) as usize);
         Scale::Bytes(prefix)
     }
 }
@@ -372,22 +406,22 @@ fn scale_of<M: Medium, S: Schema>(medium: &M, children: &[Child]) -> Scale {
     Scale::Bytes(prefix)
 }
 
-/// The first four bytes as a big-endian number, padded with zeros.
+/// The first four bytes as a big-endian number, padded with zeros; the greatest digest if all their bits are ones.
 #[inline(always)]
 fn first_four(bytes: &[u8]) -> u32 {
-    (leading(bytes) >> 32) as u32
+    ((leading(bytes) >> 32) as u32).min(u32::MAX - 1)
 }
 
-/// The greatest digest.
+/// An unused digest.
 #[inline(always)]
-const fn digest_max<S: Schema>() -> u32 {
+const fn unused<S: Schema>() -> u32 {
     if S::PLAIN { u16::MAX as u32 } else { u32::MAX }
 }
 
-/// Number of lines of digests in use.
+/// The greatest digest of a key or a separator.
 #[inline(always)]
-const fn digest_lines<S: Schema>() -> usize {
-    if S::PLAIN { DIGEST_LINES / 2 } else { DIGEST_LINES }
+const fn digest_max<S: Schema>() -> u32 {
+    unused::<S>() - 1
 }
 
 #[inline(always)]
@@ -434,26 +468,29 @@ mod tests {
     #[test]
     fn children_above_32_bits_and_separators_with_equal_digests_are_found() {
         let medium = Native::anonymous(1 << 20, Durability::Process).unwrap();
-        let nodes = Nodes::new(2);
-        let node = nodes.get(1).unwrap();
+        let nodes = Nodes::new::<Words>(2);
+        let node = nodes.get::<Words>(1).unwrap();
         // The first separators are so close together that their digests are equal.
-        let bounds: Vec<u64> = (0..40).map(|i| if i < 20 { 1000 + i } else { i << 56 }).collect();
+        let bounds: Vec<u64> =
+            (0..fanout::<Words>() as u64).map(|i| if i < 20 { 1000 + i } else { i << 57 }).collect();
         let child = |i: usize| Child { bound: bounds[i], at: (i as u64) << (40 * (i % 2)) | 7 };
         node.fill::<Native, Words>(&medium, &[child(0), child(1)]);
         for i in 2..bounds.len() {
             node.insert::<Native, Words>(&medium, i, child(i));
         }
-        assert_eq!(node.count(), bounds.len());
+        assert_eq!(node.count::<Words>(), bounds.len());
         for (i, bound) in bounds.iter().enumerate().skip(1) {
             assert_eq!(position(&node, &medium, *bound, false), i);
             assert_eq!(position(&node, &medium, *bound, true), i - 1);
             assert_eq!(position(&node, &medium, bound - 1, false), i - 1);
-            assert_eq!(node.child(i), child(i).at);
+            assert_eq!(node.child::<Words>(i), child(i).at);
         }
         assert_eq!(position(&node, &medium, u64::MAX, false), bounds.len() - 1);
         node.remove::<Words>(5);
         assert_eq!(position(&node, &medium, bounds[5], false), 4);
-        assert_eq!((position(&node, &medium, bounds[39], false), node.child(38)), (38, child(39).at));
-        assert!(nodes.get(2).is_none());
+        let last = bounds.len() - 1;
+        assert_eq!(position(&node, &medium, bounds[last], false), last - 1);
+        assert_eq!(node.child::<Words>(last - 1), child(last).at);
+        assert!(nodes.get::<Words>(2).is_none());
     }
 }

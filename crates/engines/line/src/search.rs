@@ -68,7 +68,7 @@ impl<M: Medium, S: Schema> LeafList for Line<M, S> {
     }
 
     fn last_leaf(&self) -> u64 {
-        let last = self.directory.last_leaf();
+        let last = self.directory.last_leaf::<S>();
         if self.is_loading() { self.walk(last, None) } else { last }
     }
 
@@ -202,7 +202,7 @@ impl<M: Medium, S: Schema> LeafList for Line<M, S> {
         Some(Anatomy {
             leaves: self.directory.leaves(),
             leaf_bytes: self.leaf_bytes(),
-            extra_bytes: self.directory.memory() + self.orders.memory(),
+            extra_bytes: self.directory.memory::<S>() + self.orders.memory(),
             comparisons: None,
         })
     }

@@ -81,10 +81,8 @@ impl<M: Medium, S: Schema> Body for LeadMany<'_, M, S> {
         for (key, leaf) in keys.iter().zip(&*leaves) {
             Leaf(*leaf).prefetch_preferred::<M, S>(medium, &index.shape, key);
         }
-        if !S::PLAIN {
-            for (key, leaf) in keys.iter().zip(leaves) {
-                Leaf(*leaf).prefetch_records::<M, S>(medium, &index.shape, vectors, key);
-            }
+        for (key, leaf) in keys.iter().zip(leaves) {
+            Leaf(*leaf).prefetch_candidates::<M, S>(medium, &index.shape, vectors, key);
         }
     }
 }

@@ -30,7 +30,7 @@ impl Narrow {
     /// Runs `body` compiled with these features.
     #[inline(always)]
     pub(super) fn run_body<B: Body>(self, body: B) -> B::Out {
-        #[target_feature(enable = "avx2,popcnt,bmi1,bmi2")]
+        #[target_feature(enable = "avx2,popcnt,lzcnt,bmi1,bmi2")]
         fn run<B: Body>(narrow: Narrow, body: B) -> B::Out {
             body.run(Some(Vectors::Narrow(narrow)))
         }
@@ -73,7 +73,7 @@ impl Narrow {
     }
 }
 
-#[target_feature(enable = "avx2,popcnt,bmi1,bmi2")]
+#[target_feature(enable = "avx2,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
 fn pairs<const WHICH: u8>(lines: &[Line], probe: u64) -> u64 {
     let (needle, mut mask) = (needle::<WHICH>(probe), 0);
@@ -86,7 +86,7 @@ fn pairs<const WHICH: u8>(lines: &[Line], probe: u64) -> u64 {
     mask
 }
 
-#[target_feature(enable = "avx2,popcnt,bmi1,bmi2")]
+#[target_feature(enable = "avx2,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
 fn words<const WHICH: u8>(lines: &[Line], probe: u64) -> u64 {
     let (needle, mut mask) = (needle::<WHICH>(probe), 0);
@@ -97,7 +97,7 @@ fn words<const WHICH: u8>(lines: &[Line], probe: u64) -> u64 {
     mask
 }
 
-#[target_feature(enable = "avx2,popcnt,bmi1,bmi2")]
+#[target_feature(enable = "avx2,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
 fn tops(lines: &[Line], top: u16) -> u64 {
     let (needle, mut mask) = (_mm256_set1_epi64x(i64::from(top)), 0);
@@ -110,7 +110,7 @@ fn tops(lines: &[Line], top: u16) -> u64 {
     mask
 }
 
-#[target_feature(enable = "avx2,popcnt,bmi1,bmi2")]
+#[target_feature(enable = "avx2,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
 fn quarters_up_to(lines: &[Line], limit: u16) -> usize {
     let (needle, mut count) = (_mm256_set1_epi16(limit.cast_signed()), 0);
@@ -123,7 +123,7 @@ fn quarters_up_to(lines: &[Line], limit: u16) -> usize {
     count as usize
 }
 
-#[target_feature(enable = "avx2,popcnt,bmi1,bmi2")]
+#[target_feature(enable = "avx2,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
 fn halves_up_to(lines: &[Line], limit: u32) -> usize {
     let (needle, mut count) = (_mm256_set1_epi32(limit.cast_signed()), 0);

@@ -144,7 +144,7 @@ impl Wide {
     /// Runs `body` compiled with these features. Functions that are inlined into it use them too.
     #[inline(always)]
     pub fn run<R>(self, body: impl FnOnce() -> R) -> R {
-        #[target_feature(enable = "avx512f,avx512dq,avx512bw,popcnt,bmi1,bmi2")]
+        #[target_feature(enable = "avx512f,avx512dq,avx512bw,popcnt,lzcnt,bmi1,bmi2")]
         fn run<R>(body: impl FnOnce() -> R) -> R {
             body()
         }
@@ -155,7 +155,7 @@ impl Wide {
     /// As [`Wide::run`], always with inlining.
     #[inline(always)]
     pub(super) fn run_body<B: Body>(self, body: B) -> B::Out {
-        #[target_feature(enable = "avx512f,avx512dq,avx512bw,popcnt,bmi1,bmi2")]
+        #[target_feature(enable = "avx512f,avx512dq,avx512bw,popcnt,lzcnt,bmi1,bmi2")]
         fn run<B: Body>(wide: Wide, body: B) -> B::Out {
             body.run(Some(Vectors::Wide(wide)))
         }
