@@ -14,7 +14,7 @@ use std::ops::Range;
 use std::sync::OnceLock;
 
 use index::Schema;
-use pmem::simd::Vectors;
+use pmem::simd::{Body, Vectors};
 use pmem::sync::{AtomicU64, Ordering};
 use pmem::{LINE, Medium};
 
@@ -183,8 +183,13 @@ impl Directory {
 
     /// The left neighbour of a key's leaf, the leaf, and its right neighbour. A neighbour is 0 if it is not in the same node of the lowest
     /// level. Only the writer calls this.
-    pub(crate) fn siblings<M: Medium, S: Schema>(&self, medium: &M, key: &S::Key) -> (u64, u64, u64) {
-        let path = self.path::<M, S>(medium, key);
+    pub(crate) fn siblings<M: Medium, S: Schema>(
+        &self,
+        medium: &M,
+        vectors: Option<Vectors>,
+        key: &S::Key,
+    ) -> (u64, u64, u64) {
+        let path = self.path::<M, S>(medium, vectors, key);
         let Some((node, i)) = path.last().and_then(|stop| Some((self.node::<S>(stop.node)?, stop.i))) else {
             return (0, 0, 0);
         };
@@ -193,16 +198,11 @@ impl Directory {
         (left * LINE, node.child::<S>(i) * LINE, right * LINE)
     }
 
-    fn path<M: Medium, S: Schema>(&self, medium: &M, key: &S::Key) -> Vec<Stop> {
-        let (mut at, levels) = self.root();
-        let mut path = Vec::new();
-        for _ in 0..levels {
-            let Some(node) = self.node::<S>(at) else { break };
-            let i = node.position::<M, S>(medium, None, key, false);
-            path.push(Stop { node: at, i });
-            at = node.child::<S>(i);
+    fn path<M: Medium, S: Schema>(&self, medium: &M, vectors: Option<Vectors>, key: &S::Key) -> Vec<Stop> {
+        match vectors {
+            Some(vectors) if M::SHOWS_LINES => vectors.run_body(Path::<M, S>(self, medium, key)),
+            _ => Path::<M, S>(self, medium, key).run(None),
         }
-        path
     }
 
     /// Builds the directory of these leaves, which are in key order. Only the writer calls this, during a change.
@@ -245,12 +245,12 @@ impl Directory {
     /// Adds a leaf with the lower bound `key` after the leaf that held this key until now. Only the writer calls this, during a change.
     pub(crate) fn insert<M: Medium, S: Schema>(
         &self,
-        medium: &M,
+        (medium, vectors): (&M, Option<Vectors>),
         spare: &mut Spare,
         key: &S::Key,
         leaf: Child,
     ) {
-        let path = self.path::<M, S>(medium, key);
+        let path = self.path::<M, S>(medium, vectors, key);
         self.leaves.fetch_add(1, Ordering::Relaxed);
         let mut child = leaf;
         for stop in path.iter().rev() {
@@ -275,8 +275,13 @@ impl Directory {
 
     /// Removes the leaf whose lower bound is `key`. It must not be the first child of its node. Only the writer calls this, during a
     /// change.
-    pub(crate) fn remove<M: Medium, S: Schema>(&self, medium: &M, spare: &mut Spare, key: &S::Key) {
-        let path = self.path::<M, S>(medium, key);
+    pub(crate) fn remove<M: Medium, S: Schema>(
+        &self,
+        (medium, vectors): (&M, Option<Vectors>),
+        spare: &mut Spare,
+        key: &S::Key,
+    ) {
+        let path = self.path::<M, S>(medium, vectors, key);
         self.leaves.fetch_sub(1, Ordering::Relaxed);
         let mut gone = path.last().copied();
         for up in (0..path.len()).rev() {
@@ -318,5 +323,26 @@ impl Directory {
             self.root.store(node.child::<S>(0) << 8 | (levels - 1), Ordering::Release);
             self.drop_node(spare, root);
         }
+    }
+}
+
+/// The way to the leaf of a key.
+struct Path<'a, M, S: Schema>(&'a Directory, &'a M, &'a S::Key);
+
+impl<M: Medium, S: Schema> Body for Path<'_, M, S> {
+    type Out = Vec<Stop>;
+    #[inline(always)]
+    fn run(self, vectors: Option<Vectors>) -> Vec<Stop> {
+        let Self(directory, medium, key) = self;
+        let (mut at, levels) = directory.root();
+        let mut path = Vec::with_capacity(levels as usize);
+        for _ in 0..levels {
+            let Some(node) = directory.node::<S>(at) else { break };
+            node.prefetch::<true, S>();
+            let i = node.position::<M, S>(medium, vectors, key, false);
+            path.push(Stop { node: at, i });
+            at = node.child::<S>(i);
+        }
+        path
     }
 }

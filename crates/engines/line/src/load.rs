@@ -158,7 +158,12 @@ impl<M: Medium, S: Schema> Line<M, S> {
         };
         if self.directory.leaf_of::<M, S>(medium, None, S::borrow(low), false) != leaf.0 {
             self.begin_change();
-            self.directory.insert::<M, S>(medium, &mut writer.own.own.spare, S::borrow(low), child);
+            self.directory.insert::<M, S>(
+                (medium, self.vectors),
+                &mut writer.own.own.spare,
+                S::borrow(low),
+                child,
+            );
             self.end_change();
         }
         Ok(behind)

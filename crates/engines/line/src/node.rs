@@ -333,29 +333,30 @@ impl Node<'_> {
             children.insert(i, child);
             return self.fill::<M, S>(medium, &children);
         };
-        for to in (i + 1..=count).rev() {
-            self.shift::<S>(to - 1, to);
+        if S::PLAIN {
+            insert_part::<16>(self.digests(), (i, count), u64::from(digest));
+        } else {
+            insert_part::<32>(self.digests(), (i, count), u64::from(digest));
         }
-        self.set_digest::<S>(i, digest);
-        set_part::<64>(self.bounds::<S>(), i, child.bound);
-        self.set_child::<S>(i, child.at);
-        set(self.head(), 0, get(self.head(), 0) + 1);
+        insert_part::<32>(self.children_low(), (i, count), child.at & u64::from(u32::MAX));
+        insert_part::<16>(self.children_high::<S>(), (i, count), child.at >> 32);
+        insert_part::<64>(self.bounds::<S>(), (i, count), child.bound);
+        let wide = if child.at >> 32 != 0 { WIDE } else { 0 };
+        set(self.head(), 0, (get(self.head(), 0) + 1) | wide);
     }
 
     /// Removes a child that is not the first one.
     pub(crate) fn remove<S: Schema>(&self, i: usize) {
         let count = self.count::<S>();
-        for from in i + 1..count {
-            self.shift::<S>(from, from - 1);
+        if S::PLAIN {
+            remove_part::<16>(self.digests(), (i, count));
+        } else {
+            remove_part::<32>(self.digests(), (i, count));
         }
-        self.set_digest::<S>(count - 1, unused::<S>());
+        remove_part::<32>(self.children_low(), (i, count));
+        remove_part::<16>(self.children_high::<S>(), (i, count));
+        remove_part::<64>(self.bounds::<S>(), (i, count));
         set(self.head(), 0, get(self.head(), 0) - 1);
-    }
-
-    fn shift<S: Schema>(&self, from: usize, to: usize) {
-        self.set_digest::<S>(to, self.digest::<S>(from));
-        set_part::<64>(self.bounds::<S>(), to, self.bound::<S>(from));
-        self.set_child::<S>(to, self.child::<S>(from));
     }
 
     /// The scale of the digests.
@@ -449,6 +450,42 @@ fn set_part<const BITS: usize>(lines: &[Line], i: usize, value: u64) {
     set(line, i / each, others | value << shift);
 }
 
+/// The lowest `bits` bits of a word, 0 to 64.
+#[inline(always)]
+fn lowest(bits: usize) -> u64 {
+    if bits == 64 { u64::MAX } else { (1 << bits) - 1 }
+}
+
+/// Inserts a number at position `i` of an array that has `count` numbers of `BITS` bits each.
+fn insert_part<const BITS: usize>(lines: &[Line], (i, count): (usize, usize), value: u64) {
+    let (each, word) = (64 / BITS, |word: usize| get(&lines[word / 8 % lines.len()], word));
+    let (first, below) = (i / each, lowest(BITS * (i % each)));
+    for at in (first..=(count / each).min(lines.len() * 8 - 1)).rev() {
+        let old = word(at);
+        let moved = |old: u64| old.checked_shl(BITS as u32).unwrap_or(0);
+        let new = if at == first {
+            old & below | value << (BITS * (i % each)) | moved(old & !below)
+        } else {
+            moved(old) | word(at - 1) >> (64 - BITS)
+        };
+        set(&lines[at / 8 % lines.len()], at, new);
+    }
+}
+
+/// Removes the number at position `i` of an array that has `count` numbers of `BITS` bits each. The last place gets the number after it, or
+/// all ones at the end of the array.
+fn remove_part<const BITS: usize>(lines: &[Line], (i, count): (usize, usize)) {
+    let each = 64 / BITS;
+    let word = |word: usize| lines.get(word / 8).map_or(u64::MAX, |line| get(line, word));
+    let (first, below) = (i / each, lowest(BITS * (i % each)));
+    for at in first..=(count - 1) / each {
+        let old = word(at);
+        let moved = old.checked_shr(BITS as u32).unwrap_or(0) | word(at + 1) << (64 - BITS);
+        let kept = if at == first { below } else { 0 };
+        set(&lines[at / 8 % lines.len()], at, old & kept | moved & !kept);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use index::Words;
@@ -492,5 +529,36 @@ mod tests {
         assert_eq!(position(&node, &medium, bounds[last], false), last - 1);
         assert_eq!(node.child::<Words>(last - 1), child(last).at);
         assert!(nodes.get::<Words>(2).is_none());
+    }
+
+    /// Compares insertions and removals with those of a vector.
+    fn parts_move_as_in_a_vector<const BITS: usize>() {
+        let lines: Vec<Line> = (0..2).map(|_| Line::zero()).collect();
+        let capacity = 2 * 512 / BITS;
+        (0..16).for_each(|i| set(&lines[i / 8], i, u64::MAX));
+        let (mut model, mut random) = (Vec::new(), fastrand::Rng::with_seed(BITS as u64));
+        for step in 0..4 * capacity {
+            let grows = if step < 2 * capacity { random.u8(..4) < 3 } else { random.u8(..4) == 0 };
+            if grows && model.len() < capacity {
+                let (i, value) = (random.usize(..=model.len()), random.u64(..) >> (64 - BITS));
+                insert_part::<BITS>(&lines, (i, model.len()), value);
+                model.insert(i, value);
+            } else if !grows && !model.is_empty() {
+                let i = random.usize(..model.len());
+                remove_part::<BITS>(&lines, (i, model.len()));
+                model.remove(i);
+            }
+            let all: Vec<u64> = (0..capacity).map(|i| part::<BITS>(&lines, i)).collect();
+            assert_eq!(all[..model.len()], model);
+            // Unused numbers stay all ones.
+            assert!(all[model.len()..].iter().all(|unused| *unused == lowest(BITS)));
+        }
+    }
+
+    #[test]
+    fn parts_of_every_size_move_as_in_a_vector() {
+        parts_move_as_in_a_vector::<16>();
+        parts_move_as_in_a_vector::<32>();
+        parts_move_as_in_a_vector::<64>();
     }
 }

@@ -138,7 +138,12 @@ impl<M: Medium, S: Schema> Line<M, S> {
         writer.allocator.finish(region, &mut writer.log);
         self.begin_change();
         let child = Child::leaf(low, new.0);
-        self.directory.insert::<M, S>(medium, &mut writer.own.own.spare, S::borrow(&low_key), child);
+        self.directory.insert::<M, S>(
+            (medium, self.vectors),
+            &mut writer.own.own.spare,
+            S::borrow(&low_key),
+            child,
+        );
         self.end_change();
         if !moved.is_empty() {
             leaf.free_slots::<M, S>(medium, moved.iter().map(|(_, (slot, _))| *slot));
@@ -182,7 +187,7 @@ impl<M: Medium, S: Schema> Line<M, S> {
         {
             return Ok(());
         }
-        let (left, here, right) = self.directory.siblings::<M, S>(medium, key);
+        let (left, here, right) = self.directory.siblings::<M, S>(medium, self.vectors, key);
         // Another write of the same write group may have removed the leaf.
         if here != leaf.0 {
             return Ok(());
@@ -240,7 +245,7 @@ impl<M: Medium, S: Schema> Line<M, S> {
         medium.fence(Fence::Commit);
         writer.allocator.finish(region, &mut writer.log);
         self.begin_change();
-        self.directory.remove::<M, S>(medium, &mut writer.own.own.spare, S::borrow(&low_key));
+        self.directory.remove::<M, S>((medium, self.vectors), &mut writer.own.own.spare, S::borrow(&low_key));
         self.end_change();
         self.stripes.unlock(&mut writer.held);
         writer.newest = (0, 0);
