@@ -70,11 +70,21 @@ pub struct Slots {
     pub ended: u128,
 }
 
-/// Compares the key words (even words) of up to 16 lines with `probe`. Returns the mask of keys for which `WHICH` holds. `None` if the
-/// processor lacks AVX-512. For callers that compare many lines in one call: each call checks the processor's features.
+/// As [`Vectors::pairs`]. `None` if the processor has no vectors. For callers that compare many lines in one call: each call checks the
+/// processor's features.
 #[inline]
 pub fn pairs<const WHICH: u8>(lines: &[Line], probe: u64) -> Option<u64> {
-    Wide::of_processor().map(|wide| wide.run(|| Vectors::Wide(wide).pairs::<WHICH>(lines, probe)))
+    Some(Vectors::of_processor()?.run_body(Pairs::<WHICH>(lines, probe)))
+}
+
+struct Pairs<'a, const WHICH: u8>(&'a [Line], u64);
+
+impl<const WHICH: u8> Body for Pairs<'_, WHICH> {
+    type Out = u64;
+    #[inline(always)]
+    fn run(self, vectors: Option<Vectors>) -> u64 {
+        vectors.map_or(0, |vectors| vectors.pairs::<WHICH>(self.0, self.1))
+    }
 }
 
 impl Vectors {
