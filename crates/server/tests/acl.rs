@@ -212,3 +212,46 @@ fn generated_passwords_have_the_number_of_bits_and_differ() {
         assert!(acl(&mut client, wrong).is_err(), "{wrong}");
     }
 }
+
+#[test]
+fn the_log_of_refusals_has_the_newest_first_and_counts_repetitions() {
+    let server = TestServer::start();
+    let mut admin = server.client();
+    acl(&mut admin, "SETUSER bob on >pw ~a* +get +multi +exec").unwrap();
+    let mut bob = server.socket();
+    talk(&mut bob, &["AUTH bob wrong", "AUTH bob pw", "GET b", "SET a 1", "SET a 2", "MULTI", "GET b"]);
+    let entries = |admin: &mut redis::Connection, words: &str| -> Vec<Vec<(String, String)>> {
+        let Value::Array(entries) = acl(admin, words).unwrap() else { panic!("no list") };
+        entries.into_iter().map(|entry| redis::from_redis_value(entry).unwrap()).collect()
+    };
+    let shown = |entry: &[(String, String)]| {
+        let words: Vec<_> = entry[..5].iter().map(|(_, value)| value.as_str()).collect();
+        words.join(" ")
+    };
+    let all = entries(&mut admin, "LOG");
+    assert_eq!(
+        all.iter().map(|entry| shown(entry)).collect::<Vec<_>>(),
+        [
+            "1 key multi b bob",
+            "2 command toplevel set bob",
+            "1 key toplevel b bob",
+            "1 auth toplevel AUTH bob"
+        ]
+    );
+    let names: Vec<_> = all[0].iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["count", "reason", "context", "object", "username", "age-seconds", "client-info"]);
+    assert!(all[0][5].1.parse::<f64>().unwrap() >= 0.0 && all[0][6].1.contains("user=bob"), "{all:?}");
+    assert_eq!(entries(&mut admin, "LOG 1").len(), 1);
+    assert_eq!(entries(&mut admin, "LOG -1").len(), 0);
+    // The number of entries and their lengths are bounded. Nothing shows a password.
+    let (long, mut stranger) = ("n".repeat(1000), server.socket());
+    for i in 0..200 {
+        talk(&mut stranger, &[&format!("AUTH {i}{long} secret-{i}")]);
+    }
+    let all = entries(&mut admin, "LOG 1000");
+    assert_eq!(all.len(), 128);
+    assert_eq!(all[0][4].1, format!("199{}", "n".repeat(125)));
+    assert!(!format!("{all:?}").contains("secret"));
+    acl(&mut admin, "LOG RESET").unwrap();
+    assert!(entries(&mut admin, "LOG").is_empty());
+}

@@ -1,12 +1,15 @@
 //! The command ACL: users and their permissions.
 
 use std::io::Read as _;
+use std::time::Instant;
 
 use bytes::Bytes;
 
-use super::{Call, Command, CommandError, Flags, NO_KEYS, all, arity_fits, integer, is};
+use super::{Call, Command, CommandError, Flags, NO_KEYS, all, arity_fits, client, integer, is};
+use crate::access::Access;
 use crate::clients::Ending;
 use crate::shared::{Shared, lock};
+use crate::users::denials::{Denial, Reason};
 use crate::users::permissions::{CATEGORIES, is_in};
 use crate::users::{DEFAULT, Denied, RuleError, file};
 
@@ -21,7 +24,10 @@ pub const COMMANDS: &[Command] = &[Command {
     handler: acl,
 }];
 
-const HELP: [&str; 13] = [
+/// Entries of ACL LOG without a count.
+const LOG_COUNT_DEFAULT: usize = 10;
+
+const HELP: [&str; 14] = [
     "ACL <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
     "CAT [<category>]: the categories, or the commands of one.",
     "DELUSER <username> [...]: removes users and ends their connections.",
@@ -30,6 +36,7 @@ const HELP: [&str; 13] = [
     "GETUSER <username>: the rules of a user.",
     "LIST: all users as lines of an ACL file.",
     "LOAD: reads the ACL file again.",
+    "LOG [<count> | RESET]: the newest refusals, or removes them.",
     "SAVE: writes the ACL file.",
     "SETUSER <username> [<rule> ...]: makes or changes a user.",
     "USERS: the names of all users.",
@@ -115,13 +122,22 @@ fn acl(call: &mut Call<'_>) -> Result<(), CommandError> {
                 .map_err(|error| text(format!("ERR {error}")))?;
             call.reply.ok();
         }
+        ("log", []) => log(call, LOG_COUNT_DEFAULT),
+        ("log", [word]) if is(word, "RESET") => {
+            call.shared.users.denials.clear();
+            call.reply.ok();
+        }
+        ("log", [count]) => {
+            let count = usize::try_from(integer(count)?).unwrap_or_default();
+            log(call, count);
+        }
         ("help", []) => {
             call.reply.array(HELP.len());
             HELP.iter().for_each(|line| call.reply.simple(line));
         }
         (
             "whoami" | "users" | "list" | "getuser" | "setuser" | "deluser" | "dryrun" | "genpass" | "cat"
-            | "load" | "save" | "help",
+            | "load" | "log" | "save" | "help",
             _,
         ) => return Err(CommandError::Arity(format!("acl|{subcommand}"))),
         _ => {
@@ -130,6 +146,44 @@ fn acl(call: &mut Call<'_>) -> Result<(), CommandError> {
         }
     }
     Ok(())
+}
+
+/// Adds a refusal to the log.
+pub(super) fn note_denial(call: &Call<'_>, reason: Reason, object: String, user: String) {
+    call.shared.users.denials.add(Denial {
+        count: 1,
+        reason,
+        in_transaction: call.session.transaction.is_open() || matches!(call.keys, Access::Transaction { .. }),
+        object,
+        user,
+        client: client::line(&call.session.client),
+        at: Instant::now(),
+    });
+}
+
+fn log(call: &mut Call<'_>, count: usize) {
+    let entries = call.shared.users.denials.newest(count);
+    let reply = &mut call.reply;
+    reply.array(entries.len());
+    for entry in entries {
+        reply.map(7);
+        reply.text("count");
+        reply.count(entry.count);
+        let context = if entry.in_transaction { "multi" } else { "toplevel" };
+        for (field, value) in [
+            ("reason", entry.reason.word()),
+            ("context", context),
+            ("object", &entry.object),
+            ("username", &entry.user),
+        ] {
+            reply.text(field);
+            reply.text(value);
+        }
+        reply.text("age-seconds");
+        reply.double(entry.at.elapsed().as_secs_f64());
+        reply.text("client-info");
+        reply.text(&entry.client);
+    }
 }
 
 /// Answers whether a user may run a command. The texts are those of Redis.

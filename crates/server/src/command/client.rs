@@ -317,7 +317,7 @@ fn pause(call: &mut Call<'_>, time: &[u8], mode: &[u8]) -> Result<(), CommandErr
 }
 
 /// The line of a client in CLIENT LIST. Fields that the server does not have are absent, or have the value for none.
-fn line(client: &Client) -> String {
+pub(super) fn line(client: &Client) -> String {
     let names = lock(&client.names).clone();
     let mut line = String::new();
     let (age, idle) = (client.since.elapsed().as_secs(), client.idle().as_secs());

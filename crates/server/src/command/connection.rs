@@ -5,11 +5,12 @@
 
 use super::client::Replies;
 use super::transactions::State;
-use super::{Call, Command, CommandError, Flags, Handler, NO_KEYS, integer, is};
+use super::{Call, Command, CommandError, Flags, Handler, NO_KEYS, acl, integer, is};
 use crate::refusals::Class;
 use crate::resp::Protocol;
 use crate::shared::lock;
 use crate::users::DEFAULT;
+use crate::users::denials::Reason;
 
 const GROUP: &str = "connection";
 /// Maximum length of a client's name in bytes.
@@ -74,6 +75,8 @@ fn admit(call: &mut Call<'_>, user: &[u8], given: &[u8]) -> Result<(), CommandEr
     let found = std::str::from_utf8(user).ok().and_then(|user| call.shared.users.find(user));
     let Some(user) = found.filter(|user| user.admits(given)) else {
         call.shared.refuse(Class::Password, &call.session.client.peer, "wrong user or password");
+        let shown = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        acl::note_denial(call, Reason::Login, shown(call.argument(0)), shown(user));
         let text = "WRONGPASS invalid username-password pair or user is disabled.";
         return Err(CommandError::Text(text.to_owned()));
     };

@@ -53,6 +53,8 @@ use crate::refusals::Class;
 use crate::resp::{Reply, reply::ReplyTooLong};
 use crate::session::SessionState;
 use crate::shared::{Shared, lock};
+use crate::users::Denied;
+use crate::users::denials::Reason;
 
 /// A larger command does not run on a worker of the runtime.
 const INLINE_BYTES_MAX: usize = 256 << 10;
@@ -411,6 +413,14 @@ fn denied(command: &Command, call: &Call<'_>) -> Option<CommandError> {
     let peer = &call.session.client.peer;
     let why = format!("the user {} may not run {}, or not with its keys", user.name, command.name);
     call.shared.refuse(Class::Permission, peer, &why);
+    let (reason, object) = match &denied {
+        Denied::Command(name) => (Reason::Command, name.clone()),
+        Denied::Key => {
+            let key = user.denied_key(command, call.arguments).unwrap_or_default();
+            (Reason::Key, String::from_utf8_lossy(key).into_owned())
+        }
+    };
+    acl::note_denial(call, reason, object, user.name.clone());
     Some(CommandError::Text(denied.to_string()))
 }
 

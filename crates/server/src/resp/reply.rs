@@ -108,6 +108,14 @@ impl<'a> Reply<'a> {
         self.number(b':', number);
     }
 
+    /// A number with a fraction. In RESP2, a bulk string.
+    pub fn double(&mut self, number: f64) {
+        match self.protocol {
+            Protocol::Resp2 => self.text(&number.to_string()),
+            Protocol::Resp3 => self.line(b',', &number.to_string()),
+        }
+    }
+
     /// A count as an integer.
     pub fn count(&mut self, count: u64) {
         self.integer(i64::try_from(count).unwrap_or(i64::MAX));

@@ -10,6 +10,7 @@
 //! * U3: the server keeps SHA-256 hashes of passwords, not passwords.
 //! * U4: if the server does not understand one rule of a change, the whole change has no effect.
 
+pub mod denials;
 pub mod file;
 pub mod permissions;
 
@@ -25,6 +26,7 @@ use crate::Password;
 use crate::command::{Command, is};
 use crate::glob;
 use crate::shared::lock;
+use denials::Denials;
 use permissions::{Commands, Uses};
 
 /// Name of the user of a connection that has not named one.
@@ -350,6 +352,8 @@ pub struct Users {
     table: Mutex<Table>,
     /// Increases with every change of the table.
     version: AtomicU64,
+    /// What was refused.
+    pub denials: Denials,
 }
 
 impl Users {
@@ -357,7 +361,7 @@ impl Users {
     #[must_use]
     pub fn new(password: Option<&Password>) -> Self {
         let table = BTreeMap::from([(DEFAULT.to_owned(), Arc::new(User::default_user(password)))]);
-        Self { table: Mutex::new(table), version: AtomicU64::new(1) }
+        Self { table: Mutex::new(table), version: AtomicU64::new(1), denials: Denials::default() }
     }
 
     /// The version of the table (U1).
