@@ -11,8 +11,8 @@
 //! Reads continue during a backup. In a store with a journal, a byte copy has the state at the end of a write group, and writes continue
 //! until the journal is full. In a store without a journal, a byte copy holds the writer's lock, so writes wait.
 //!
-//! Invariant: a copied file that has the name of a store's file opens as after a clean close, because the backup opened and closed the copy
-//! before the file got this name.
+//! Invariant: with both methods, the new region file gets its final name only after the backup has opened and closed the new store. So a
+//! region file with its final name opens as after a clean close.
 //!
 //! The commit point is the last rename of [`StoreDir::finish`].
 //!

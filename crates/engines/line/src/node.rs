@@ -16,10 +16,11 @@
 //! With byte strings, all separators except for separator 0 begin with the node's prefix. A digest is the four bytes after the prefix. With
 //! 64-bit keys, a digest is the separator minus the base, shifted to the right. The base is at most separator 1.
 //!
-//! A search first prefetches line 0, the digests and all lines of children. The addresses of these lines do not depend on each other, so
-//! their cache misses overlap. Then it reads line 0, the digests, and one child. The hot parts are stored apart from the cold parts, so
-//! that they stay in the cache. A search reads the cold part only if a digest is equal to that of the key, or if the node is *wide*. A node
-//! is wide if the upper 16 bits of some child are not 0.
+//! A search reads line 0, the digests, and one child. It first prefetches line 0, the digests and all lines of children: the addresses of
+//! these lines do not depend on each other, so their cache misses overlap. Several searches that advance together prefetch only the line of
+//! the child that each of them takes. The hot parts are stored apart from the cold parts, so that they stay in the cache. A search reads
+//! the cold part only if a digest is equal to that of the key, or if the node is *wide*. A node is wide if the upper 16 bits of some child
+//! are not 0.
 //!
 //! Invariants:
 //! * N1: the digests ascend, and separators with equal digests ascend.

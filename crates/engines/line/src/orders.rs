@@ -1,20 +1,23 @@
 //! The key order of leaves, kept in volatile memory for scans.
 //!
 //! The slots of a leaf have no order. A scan that has ordered the entries of a leaf keeps the order in a [`Kept`] line, so that later scans
-//! of the leaf need not order them again. The lines of a chunk of the region are allocated when a scan first reads a leaf of the chunk. So
-//! an index that is never scanned has none. A line has 64 bytes, an eighth of a leaf of eight lines.
+//! of the leaf need not order them again. A [`Kept`] line has 64 bytes of volatile memory, an eighth of the bytes of a leaf by default. The
+//! lines for all leaves of a chunk are allocated together, by the first scan that wants to keep an order there and gets the writer's lock
+//! without waiting. A scan that does not get the lock keeps nothing. An index that is never scanned has no such lines.
+//!
+//! A `Kept` line is one word of state and seven words of contents:
 //!
 //! ```text
-//! word 0 of the contents   a bit for each slot of the order
-//! words 1..7               the slots in key order: ten numbers of 6 bits in each word
+//! first word of the contents   a bit for each slot of the order
+//! the other six words          the slots in key order: ten numbers of 6 bits in each word
 //! ```
 //!
 //! Invariants:
 //! * W1: while the version of a leaf is not locked, and its line is full: each slot of the order is used, and the keys of these slots
 //!   ascend. The writer clears the line before it frees a slot of the leaf, and before it writes a new leaf at its address. An update or an
 //!   insert does not clear it: an update keeps the key of its slot, and an insert takes a slot that is not in the order.
-//! * W2: lines are allocated only by a thread that has the writer's lock. So a writer that finds no lines for a leaf knows that no reader
-//!   can fill one before the writer unlocks.
+//! * W2: lines are allocated only by a thread that has the writer's lock; a scan takes it for this purpose. So a writer that finds no lines
+//!   for a leaf knows that no reader can fill one before the writer unlocks.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};

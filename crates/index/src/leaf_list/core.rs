@@ -3,8 +3,9 @@
 //! The *directory* is the engine's structure that leads to the leaves.
 //!
 //! Invariants:
-//! * C1: a leaf changes only while its version is locked. Every change of the assignment of keys to leaves increments [`Core::changes`]
-//!   before the versions are unlocked. While the directory is being changed in place, [`Core::changes`] is odd.
+//! * C1: a leaf changes only while its version is locked. Every change of the assignment of keys to leaves adds 2 to [`Core::changes`]
+//!   before the versions are unlocked. A change of the directory in place adds the first 1 before it begins and the second 1 after it has
+//!   ended, so the number is odd in between.
 
 use std::ops::{Deref, DerefMut};
 

@@ -1,5 +1,5 @@
-//! The engines whose costs are compared: the durable trees of the roster, except `wbtree-keyptr` and `buffer-pool`, and the leaf-list
-//! indexes, each with the parts of its expected cost and the claims of a paper.
+//! The engines whose costs are compared: the leaf-list indexes of [`LISTS`], and the durable trees of the roster without `wbtree-keyptr`
+//! and `buffer-pool`. Each has the parts of its expected cost. Some also have the claims of a paper.
 
 use bptree::roster::{self, TREES};
 use index::About;

@@ -3,8 +3,9 @@
 //! A sweep runs the same program for N = 1, 2, 3 … until a run has no failure ([`Failing::was_met`]).
 //!
 //! The error number suits the call: for example a full disk for writes, no descriptors for opens, no memory for mappings. The seed selects
-//! the error number. The seed also selects what the call does before it fails: nothing, or a part of its work. Only writes, changes of the
-//! length, allocations, renames and syncs can do a part. A write can also do a part and return no error (a short write).
+//! the error number. The seed also selects what the call does before it fails. Most calls do nothing. A write or an allocation does nothing,
+//! or half of its work. A change of the length, a rename or a sync does nothing, or all of its work. A write can also do half of its work
+//! and return no error (a short write).
 
 use std::collections::BTreeMap;
 use std::fs::File;
