@@ -12,8 +12,8 @@ use std::arch::x86_64::{
 use super::{BELOW, Body, EQUAL, UP_TO, Vectors};
 use crate::medium::traits::Line;
 
-/// Proof that the processor has AVX2, `popcnt`, and the bit instructions BMI1 and BMI2. The methods use them, so their callers run inside
-/// of [`Narrow::run_body`].
+/// Proof that the processor has AVX2, `popcnt`, `lzcnt`, and the bit instructions BMI1 and BMI2. The methods use them, so their callers run
+/// inside of [`Vectors::run_body`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Narrow(());
 
@@ -22,6 +22,7 @@ impl Narrow {
     pub(super) fn of_processor() -> Option<Self> {
         let all = std::arch::is_x86_feature_detected!("avx2")
             && std::arch::is_x86_feature_detected!("popcnt")
+            && std::arch::is_x86_feature_detected!("lzcnt")
             && std::arch::is_x86_feature_detected!("bmi1")
             && std::arch::is_x86_feature_detected!("bmi2");
         all.then_some(Self(()))

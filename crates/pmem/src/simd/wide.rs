@@ -11,6 +11,7 @@ pub fn available() -> bool {
         && std::arch::is_x86_feature_detected!("avx512dq")
         && std::arch::is_x86_feature_detected!("avx512bw")
         && std::arch::is_x86_feature_detected!("popcnt")
+        && std::arch::is_x86_feature_detected!("lzcnt")
         && std::arch::is_x86_feature_detected!("bmi1")
         && std::arch::is_x86_feature_detected!("bmi2")
 }
@@ -326,4 +327,34 @@ unsafe fn two_lines<const WHICH: u8>(first: &Line, second: &Line, needle: __m512
     let keys = unsafe { _mm512_permutex2var_epi64(low, evens, high) };
     // SAFETY: avx512f, by the caller's promise.
     unsafe { compare::<WHICH>(keys, needle) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use super::*;
+    use crate::simd::UP_TO;
+
+    #[test]
+    fn keys_from_any_word_on_agree_with_a_plain_loop() {
+        if !available() {
+            return;
+        }
+        for count in 1..=16_usize {
+            let lines: Vec<Line> = (0..count).map(|_| Line::zero()).collect();
+            let word = |i: usize| &lines[i / 8].0[i % 8];
+            (0..8 * count).for_each(|i| word(i).store((i as u64 * 7919) << 58, Ordering::Relaxed));
+            for probe in (0..64_u64).map(|key| key << 58).chain([u64::MAX]) {
+                for first in [0, 2, 3, 8] {
+                    let keys = (8 * count).saturating_sub(first).min(64) / 8 * 8;
+                    // SAFETY: `available` returned true.
+                    let mask = unsafe { key_mask::<UP_TO>(&lines, first, keys, probe) };
+                    for i in 0..keys {
+                        assert_eq!(mask >> i & 1 == 1, word(first + i).load(Ordering::Relaxed) <= probe);
+                    }
+                }
+            }
+        }
+    }
 }

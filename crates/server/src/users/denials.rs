@@ -16,7 +16,7 @@ const SAME_SECONDS: u64 = 60;
 /// Maximum number of characters of a name of a user, a command or a key.
 const NAME_MAX: usize = 128;
 
-/// What was refused.
+/// The kind of a refused request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// A command.
@@ -44,7 +44,7 @@ impl Reason {
 pub struct Denial {
     /// Number of refusals.
     pub count: u64,
-    /// What was refused.
+    /// The kind of the request.
     pub reason: Reason,
     /// True between MULTI and the end of EXEC.
     pub in_transaction: bool,

@@ -352,7 +352,7 @@ pub struct Users {
     table: Mutex<Table>,
     /// Increases with every change of the table.
     version: AtomicU64,
-    /// What was refused.
+    /// The refused requests.
     pub denials: Denials,
 }
 
