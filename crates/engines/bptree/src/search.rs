@@ -57,11 +57,12 @@ impl Search for Scalar {
     }
 }
 
-/// Compares eight keys at a time. Operations use it only if [`pmem::simd::available`] returned true.
+/// Compares eight keys at a time if `WIDE`, else four. Operations use it only if the processor has these vectors
+/// ([`pmem::simd::Vectors::of_processor`]).
 #[derive(Debug)]
-pub struct Vector<const LINES: usize>(());
+pub struct Vector<const LINES: usize, const WIDE: bool>(());
 
-impl<const LINES: usize> Search for Vector<LINES> {
+impl<const LINES: usize, const WIDE: bool> Search for Vector<LINES, WIDE> {
     const LINES: usize = LINES;
 
     #[inline(always)]
@@ -86,21 +87,31 @@ impl<const LINES: usize> Search for Vector<LINES> {
         }
         #[cfg(target_arch = "x86_64")]
         {
-            use pmem::simd::{key_mask, pair_mask};
+            use pmem::simd::{narrow, wide};
             let probe = S::plain(probe);
             if shape.key_step == 1 {
                 let lines = medium.lines(node.0, shape.lines as usize)?;
-                // SAFETY: operations are entered with `Vector` only after `simd::available` was asked (see `dispatch`).
-                return Some(unsafe {
-                    key_mask::<WHICH>(lines, shape.keys_at as usize, shape.capacity, probe)
+                let (first, count) = (shape.keys_at as usize, shape.capacity);
+                return Some(if WIDE {
+                    // SAFETY: operations are entered with `Vector` only after the processor was asked (see `dispatch`).
+                    unsafe { wide::key_mask::<WHICH>(lines, first, count, probe) }
+                } else {
+                    // SAFETY: as above.
+                    unsafe { narrow::key_mask::<WHICH>(lines, first, count, probe) }
                 });
             }
             let first_line = shape.keys_at / 8;
             let lines =
                 medium.lines(node.0 + first_line * pmem::LINE, (shape.lines - first_line) as usize)?;
             let before = shape.keys_at % 8 / 2;
-            // SAFETY: as above.
-            Some(unsafe { pair_mask::<WHICH>(lines, probe) } >> before)
+            let mask = if WIDE {
+                // SAFETY: as above.
+                unsafe { wide::pair_mask::<WHICH>(lines, probe) }
+            } else {
+                // SAFETY: as above.
+                unsafe { narrow::pair_mask::<WHICH>(lines, probe) }
+            };
+            Some(mask >> before)
         }
         #[cfg(not(target_arch = "x86_64"))]
         {
@@ -112,13 +123,13 @@ impl<const LINES: usize> Search for Vector<LINES> {
 
 /// Runs a body. It is inlined into a function that is compiled with the processor's vector features.
 macro_rules! with_vectors {
-    ($lines:literal, $search:ident => $body:expr) => {{
-        type $search = crate::search::Vector<$lines>;
-        #[target_feature(enable = "avx512f,avx512dq,popcnt,bmi1,bmi2")]
+    ($features:literal, $vector:ty, $search:ident => $body:expr) => {{
+        type $search = $vector;
+        #[target_feature(enable = $features)]
         fn run<R>(body: impl FnOnce() -> R) -> R {
             body()
         }
-        // SAFETY: `wide` has this value only if `simd::available` found these features.
+        // SAFETY: `wide` has this value only if the processor has these features.
         unsafe {
             run(
                 #[inline(always)]
@@ -128,6 +139,30 @@ macro_rules! with_vectors {
     }};
 }
 pub(crate) use with_vectors;
+
+/// [`with_vectors`] with AVX-512.
+macro_rules! with_wide {
+    ($lines:literal, $search:ident => $body:expr) => {
+        crate::search::with_vectors!(
+            "avx512f,avx512dq,popcnt,bmi1,bmi2",
+            crate::search::Vector<$lines, true>,
+            $search => $body
+        )
+    };
+}
+pub(crate) use with_wide;
+
+/// [`with_vectors`] with AVX2, for nodes of any size.
+macro_rules! with_narrow {
+    ($search:ident => $body:expr) => {
+        crate::search::with_vectors!(
+            "avx2,popcnt,lzcnt,bmi1,bmi2",
+            crate::search::Vector<0, false>,
+            $search => $body
+        )
+    };
+}
+pub(crate) use with_narrow;
 
 /// Runs a body with the scalar search. It is compiled once, not at every call site.
 macro_rules! without_vectors {
@@ -148,7 +183,7 @@ pub(crate) use without_vectors;
 /// Runs an operation with the search that fits the processor, the medium and the node size: `dispatch!(tree, V => body)`.
 ///
 /// The body is compiled once for each search that the tree's types (`M`, `S`, `L` and `D` in the calling scope) allow: without vectors;
-/// with vectors for any node size, if keys are words; with vectors for nodes of 16 lines, if the engine is
+/// with AVX-512 for any node size, if keys are words; with AVX-512 for nodes of 16 lines and with AVX2, if the engine is also
 /// [specialised](crate::layout::Layouts::SPECIALISED). This is for short operations that are called often. Other operations use
 /// [`dispatch_any`], or no vectors.
 macro_rules! dispatch {
@@ -158,11 +193,17 @@ macro_rules! dispatch {
             crate::tree::Wide::Sixteen
                 if const { M::SHOWS_LINES && S::PLAIN && D::SPECIALISED && L::SPECIALISED } =>
             {
-                crate::search::with_vectors!(16, $search => $body)
+                crate::search::with_wide!(16, $search => $body)
             }
             #[cfg(target_arch = "x86_64")]
             crate::tree::Wide::Any if const { M::SHOWS_LINES && S::PLAIN } => {
-                crate::search::with_vectors!(0, $search => $body)
+                crate::search::with_wide!(0, $search => $body)
+            }
+            #[cfg(target_arch = "x86_64")]
+            crate::tree::Wide::Narrow
+                if const { M::SHOWS_LINES && S::PLAIN && D::SPECIALISED && L::SPECIALISED } =>
+            {
+                crate::search::with_narrow!($search => $body)
             }
             _ => crate::search::without_vectors!($search => $body),
         }
@@ -176,7 +217,13 @@ macro_rules! dispatch_any {
         match $tree.wide {
             #[cfg(target_arch = "x86_64")]
             crate::tree::Wide::Sixteen | crate::tree::Wide::Any if const { M::SHOWS_LINES && S::PLAIN } => {
-                crate::search::with_vectors!(0, $search => $body)
+                crate::search::with_wide!(0, $search => $body)
+            }
+            #[cfg(target_arch = "x86_64")]
+            crate::tree::Wide::Narrow
+                if const { M::SHOWS_LINES && S::PLAIN && D::SPECIALISED && L::SPECIALISED } =>
+            {
+                crate::search::with_narrow!($search => $body)
             }
             _ => crate::search::without_vectors!($search => $body),
         }

@@ -23,6 +23,7 @@ use index::region::{create_region, open_region};
 use index::{Embed, KEYS_UNKNOWN, Kernel, Life, Schema, Tail};
 use pmem::alloc::Kind;
 use pmem::region::ROOT_AT;
+use pmem::simd::Vectors;
 use pmem::sync::{AtomicBool, AtomicU64, Ordering};
 use pmem::{Durability, Error, Found, Geometry, LINE, Medium, Region, Result};
 
@@ -72,10 +73,12 @@ const ENTRIES_MIN: usize = 3;
 pub(crate) enum Wide {
     /// Compares keys one by one.
     No,
-    /// Vector instructions, for nodes of any size.
+    /// AVX-512, for nodes of any size.
     Any,
-    /// Vector instructions, for nodes of 16 lines.
+    /// AVX-512, for nodes of 16 lines.
     Sixteen,
+    /// AVX2, for nodes of any size.
+    Narrow,
 }
 
 /// Maximum keys that a close counts. This takes some milliseconds.
@@ -190,13 +193,17 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         if leaf.capacity < ENTRIES_MIN || inner.capacity < ENTRIES_MIN {
             return Err(Error::Nodes { lines });
         }
-        let vector =
-            M::SHOWS_LINES && S::PLAIN && pmem::simd::available() && region.medium().lines(0, 1).is_some();
-        let wide = match lines {
-            _ if !vector || lines > LINES_MAX as u64 => Wide::No,
-            _ if !S::Tail::EMPTY => Wide::No,
-            16 if D::SPECIALISED && L::SPECIALISED => Wide::Sixteen,
-            _ => Wide::Any,
+        let may = M::SHOWS_LINES
+            && S::PLAIN
+            && S::Tail::EMPTY
+            && lines <= LINES_MAX as u64
+            && region.medium().lines(0, 1).is_some();
+        let specialised = D::SPECIALISED && L::SPECIALISED;
+        let wide = match Vectors::of_processor() {
+            Some(Vectors::Wide(_)) if may && specialised && lines == 16 => Wide::Sixteen,
+            Some(Vectors::Wide(_)) if may => Wide::Any,
+            Some(Vectors::Narrow(_)) if may && specialised => Wide::Narrow,
+            _ => Wide::No,
         };
         let keys = match found {
             Found::Clean { keys } => keys,
@@ -236,15 +243,15 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         Ok(tree)
     }
 
-    /// Compares keys one by one, even if the processor can compare eight at a time.
+    /// Compares keys one by one, even if the processor can compare several at a time.
     #[must_use]
     pub fn without_vectors(mut self) -> Self {
         self.wide = Wide::No;
         self
     }
 
-    /// True if keys are compared eight at a time. This needs 64-bit keys, a medium that gives access to whole lines, and a processor with
-    /// the instructions.
+    /// True if keys are compared eight or four at a time. This needs 64-bit keys, a medium that gives access to whole lines, and a
+    /// processor with AVX-512; if the engine is specialised, AVX2 suffices.
     pub fn uses_vectors(&self) -> bool {
         self.wide != Wide::No
     }

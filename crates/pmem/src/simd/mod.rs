@@ -4,7 +4,7 @@
 //!
 //! * The entries are pairs of words (key, payload) from a 16-byte aligned offset on, four to a line. Bit `4 * line + i` of
 //!   [`Vectors::pairs`] is the result for the `i`-th pair of a line.
-//! * The keys are in an array of their own, apart from the payloads. [`Vectors::words`] and [`key_mask`] have a bit for each key.
+//! * The keys are in an array of their own, apart from the payloads. [`Vectors::words`] and `key_mask` have a bit for each key.
 //! * An entry is half a line: key, payload, start version, end version. [`Wide::slots`] compares keys and versions.
 //! * A word contains parts of keys: two of 32 bits or four of 16 bits ([`Vectors::parts_up_to`]), or one in its upper 16 bits
 //!   ([`Vectors::tops`]).
@@ -14,20 +14,20 @@
 //! Results are used only after the reader validated the node's version, so a line that changes during the load has no effect.
 
 #[cfg(target_arch = "x86_64")]
-mod narrow;
+pub mod narrow;
 #[cfg(not(target_arch = "x86_64"))]
 mod none;
 #[cfg(test)]
 mod tests;
 #[cfg(target_arch = "x86_64")]
-mod wide;
+pub mod wide;
 
 #[cfg(target_arch = "x86_64")]
 pub use narrow::Narrow;
 #[cfg(not(target_arch = "x86_64"))]
 pub use none::{Narrow, Wide, available};
 #[cfg(target_arch = "x86_64")]
-pub use wide::{Wide, available, key_mask, pair_mask};
+pub use wide::{Wide, available};
 
 use crate::medium::traits::Line;
 

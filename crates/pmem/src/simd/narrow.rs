@@ -4,9 +4,10 @@
 
 use std::arch::x86_64::{
     __m256i, _mm256_castsi256_pd, _mm256_cmpeq_epi16, _mm256_cmpeq_epi32, _mm256_cmpeq_epi64,
-    _mm256_cmpgt_epi64, _mm256_load_si256, _mm256_min_epu16, _mm256_min_epu32, _mm256_movemask_epi8,
-    _mm256_movemask_pd, _mm256_packs_epi16, _mm256_packs_epi32, _mm256_permute4x64_epi64, _mm256_set1_epi16,
-    _mm256_set1_epi32, _mm256_set1_epi64x, _mm256_srli_epi64, _mm256_unpacklo_epi64, _mm256_xor_si256,
+    _mm256_cmpgt_epi64, _mm256_load_si256, _mm256_loadu_si256, _mm256_min_epu16, _mm256_min_epu32,
+    _mm256_movemask_epi8, _mm256_movemask_pd, _mm256_packs_epi16, _mm256_packs_epi32,
+    _mm256_permute4x64_epi64, _mm256_set1_epi16, _mm256_set1_epi32, _mm256_set1_epi64x, _mm256_srli_epi64,
+    _mm256_unpacklo_epi64, _mm256_xor_si256,
 };
 
 use super::{BELOW, Body, EQUAL, UP_TO, Vectors};
@@ -43,14 +44,14 @@ impl Narrow {
     #[inline(always)]
     pub(super) fn pairs<const WHICH: u8>(self, lines: &[Line], probe: u64) -> u64 {
         // SAFETY: there is a `Narrow` only where the processor has the features of the function.
-        unsafe { pairs::<WHICH>(lines, probe) }
+        unsafe { pair_mask::<WHICH>(lines, probe) }
     }
 
     /// As [`Vectors::words`].
     #[inline(always)]
     pub(super) fn words<const WHICH: u8>(self, lines: &[Line], probe: u64) -> u64 {
         // SAFETY: there is a `Narrow` only where the processor has the features of the function.
-        unsafe { words::<WHICH>(lines, probe) }
+        unsafe { key_mask::<WHICH>(lines, 0, lines.len() * 8, probe) }
     }
 
     /// As [`Vectors::tops`].
@@ -74,9 +75,13 @@ impl Narrow {
     }
 }
 
+/// As [`Vectors::pairs`].
+///
+/// # Safety
+/// The processor must have the features of [`Narrow`].
 #[target_feature(enable = "avx2,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
-fn pairs<const WHICH: u8>(lines: &[Line], probe: u64) -> u64 {
+pub fn pair_mask<const WHICH: u8>(lines: &[Line], probe: u64) -> u64 {
     let (needle, mut mask) = (needle::<WHICH>(probe), 0);
     for (i, line) in lines.iter().enumerate() {
         let [first, second] = load(line);
@@ -87,13 +92,26 @@ fn pairs<const WHICH: u8>(lines: &[Line], probe: u64) -> u64 {
     mask
 }
 
+/// Compares `probe` with `count` key words, at most 64, that begin at word `first` of the lines. Returns the mask of keys for which `WHICH`
+/// holds; bits after `count` are undefined.
+///
+/// # Panics
+/// If the lines do not contain that many words, rounded up to a multiple of four.
+///
+/// # Safety
+/// The processor must have the features of [`Narrow`].
 #[target_feature(enable = "avx2,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
-fn words<const WHICH: u8>(lines: &[Line], probe: u64) -> u64 {
+pub fn key_mask<const WHICH: u8>(lines: &[Line], first: usize, count: usize, probe: u64) -> u64 {
+    let fours = count.div_ceil(4);
+    assert!(count <= 64 && first + fours * 4 <= lines.len() * 8, "keys outside their node");
     let (needle, mut mask) = (needle::<WHICH>(probe), 0);
-    for (i, line) in lines.iter().enumerate() {
-        let [first, second] = load(line);
-        mask |= (compare::<WHICH>(first, needle) | compare::<WHICH>(second, needle) << 4) << (8 * i);
+    for i in 0..fours {
+        // SAFETY: the place lies inside the lines, as the assertion above checks.
+        let place = unsafe { lines.as_ptr().cast::<u64>().add(first + 4 * i) };
+        // SAFETY: 32 readable bytes of the lines; the reader's validation detects a torn load.
+        let keys = unsafe { _mm256_loadu_si256(place.cast()) };
+        mask |= compare::<WHICH>(keys, needle) << (4 * i);
     }
     mask
 }
@@ -177,4 +195,20 @@ fn compare<const WHICH: u8>(keys: __m256i, needle: __m256i) -> u64 {
     };
     let mask = u64::from(_mm256_movemask_pd(_mm256_castsi256_pd(holds)).cast_unsigned());
     if WHICH == UP_TO { mask ^ 0xF } else { mask }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::simd::tests::keys_from_any_word_on_agree_with_a_plain_loop;
+
+    #[test]
+    fn keys_from_any_word_on_are_compared() {
+        if Narrow::of_processor().is_some() {
+            // SAFETY: the processor has the features.
+            keys_from_any_word_on_agree_with_a_plain_loop(|lines, first, count, probe| unsafe {
+                key_mask::<UP_TO>(lines, first, count, probe)
+            });
+        }
+    }
 }

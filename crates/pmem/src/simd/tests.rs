@@ -20,6 +20,26 @@ impl<F: FnOnce()> Body for Run<F> {
     }
 }
 
+/// Compares a mask of the keys up to a probe with a plain loop. The mask gets the lines, the first word, the number of keys and the probe.
+pub(super) fn keys_from_any_word_on_agree_with_a_plain_loop(
+    mask: impl Fn(&[Line], usize, usize, u64) -> u64,
+) {
+    for count in 1..=16_usize {
+        let lines: Vec<Line> = (0..count).map(|_| Line::zero()).collect();
+        let word = |i: usize| &lines[i / 8].0[i % 8];
+        (0..8 * count).for_each(|i| word(i).store((i as u64 * 7919) << 58, Ordering::Relaxed));
+        for probe in (0..64_u64).map(|key| key << 58).chain([u64::MAX]) {
+            for first in [0, 2, 3, 8] {
+                let keys = (8 * count).saturating_sub(first).min(64) / 8 * 8;
+                let mask = mask(&lines, first, keys, probe);
+                for i in 0..keys {
+                    assert_eq!(mask >> i & 1 == 1, word(first + i).load(Ordering::Relaxed) <= probe);
+                }
+            }
+        }
+    }
+}
+
 #[test]
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 fn the_kernel_lists_every_feature_exactly_where_vectors_are_available() {
