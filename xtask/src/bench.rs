@@ -1,9 +1,9 @@
 //! `cargo xtask record NAME`: runs a benchmark and writes its record, `docs/records/NAME.json`. Documents show tables of these records
 //! ([`docs`](crate::docs)).
 //!
-//! A record is one JSON object: `commit`; `machine` (processor, processors, memory in bytes, kernel); `command`, which repeats the run;
-//! `baseline`, the reference that makes figures of different machines comparable; `figures`, the JSON output of the command. If the
-//! commands print several JSON objects, `figures` is the list of them.
+//! A record is one JSON object: `commit`; `machine` (model of the processor, number of processors, memory in bytes, kernel); `command`,
+//! which repeats the run; `baseline`, the reference that makes figures of different machines comparable; `figures`, the JSON output of the
+//! command. If the commands print several JSON objects, `figures` is the list of them.
 
 use std::fs;
 use std::process::Stdio;

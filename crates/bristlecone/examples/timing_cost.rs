@@ -3,8 +3,8 @@
 //! `cargo run --release -p bristlecone --example timing_cost -- 10000 1000000 10000000`
 //!
 //! Each argument is a number of integer keys. Its store is in /dev/shm. Lookups of random keys run in stretches of 2,000, the three
-//! variants in turn. A stretch is so short that most are not interrupted, and other load on the machine affects all variants alike. Each
-//! variant runs 4,000 stretches. The printed time is the 10th percentile.
+//! variants in turn. A stretch is so short that most stretches are not interrupted. Other load on the machine affects all variants alike.
+//! Each variant runs 4,000 stretches. The printed time is the 10th percentile.
 
 use std::error::Error;
 use std::hint::black_box;

@@ -6,8 +6,8 @@
 //! When the new file is complete and durable, it gets the store's name. The store keeps its journal, which is empty at that point. The new
 //! file becomes the journal's data file.
 //!
-//! Invariant: no other handle, in this process or another one, has the store open during a compaction. The file system has space for both
-//! files; otherwise the compaction fails and the old store stays.
+//! Invariant: no other handle, in this process or another one, has the store open during a compaction. The file system needs space for both
+//! files. Without it the compaction fails and the old store stays.
 //!
 //! The commit point is the rename of the new file to the store's name.
 //!

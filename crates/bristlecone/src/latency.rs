@@ -2,8 +2,8 @@
 //!
 //! Fast operations are sampled, because two clock readings would cost a tenth of such an operation. Each thread times on average one in
 //! [`EVERY`] of its gets, and one in [`EVERY`] of its writes that do not wait for a sync. A sample counts [`EVERY`] times in the histogram.
-//! The distance between two samples is random, so a periodic event is neither always nor never sampled. Every commit is timed and counts
-//! once. So does every write that waits for a sync. A get that waits for a sync is sampled like any other get.
+//! The distance between two samples is random, so a periodic event is neither always nor never sampled. Every commit and every write that
+//! waits for a sync is timed and counts once. A get that waits for a sync is sampled like any other get.
 //!
 //! Invariants:
 //! * L1: a call that is not timed writes only to its thread's own counters.

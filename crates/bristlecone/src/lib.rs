@@ -5,7 +5,7 @@
 //! volatile memory, which they build again.) An acknowledged write survives every failure that the store's [`Durability`] covers.
 //!
 //! * [`store`]: [`Store`] (byte strings), [`StoreU64`], [`StoreFixed`], and scans. [`options`]: how a store is opened.
-//! * [`batch`]: atomic writes of several keys.
+//! * [`batch`]: atomic writes of several keys. [`tickets`]: writes whose caller waits for durability later.
 //! * `index`: the trait [`Index`] that every engine implements, and the capabilities of engines. [`stats`]: sizes and counts.
 //! * `durable_engine`: an index with its files, journal and threads, as the engine of a store.
 //! * [`store_dir`]: the directory and the file of a store, and the durability that they can provide.

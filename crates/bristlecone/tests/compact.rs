@@ -1,4 +1,4 @@
-//! Compaction: the same pairs in a smaller file. At every moment there is the old store or the new one.
+//! Compaction: the same pairs in a smaller file. A crash at any moment leaves the old store or the new one, complete.
 
 use std::fs;
 use std::path::Path;

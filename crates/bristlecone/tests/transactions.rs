@@ -1,4 +1,4 @@
-//! Transactions: of every engine with batches, in memory and over a journal.
+//! Transactions on every engine that has atomic batches, in memory and over a journal.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

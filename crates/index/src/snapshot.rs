@@ -4,8 +4,8 @@
 //!
 //! Invariants:
 //! * S1: a snapshot is opened under the writer's lock, between two operations. The call returns the snapshot when everything that the
-//!   snapshot shows is durable. So a snapshot never waits for a commit later, and a failed commit rolls back nothing that it shows: the
-//!   changes that are rolled back came after the snapshot, and their keys have before-images.
+//!   snapshot shows is durable. So reads of a snapshot never wait for a commit. A commit that fails after the call has returned rolls back
+//!   only changes that came after the snapshot, and the keys of these changes have before-images. So the snapshot still shows the same.
 
 use pmem::Result;
 

@@ -1,11 +1,11 @@
 //! Cursors of SCAN: a client holds a number; the server holds the key that the number stands for.
 //!
 //! Invariants:
-//! * I1: the table is bounded in entries and in bytes. The oldest cursors are removed first. A removed cursor is an error for its client,
-//!   never a wrong position.
+//! * I1: the table is bounded in entries and in bytes. The oldest cursors are removed first. A client that sends a removed cursor gets an
+//!   error, never a wrong position.
 //! * I2: a scan keeps at most its last two entries. So a client that lost a reply can repeat its request with the same cursor.
-//! * I3: a process uses a number only once. Its 20 bits above the lower 32 are random for each process. So it is very unlikely that a
-//!   number of an earlier process is valid.
+//! * I3: a process uses a number only once. The 20 bits above a number's lower 32 are chosen at random by each process. So it is very
+//!   unlikely that a number of an earlier process is valid.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, Hasher, RandomState};

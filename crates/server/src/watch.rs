@@ -4,13 +4,13 @@
 //! another handle.
 //!
 //! The table has a version for each watched key. A write increases the versions of its keys. WATCH remembers versions, and EXEC compares
-//! them. WATCH also remembers the deadlines of the keys: a key that was present at WATCH and has expired at EXEC has changed, although no
-//! command wrote it.
+//! them. WATCH also remembers the deadlines of the keys: a key that was present at WATCH and has expired at EXEC counts as changed,
+//! although no command wrote it.
 //!
 //! Invariants:
 //! * W1: every write of a command goes through [`Watches`].
 //! * W2: while any key is watched, a write holds the table's lock until the versions of its keys are increased. WATCH and EXEC read
-//!   versions under the same lock. So they never read a version that lacks the increase of a write that the store already shows.
+//!   versions under the same lock. So if a write is visible in the store, the versions that they read include its increase.
 //! * W3: each write holds the gate, a read-write lock, for reading until it is done. WATCH holds the gate for writing while it adds its
 //!   keys. So a write that found no watched keys is complete before the keys count as watched.
 //! * W4: WATCH reads a deadline after it has remembered the version. So if a write changes the deadline in between, it also increases the

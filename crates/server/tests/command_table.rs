@@ -1,5 +1,5 @@
-//! docs/redis-commands.md: all commands of Redis 7, and which of them this server has. The test compares the page with Debian's
-//! `redis-server` and with the table of commands. `BRISTLECONE_BLESS=1` writes the page.
+//! The page docs/redis-commands.md lists all commands of Redis 7 and says which of them this server has. The test compares the page with
+//! Debian's `redis-server` and with the table of commands. `BRISTLECONE_BLESS=1` writes the page.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -1,6 +1,6 @@
-//! The same commands to this server and to Debian's `redis-server`: all replies are equal, errors up to their first word.
+//! The same commands to this server and to Debian's `redis-server`: all replies must be equal. For errors, only the first word is compared.
 //!
-//! `BRISTLECONE_SEED` changes the seeds, `BRISTLECONE_ROUNDS` multiplies the number of commands (default 100,000).
+//! `BRISTLECONE_SEED` changes the seeds. `BRISTLECONE_ROUNDS` (default 1) multiplies the number of commands, 100,000.
 
 use std::fmt::Write as _;
 use std::io::{Read as _, Write as _};

@@ -1,5 +1,5 @@
-//! The request parser with input cut at every byte and with hostile bytes. The commands do not depend on the cuts. All other input gives an
-//! error or waits for more. Memory is bounded, and there is no panic.
+//! The request parser with input cut at every byte and with hostile bytes. The commands do not depend on the cuts. Wrong input
+//! gives an error. If input is incomplete, the parser waits for more. Memory is bounded, and there is no panic.
 
 use bytes::{Bytes, BytesMut};
 use proptest::prelude::*;

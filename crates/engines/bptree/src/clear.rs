@@ -2,10 +2,11 @@
 //!
 //! A clear is one change: an empty leaf becomes the root, and the old root becomes the garbage.
 //!
-//! A step of the freeing descends from the garbage's root along the last children. It frees the leaf at the end, and the inner nodes above
-//! that have no other child. Its commit removes the separator of the last child from the next node above. If there is no such node, the
-//! commit removes the garbage's word from the root line (the line of the region with the address of the root). If the leaf has many
-//! records, a step frees some of them, and its commit stores the number of entries freed so far in the garbage's word.
+//! A step of the freeing descends from the garbage's root along the last children. It frees the leaf at the end, and each inner node above
+//! it that has no other child. The commit of the step removes the separator of the last child from the next node above. If there is no such
+//! node, the commit removes the garbage's word (the word that references the garbage) from the root line (the line of the region with the
+//! address of the root). If the leaf has too many records for one step, a step frees only some of them, and its commit stores the number of
+//! entries freed so far in the garbage's word.
 
 use index::garbage::{self, Garbage, free_entries};
 use index::{Embed, Entry, Life, Schema, Target, WriteOptions};

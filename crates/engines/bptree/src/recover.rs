@@ -1,11 +1,11 @@
 //! Recovery of blocks, after the region has replayed the log.
 //!
 //! The intent ring lists the blocks that the newest operation allocated or freed: at most [`INTENTS`](pmem::region::INTENTS). A crash may
-//! leave their allocation bits wrong. Recovery sets the bit of each of these blocks that the tree or its garbage references, and clears the
-//! bits of the others.
+//! leave their allocation bits wrong. Recovery sets the bit of each of these blocks that the tree or its garbage (an old tree that a clear
+//! left) references. It clears the bits of the other blocks in the ring.
 //!
 //! For each block, recovery descends the tree at most once and the garbage at most once. So the number of visited nodes is bounded by the
-//! size of the intent ring and the heights of the tree and of the garbage, which is an old tree. It does not depend on the number of keys.
+//! size of the intent ring and the heights of the tree and of the garbage. It does not depend on the number of keys.
 
 use index::{Schema, owner};
 use pmem::alloc::{Class, Kind};

@@ -1,6 +1,6 @@
-//! All trees by name. One line per tree: schema of byte strings, layouts of leaves and inner nodes, commit protocol.
+//! All trees by name. One entry per tree: lines per node, schema of byte strings, layouts of leaves and inner nodes, commit protocol.
 //!
-//! A new combination is a new line. Engines, crash tests, the cost model and benchmarks take their trees from here.
+//! A new combination is a new entry. Engines, crash tests, the cost model and benchmarks take their trees from here.
 
 use crate::commit_protocol::{
     CommitProtocol, LineOrder, Redo, Shadow, Stepwise, UndoRedo, Volatile, WriteAhead, WriteAtomic,

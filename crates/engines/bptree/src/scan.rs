@@ -4,8 +4,8 @@
 //! the present leaf for the last time. If anything changed, it descends again from the last key that it returned. So a scan returns each
 //! key at most once, in order, and misses no key that was present throughout.
 //!
-//! A descending scan finds each further leaf by a descent below the separator that is the last leaf's lower bound. If the validations of a
-//! step fail repeatedly, the writer waits for the reader (see [`pmem::stripe`]). Between two steps a cursor holds nothing.
+//! A descending scan finds the next leaf by a descent for the keys below the separator that is the present leaf's lower bound. If the
+//! validations of a step fail repeatedly, the writer waits for the reader (see [`pmem::stripe`]). Between two steps a cursor holds no lock.
 //!
 //! A scan sees all or nothing of each atomic batch: all if the batch ended before the cursor was placed ([`index::images`]).
 

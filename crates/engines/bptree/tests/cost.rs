@@ -1,7 +1,7 @@
 //! These tests compare the exact costs of operations (words stored, lines flushed, fences) with the formulas of [wB+ §4.3, §4.4 and
 //! table 3]. The node is a slot+bitmap node with space for n entries. Before the operation it contains m entries.
 //!
-//! The paper counts for an insert without split two bitmap words, the entry's two words and m + 2 bytes of slot array (m + 1 entries and
+//! For an insert without split the paper counts two bitmap words, the entry's two words and m + 2 bytes of slot array (m + 1 entries and
 //! their number): N_w = 4 + (m + 2) / 8, three fences. For a delete without merge it counts two bitmap words and m bytes of slot array: N_w
 //! = 2 + m / 8, three fences. A slot array is written in whole words, so the fractions round up. The paper flushes the bitmap twice, the
 //! entry once, and the lines of the slot array: N_clf = 3 + (m + 2) / 64 for an insert and 2 + m / 64 for a delete. Here the slot array

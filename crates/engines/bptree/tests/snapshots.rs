@@ -1,6 +1,6 @@
 //! The suite `snapshots` for trees: each layout and commit protocol, both kinds of keys.
 //!
-//! The memory bound and scans beside batches are in the kernel, so only the default tree runs those tests.
+//! The kernel has the code for the memory bound and for scans beside batches, so only the default tree runs the tests of these two.
 
 #[path = "../../../index/tests/shared/snapshots.rs"]
 mod shared;

@@ -30,12 +30,12 @@
 //! Records outside of pages (those of byte strings) outlive nodes. Changes and leaves have pointers to them.
 //! * N5: a record has one owner: the page whose chain has it. Consider a thread that takes its slot after the last exchange that gave the
 //!   record a new owner (N6). It finds the record only through this page, in the array or a visible place of only one node. Nodes that are
-//!   not published yet may point to the record too. When the root shrinks, it takes over the contents of its only child; for a short time
-//!   the child's old chain still points to the record. Only threads that took their slots before this exchange find that chain.
+//!   not published yet may point to the record too. When the root shrinks, one exchange gives it the contents of its only child; for a
+//!   short time the child's old chain still points to the record. Only threads that took their slots before this exchange find that chain.
 //! * N6: an exchange that moves the pointers moves the ownership. The thread that replaces the nodes of a page owns the records of the
-//!   replaced nodes. The records that are also in the new nodes belong to these from then on and stay untouched. All others are dead, and
-//!   the thread retires them with the replaced nodes. If the exchange fails, the thread frees the nodes that it made. It frees
-//!   only one of their records: the record that it made itself.
+//!   replaced nodes. The records that are also in the new nodes belong to the page of the new nodes from then on and stay untouched. All
+//!   other records are dead, and the thread retires them with the replaced nodes. If the exchange fails, the thread frees the nodes that it
+//!   made. It frees only one of their records: the record that it made itself.
 //! * N7: so a record is retired only after an exchange took the last node with a pointer to it out of the table. A thread that may read a
 //!   node may read the node's records. A retired node is freed without access to its records: by then they may belong to another
 //!   page, or be freed. A node that is still in the table when the tree is dropped is freed with all its records, because they are its own

@@ -3,8 +3,9 @@
 //! A chain is read from its newest node on. The first node that has information about a key decides.
 //!
 //! Invariants:
-//! * P1: each key in a node of a leaf is at or above the low key and below the high key that the page had when the node was added. So is
-//!   each separator of an inner page except the first term's. A later merge delta widens the page; nothing narrows it.
+//! * P1: each key in a node of a leaf is at or above the low key and below the high key that the page had when the node was added. The
+//!   same holds for each separator of an inner page; the first child has no separator. In one chain the bounds only widen, by a merge
+//!   delta: a split replaces the chain.
 //! * P2: an index term is the low key of its child. For the first child it is the page's own low key.
 //! * P3: a child is one level below its parent. The right sibling is on the same level, and its low key is the page's high key.
 //! * P4: a page with a remove delta gets no other delta.

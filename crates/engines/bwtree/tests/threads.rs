@@ -1,6 +1,6 @@
 //! Tests with real threads: linearizable histories, and a longer run with concurrent scanners and the checker.
 //!
-//! Real threads cover few interleavings, but also the reordering by compilers and processors. The models and schedules cover the
+//! Real threads cover few interleavings, but they also cover the reordering by compilers and processors. The models and schedules cover the
 //! interleavings of single steps.
 //!
 //! `BRISTLECONE_ROUNDS` multiplies the number of histories (default 1). `BRISTLECONE_SEED` changes the seeds.

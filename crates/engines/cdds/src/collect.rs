@@ -10,7 +10,7 @@
 //!
 //! | fence passed | durable | after a crash |
 //! |---|---|---|
-//! | none | some of the intents | the slots are unchanged |
+//! | none | some of the intents; some cleared slots that free no block; some revived entries | slots that free a block are unchanged |
 //! | payload | intents; some of the cleared slots and allocation bits | a block is free if no slot references it |
 //! | commit | slots and allocation bits | nothing to do |
 //!

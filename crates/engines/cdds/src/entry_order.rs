@@ -2,13 +2,13 @@
 //!
 //! The thesis has one sentence on the alternative: without order there is less to write, and lookups take longer. This sentence does not
 //! distinguish leaves and inner nodes, and one procedure (`find`) searches both. So here no node has an order. Then the thesis's algorithm
-//! 2 applies as printed: an entry goes into an empty slot, or over the first dead entry if there is none. Nothing is shifted. A put stores
-//! to one line, whatever the key, without a fence in between, and a crash leaves no entry twice. A search reads every entry that its view
-//! sees. A split, a merge, a scan and the collector sort the entries that they read.
+//! 2 applies as printed: an entry goes into an empty slot. If no slot is empty, it overwrites the first dead entry. Nothing is shifted. A
+//! put of any key stores to one line, without a fence between its stores. A crash leaves no entry twice. A search reads every entry that
+//! its view sees. A split, a merge, a scan and the collector sort the entries that they read.
 //!
 //! Invariants:
 //! * O1 ([`Sorted`]): N4 of [`crate::node`].
-//! * O2 ([`Unsorted`]): no two slots of a node that are not void have the same key and the same start.
+//! * O2 ([`Unsorted`]): within a node, no two slots that are not void have the same key and the same start.
 
 use std::cmp::Ordering;
 use std::ops::Bound;

@@ -8,7 +8,8 @@
 //! | an address, even | of an inner entry: a separator of more than seven bytes, in a record of its own |
 //! | 0 | of an inner entry: the lowest key |
 //!
-//! The bytes come first and are padded with zeros. So two words that are not addresses compare as their keys, unless the bytes are equal.
+//! The bytes come first and are padded with zeros. So two different words that are not addresses have the order of their keys. Two equal
+//! words of longer keys have no order: the records decide.
 
 use std::cmp::Ordering;
 

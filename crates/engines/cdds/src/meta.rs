@@ -11,9 +11,10 @@
 //! also has the lowest 16 bits of the version to which the count belongs.
 //!
 //! Invariants:
-//! * M1: after a crash the version that may have left traces is [`in_flight`]: one above the current version and above every version that
-//!   is known to have crashed.
-//! * M2: a rolled-back interval that does not end before the current version was not committed and does not count.
+//! * M1: after a crash the version that may have left traces is [`in_flight`]: the greatest among the current version and all versions that
+//!   are known to have crashed, plus one.
+//! * M2: if the last version of a rolled-back interval is equal to or above the current version, the interval was not committed and does
+//!   not count.
 //! * M3: a rolled-back interval that *begins* after the current version has the write groups of an interrupted batch ([`crate::batch`]).
 //!   The traces of these write groups reference the blocks of the write groups, like the traces of any rollback. The traces of the write
 //!   group in flight reference no block. So recovery first declares the version after the interval dead and moves the current version past

@@ -1,7 +1,7 @@
 //! Flushes and fences, as the thesis prescribes them or with fewer fences.
 //!
-//! In the thesis (§4.1) each flush is a fence, a flush and a fence. The memory model here needs less: a flushed line is durable after the
-//! next fence of any thread. [`Persist`] contains only this difference.
+//! In the thesis (§4.1) each flush consists of a fence, the write-back of the lines, and another fence. The memory model here needs less: a
+//! flushed line is durable after the next fence of any thread. [`Persist`] contains only this difference.
 
 use pmem::{Fence, Medium};
 

@@ -8,7 +8,8 @@
 //! * P1: the horizon is at or below every pinned version, and at or below the durable version. Nothing that is visible at the horizon or
 //!   later is overwritten or freed.
 //! * P2: if a reader pinned a version and then found that it is still the newest one, every later horizon includes the pin. If the reader
-//!   finds a newer version, it pins again. (Both sides are sequentially consistent: each stores its own word, then loads the other's.)
+//!   finds a newer version, it pins again. (Reader and writer use sequentially consistent operations: each stores its own word, then loads
+//!   the word of the other.)
 
 use std::cell::Cell;
 use std::collections::BTreeMap;

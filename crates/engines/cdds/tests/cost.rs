@@ -1,8 +1,8 @@
 //! Exact costs of changes: words stored, lines flushed and fences, by category.
 //!
-//! In the thesis (§4.1) every write-back is a *flush*: mfence, the lines, mfence. So it needs two fences for each flush of an operation;
-//! `faithful` counts them. Otherwise flushed lines are durable after the next fence of any kind. Then an operation has one fence for its
-//! whole payload and one for its commit.
+//! In the thesis (§4.1) every write-back is a *flush*: mfence, the lines, mfence. So the thesis needs two fences for each flush of an
+//! operation, and so does the option `faithful`. Without this option flushed lines are durable after the next fence of any kind, and an
+//! operation has one fence for its whole payload and one for its commit.
 //!
 //! * Commit: the count and the version, two words of one line (§4.3; the count is ours). With a new root also the root's word.
 //! * An entry in a free slot: key, payload, end and start, four words of one line (§4.4.2).

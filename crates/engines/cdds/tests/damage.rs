@@ -1,5 +1,5 @@
-//! Damaged trees and tables: bits are flipped and words are overwritten in nodes, the meta block, dead intervals and records, of structures
-//! that were closed or not.
+//! Damaged trees and tables: bits are flipped and words are overwritten in nodes, the meta block, dead intervals and records, both of
+//! structures that were closed and of structures that were not.
 //!
 //! Every operation on a damaged structure returns, with or without an error: no panic, no endless loop. Damage to checked words (tags,
 //! order, ranges, records) is always reported.

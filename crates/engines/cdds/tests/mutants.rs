@@ -1,5 +1,5 @@
-//! Mutants of `crash`: each flush and each fence is left out, and each publish is stored before the preceding fence or in two halves. Some
-//! image must be wrong each time, or the mutant is equivalent, with a reason.
+//! Mutants of `crash`: each flush and each fence is left out, and each publish is stored before the preceding fence or in two halves. At
+//! least one image of each mutant must be wrong, unless the mutant is equivalent; then a table gives the reason.
 //!
 //! A mutant is tried on the workloads in which it changes something, in their order, until an image is wrong.
 

@@ -12,7 +12,7 @@
 //!
 //! | fence passed | durable | after a crash |
 //! |---|---|---|
-//! | none | of an insert: nothing, the value, or value and key; otherwise the old word or the new one | nothing to do |
+//! | none | of an insert: nothing, the value, or value and key; of an update or delete: the old word or the new one | nothing to do |
 //! | commit | the change | nothing to do |
 //!
 //! Crash table for byte strings. Intents are the durable list of the blocks that the operation allocates or frees ([`pmem::alloc`]):

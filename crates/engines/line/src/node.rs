@@ -24,7 +24,7 @@
 //!
 //! Invariants:
 //! * N1: the digests ascend, and separators with equal digests ascend.
-//! * N2: child 0 holds all keys of the node below separator 1, whatever its own digest is.
+//! * N2: child 0 holds all keys of the node below separator 1. So no search compares its key with separator 0.
 
 use std::cmp::Ordering as Order;
 

@@ -1,8 +1,9 @@
 //! Exact costs of changes: words stored, lines flushed and fences. From the commit protocol of [`line::change`] and [`line::split`]:
 //!
 //! * insert of a word: value and key, one line, one fence. Update and delete: one word, one line, one fence;
-//! * split: the new leaf, all its words and lines; the link; the empty words of the moved entries and their lines; three fences. The
-//!   allocator's intents and bits cost further words and lines, but no fence, except when a chunk is opened;
+//! * split: all words and lines of the new leaf; the link and its line; in the old leaf, one word for the slot of each moved entry, which
+//!   marks the slot as free, and the lines of these slots; three fences, or two if no entry moves. The allocator's intents and bits cost
+//!   further words and lines, but no fence, except when a chunk is opened;
 //! * byte strings: also a record, and the fence before the slot's word. An update costs no more than an insert, except for the old
 //!   record's intent and bit.
 

@@ -1,12 +1,13 @@
 //! The index: its parts, and the steps of a change.
 //!
-//! An insert, an update and a delete each append one entry. An update of a byte string appends two.
+//! An insert, an update and a delete each append one entry. An update of a byte string appends two. Each entry has a *sign*, a bit in the
+//! header of the leaf: an entry with the negative sign removes a key.
 //!
 //! | fence passed | durable | after a crash |
 //! |---|---|---|
 //! | none | perhaps the new entry | nothing to do: the count excludes it (L1 of `leaf`); its record's block has no owner and is freed |
 //! | payload | the new entry | the same |
-//! | commit | the sign, and the count (one 8-byte store, in the same line as the sign) | nothing to do |
+//! | commit | the entry's sign, and the count (one 8-byte store, in the line of the signs) | nothing to do |
 //!
 //! One store of the count publishes both entries of an update of a byte string. So no reader sees the update as a delete. The newest entry
 //! of a key wins, so a new entry replaces a value. A delete in a full leaf changes only the sign of the entry, in place: one word, which

@@ -14,7 +14,7 @@
 //! Invariants:
 //! * I1: entries ascend through all parents. No parent is empty. Entry 0 of parent 0 is the first leaf and is below all keys.
 //! * I2: a parent's word in the level above is at or below the words of its entries. So a key's entry is in the last parent whose word is
-//!   not above the key, or in an earlier one, because a merge may have removed this parent's first leaf.
+//!   not above the key. Exception: if a merge removed the first leaf of that parent, the key's entry may be in an earlier parent.
 //! * I3: while entries are shifted, a reader may find any leaf or none. [`index::leaf_list::Core::changes`] is odd meanwhile.
 
 use index::Schema;

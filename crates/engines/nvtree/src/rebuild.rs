@@ -1,11 +1,12 @@
 //! The rebuild of the inner nodes, in small steps, concurrent with reads and writes.
 //!
-//! A *parent* is an inner node of the lowest level: its entries reference leaves. A write that adds a leaf begins a rebuild if the parent
-//! is three quarters full, or if the index has fewer than a quarter of the leaves that it had at the last build. Each write then copies the
-//! entries of some old parents into new inner nodes. When all entries are copied, the new inner nodes replace the old ones. A write that
-//! adds, replaces or removes a leaf during the rebuild changes the old inner nodes. If the rebuild has already copied the leaf's parent,
-//! the write changes the new inner nodes, too. If the new inner nodes have no space for the change, the writer drops them, and a later
-//! write begins a new rebuild. If the rebuild has not reached the parent yet, it copies the change later.
+//! A *parent* is an inner node of the lowest level: its entries reference leaves. An insert or update that finds no space in its leaf
+//! begins a rebuild if the leaf's parent is three quarters full, or if there are several parents and the index has fewer than a quarter of
+//! the leaves that it had at the last build. Each write then copies the entries of some old parents into new inner nodes. When all entries
+//! are copied, the new inner nodes replace the old ones. A write that adds, replaces or removes a leaf during the rebuild changes the old
+//! inner nodes. If the rebuild has already copied the leaf's parent, the write changes the new inner nodes, too. If the new inner nodes
+//! have no space for the change, the writer drops them, and a later write begins a new rebuild. If the rebuild has not reached the parent
+//! yet, it copies the change later.
 //!
 //! So an insert usually does not wait for a rebuild. After a rebuild, parents are half full. When the next rebuild begins, the last quarter
 //! of the parent is usually enough for the leaf splits until the rebuild ends. If a parent becomes full, the writer completes the rebuild

@@ -16,7 +16,8 @@
 //! allocated only if the index references it. An old leaf's block can be reused when the operation has ended. A reader that still reads the
 //! block finds that its version or `changes` has changed (C1 of [`::index::leaf_list`]).
 //!
-//! If the last leaf is full and a key is above all others, the key begins a new leaf, with two fences. The old leaf stays as it is.
+//! If the last leaf is full and an inserted key is above all other keys, this key begins a new leaf, with two fences. The old leaf stays as
+//! it is.
 
 use index::Entry;
 use index::Schema;

@@ -1,11 +1,11 @@
 //! Exact costs of changes: words stored, lines flushed and fences. From the commit protocol of the index and of `replace`:
 //!
-//! * insert or update of a word: the entry's two words and the count; the entry's line and the header's, with a fence after each. An insert
-//!   of the public implementation has 4.0 flushes and 2.1 fences;
+//! * insert or update of a word: the entry's two words and the count; the entry's line and the header's, with a fence after each. In the
+//!   public implementation of the NV-Tree an insert has 4.0 flushes and 2.1 fences;
 //! * delete: the key of the negative entry, the word of its sign, the count; two lines, two fences. In a full leaf: only the sign;
 //! * split of N live entries: two headers of 8 words, all entries, the link; a line for each four entries, two headers, the link; a fence
-//!   after the new leaves and one after the link. The allocator's intents and bits of three blocks cost a word each, and a line each where
-//!   they share none, without fences of their own.
+//!   after the new leaves and one after the link. The allocator stores one intent and one bit for each of three blocks. Each costs one
+//!   word, and one line unless several are in the same line. They have no fences of their own.
 
 use std::sync::Arc;
 

@@ -1,9 +1,9 @@
 //! Multi-braids: the buckets that were added after the directory was built, in key order, in short lists (braids) under one head [VLAB
 //! §4.2.2].
 //!
-//! The head and each braid are arrays in key order. Both are searched by binary search. A change makes a new head and one new braid. An
-//! insert that splits a braid makes two braids, a removal that empties a braid makes none. The old head and braids stay in memory as long
-//! as a reader uses them.
+//! The head and each braid are arrays in key order. Both are searched by binary search. A change makes a new head and usually one new
+//! braid. An insert that splits a braid makes two new braids. A removal that empties a braid makes no new one. The old head and braids stay
+//! in memory as long as a reader uses them.
 //!
 //! Invariant: keys ascend through all braids, and no braid is empty.
 

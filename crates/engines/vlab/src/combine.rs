@@ -36,7 +36,7 @@
 //! * the braids are half full: they have 50 % of L x N buckets, where L is the maximum number of buckets of a braid and N the maximum
 //!   number of braids [§6.1];
 //! * the braids have a sixteenth as many buckets as the directory, and at least 16;
-//! * more than half of the directory's buckets were freed, and more than 16.
+//! * more than half of the directory's buckets, and more than 16 buckets, were freed.
 
 use std::sync::Arc;
 

@@ -15,7 +15,7 @@
 //!   The first bucket has no `min` and is never freed.
 //! * V2: the view leads every key to the bucket that holds it, except while that bucket's version is locked. The view is the directory and
 //!   the braids: short lists of the buckets that were added after the directory was built. A split or merge changes the counter `changes`.
-//!   So the validation fails if the reader found its bucket before the split or merge.
+//!   So a reader's validation fails if the reader found its bucket before the split or merge.
 //! * V3: between operations, a block is allocated if and only if the list, an entry or the meta block references it.
 
 use std::ops::Deref;

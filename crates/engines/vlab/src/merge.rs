@@ -7,8 +7,8 @@
 //! | | then, in one line and in this order (K3 of `bucket`): flag, bits, `nxt`, `max`, no flag | see below |
 //! | commit | all of these | nothing to do |
 //!
-//! After a crash in the third row the bucket is flagged. Recovery drops entries at or above the next bucket's `min`: this undoes the bits
-//! if `nxt` is not durable. Then recovery sets `max` and clears the flag.
+//! A crash in the third row may leave the bucket flagged. Then recovery drops entries at or above the next bucket's `min`: this undoes the
+//! bits if `nxt` is not durable. Afterwards recovery sets `max` and clears the flag.
 
 use index::Schema;
 use index::leaf_list::bound::bound;

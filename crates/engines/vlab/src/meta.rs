@@ -1,5 +1,5 @@
 //! The meta block: the heads of the bucket lists, and the phase of the running combine. The second list exists only with the option
-//! `faithful`. With it, a combine merges the second list into the first and rewrites the links of the buckets.
+//! `faithful`. With this option a combine merges the second list into the first and rewrites the links of the buckets.
 //!
 //! ```text
 //! word 0   head of the list (self-checking)

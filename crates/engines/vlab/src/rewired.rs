@@ -20,19 +20,19 @@
 //! * W1: place i of a view's window is the page of the bucket that entry i of its directory leads to, except while the versions of the old
 //!   and the new bucket of the entry are locked.
 //! * W2: a reader may have searched a window of an earlier view, or a window in which a place was changed meanwhile. If any bucket was
-//!   split, merged or freed since the reader read `changes`, its validation finds a new value of `changes`.
+//!   split, merged or freed since the reader read `changes`, the reader's validation finds a new value of `changes`.
 //!
 //! Why a search by pages is right:
 //! * Entry i leads to the bucket that holds its key (D2 of [`crate::directory`]). So the `min` of page i is at or below that key. The `min`
 //!   is below that key if the bucket of the key was merged into another.
-//! * Hence every entry at or below a wanted key is also at or below it by its page. The search ends at the last such entry or after it.
+//! * Hence, if an entry is at or below a wanted key, the `min` of its page is, too. The search ends at the last such entry or after it.
 //! * If it ends at that entry, everything is as with the directory. If it ends after it, the page's bucket begins at or below the wanted
 //!   key and holds a key above it. So it is the right bucket.
 //! * If the bounds of a page on the way contain the key, its bucket is the right one, too.
 //!
 //! Why a reader may read a page that was freed or belongs to another bucket:
-//! * The reader reads `changes` before it loads the view. The writer of a merge publishes a view with the changed window before it
-//!   increments `changes`. Only afterwards may the block be used again.
+//! * The reader reads `changes` before it loads the view. The writer of a merge publishes a view with the changed window before it adds 2
+//!   to `changes`. Only afterwards may the block be used again.
 //! * So if the reader's value of `changes` includes the merge, its view shows the merge. Otherwise the reader's validation fails. The
 //!   validation comes after all reads: a pair of fences orders it with the writer's stores to the block, see [`pmem::stripe`]. A changed
 //!   mapping is visible only after the version was locked, because the kernel interrupts every processor of the process in between.

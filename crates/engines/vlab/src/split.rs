@@ -5,8 +5,8 @@
 //! | step | stored | after a crash before the next step is durable |
 //! |---|---|---|
 //! | 1 | the flag | flagged, nothing to drop: the flag is cleared |
-//! | 2, 3 | the new bucket: entries, bounds, link | the same; its block has no owner |
-//! | 4 | the link to it | entries at or above the new `min` are dropped, `max` is set, the flag is cleared |
+//! | 2, 3 | the new bucket: entries, bounds, link | the same; the new bucket's block has no owner |
+//! | 4 | the link to the new bucket | entries at or above the new `min` are dropped, `max` is set, the flag is cleared |
 //! | 5 | bitmap, then `max` | the same |
 //! | 6 | the flag cleared | nothing to do |
 //!

@@ -1,4 +1,5 @@
-//! The suite `model_of_lists` for VLAB, also with remapped pages, searches, and directories of production sizes.
+//! The suite `model_of_lists` for VLAB, also with windows of remapped pages and with directories of production sizes. Searches among many
+//! buckets are tested, too.
 
 #[path = "../../../index/tests/shared/model_of_lists.rs"]
 mod shared;

@@ -1,9 +1,10 @@
 //! A copy of a leaf's entries in key order, for scans. It reuses its buffers.
 //!
-//! An engine may keep the order of a leaf from an earlier copy. It adds the entries in this order, and then those that are new since.
-//! Otherwise the copy orders the entries. A copy has no keys, but the *lead* of each key. With 64-bit keys, the lead is the key. With byte
-//! strings, all keys of the leaf share some first bytes, and the lead is the eight bytes after these, as a word. Entries are ordered by
-//! their leads, and by their keys where leads are equal.
+//! An engine may keep the order of a leaf from an earlier copy. Then it adds the entries to the copy in this order, and the new ones last.
+//! If these are few, the copy inserts each at its place. If there are many, or no order was kept, the copy orders all entries. A copy has
+//! no keys, but the *lead* of each key. With 64-bit keys, the lead is the key. With byte strings, all keys of the leaf share some first
+//! bytes, and the lead is the eight bytes after these, as a word. Entries are ordered by their leads, and by their keys where leads are
+//! equal.
 //!
 //! All methods allow for entries that a writer changes meanwhile: then the order has no meaning, and the reader's validation fails.
 

@@ -1,4 +1,4 @@
-//! Private memory: every page that was stored to is dropped in the end.
+//! Private memory: after the last store to a page, a later checkpoint drops the private copy of the page.
 
 use pmem::{Journal, Medium};
 

@@ -1,7 +1,7 @@
 //! Commands on databases: SELECT, MOVE, SWAPDB, FLUSHDB, FLUSHALL, DBSIZE.
 //!
 //! Database 0 is the store's default table. Each other database is a table. The first command that needs this table makes it; usually this
-//! command is a SELECT. A store without tables has only database 0.
+//! command is a SELECT. A store that was made without tables ([`Options::tables`](bristlecone::Options::tables)) has only database 0.
 
 use super::{Call, Command, CommandError, Flags, Handler, NO_KEYS, ONE_KEY, integer, is};
 use crate::shared::{DATABASES, lock};

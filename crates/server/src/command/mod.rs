@@ -11,10 +11,11 @@
 //! * [`introspect`] has COMMAND; [`transactions`] has MULTI, EXEC, WATCH …
 //!
 //! Invariants:
-//! * I1: a handler writes exactly one reply (SHUTDOWN: none), or returns an error. After an error, its partial reply is discarded
-//!   ([`run_in`]).
+//! * I1: a handler writes exactly one reply (SHUTDOWN: none), or returns an error. If it returns an error, [`run_in`] discards the part of
+//!   the reply that it has written.
 //! * I2: error texts that Redis has are identical to those of Redis, because clients match on them.
-//! * I3: a handler that may take long has [`Flags::SLOW`]. It runs where it does not block other connections.
+//! * I3: a handler that may take long has [`Flags::SLOW`]. While it runs, other connections continue, if the runtime has several worker
+//!   threads.
 //!
 //! A command that changes several keys does it in one step: after a crash all its writes are present or none is, and readers see all or
 //! none. The exception is DEL over an engine without atomic batches: it removes its keys one by one.

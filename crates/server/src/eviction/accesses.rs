@@ -2,8 +2,8 @@
 //!
 //! The table contains hashes of keys, not keys. A bucket is one cache line with eight words. A new key replaces the word of its bucket that
 //! the policy would evict first. So the table forgets cold keys first. A key that is not in the table counts as not accessed since the
-//! table was made. Two keys with the same bucket and fingerprint share a word. So the policies are approximate: only the order in which
-//! they evict keys depends on this table.
+//! table was made. Two keys with the same bucket and fingerprint share a word. So the policies are approximate. An error in this table
+//! affects only the order in which they evict keys.
 //!
 //! | bits of a word | content |
 //! |---|---|

@@ -1,14 +1,15 @@
 //! The limit of memory (`maxmemory`), and the eviction of keys before a write that would exceed it.
 //!
 //! Used memory is [`bristlecone::Space::live_bytes`]: the bytes in blocks of the store that hold nodes, records and separators. Reading it
-//! takes time in proportion to the store. So the server measures it now and then, and estimates in between: a write takes its expected
-//! cost from a budget, an eviction adds the bytes of its key and value. The cost is estimated high and the bytes low, so the estimate errs
-//! towards eviction until the next measurement.
+//! takes time in proportion to the store. So the server measures it now and then, and estimates in between: a write takes its expected cost
+//! from a budget, an eviction adds the bytes of its key and value to the budget. The cost is estimated high and the bytes low, so the
+//! estimate errs towards eviction until the next measurement.
 //!
 //! Invariants:
 //! * E1: without a limit, a command reads one word of this module.
 //! * E2: a write that needs memory runs only if the budget covers its cost, or if eviction for this write has freed as much as it needs.
-//!   Otherwise it is refused and changes nothing. Writes whose result is longer than their arguments may exceed the limit by one value.
+//!   Otherwise the write is refused and changes nothing. Writes whose result is longer than their arguments may exceed the limit by one
+//!   value.
 //! * E3: keys are evicted by ordinary deletes, before the write, in steps of few keys. An eviction counts as a write of the key for WATCH,
 //!   and is durable with the write that needs the memory.
 //! * E4: locks: the lock of the candidates is taken before those of watches and of the store, and held during a step.

@@ -1,5 +1,5 @@
-//! Crash exploration of the log alone, without a tree. Tags repeat after 4,096 generations, and no workload of a tree has that many
-//! generations.
+//! Crash exploration of the log alone, without a tree. The tags of log generations repeat after 4,096 generations. No workload of a tree
+//! has that many, so some workloads here do.
 
 use crash::{Contents, Step, Subject, Workload};
 use pmem::log::{DataLines, Format, Log};

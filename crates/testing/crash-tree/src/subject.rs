@@ -1,11 +1,11 @@
 //! An index of the registry as a [`Subject`] of the crash explorer.
 //!
-//! Keys and values are made from small numbers, so that operations print briefly and one workload drives every kind. Besides the index's
-//! own check, `verify` compares with each other: scans in both directions, gets of present and absent keys, and the count. It also checks
-//! the region below ([`crash::region`]).
+//! Keys and values are made from small numbers. So operations print briefly, and one workload drives every kind of key and value. `verify`
+//! runs the index's own check. It also compares the scans in both directions, the gets of present and absent keys, and the count with each
+//! other, and checks the region below the index ([`crash::region`]).
 //!
 //! * [`Explored`] creates and opens an index. [`Held`] is an index owned by a subject, with the code that all subjects share.
-//! * [`TreeSubject`] runs the operations of the trees' workloads, [`crate::general`] those of the general ones.
+//! * [`TreeSubject`] runs the operations of the workloads of trees. [`crate::general`] runs those of all other indexes.
 
 use std::borrow::Cow;
 use std::fmt;

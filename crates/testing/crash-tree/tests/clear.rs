@@ -1,5 +1,5 @@
-//! Tests of clear for every engine: its cost, the space that it leaves, and its behaviour among other writes. An earlier clear deleted key
-//! by key, with one descent each.
+//! Tests of clear for every engine: its cost, the space that it leaves, and its behaviour among other writes. An earlier implementation of
+//! clear deleted the keys one by one, with one descent for each key.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;

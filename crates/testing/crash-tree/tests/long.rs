@@ -1,5 +1,5 @@
-//! Long random runs of the durable trees: a few images at every crash point, to test the state after many operations. `trees.rs` is the
-//! short tier. `cargo xtask soak` runs 100,000 operations.
+//! Long random runs of the durable trees: a few images at every crash point, to test the state after many operations. The tests in
+//! `trees.rs` are shorter. `cargo xtask soak` runs `bristlecone-lab crash` with 100,000 operations.
 
 use crash::{by_tier, has_turn};
 use crash_tree::{Engine, Options, suite};

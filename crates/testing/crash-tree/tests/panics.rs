@@ -1,4 +1,4 @@
-//! A panic during a write ends all writes, blocks no reader, and loses no data.
+//! After a panic during a write, the index refuses all later writes. The panic blocks no reader and loses no data.
 
 use crash::by_tier;
 use crash_tree::{Engine, suite};

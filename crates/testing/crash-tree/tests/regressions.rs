@@ -1,4 +1,4 @@
-//! Defects found by crash exploration, each as a small workload. Every test here failed before the fix.
+//! Defects found by crash exploration, each as a small workload. Every test here failed until its defect was fixed.
 
 use bptree::{Slotted, WriteAtomic};
 use crash::{Step, by_tier, explore};

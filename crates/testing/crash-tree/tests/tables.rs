@@ -1,5 +1,5 @@
-//! Crash exploration of tables and deadlines (`index::tables`) over `wbtree` and `cdds`: after a crash in any operation, all of it is there
-//! or nothing; every deadline has its entry; the counts are exact.
+//! Crash exploration of tables and deadlines (`index::tables`) over `wbtree` and `cdds`: after a crash in any operation, all of its changes
+//! are present or none is, every deadline has its entry, and the counts are exact.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

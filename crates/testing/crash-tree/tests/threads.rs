@@ -1,4 +1,4 @@
-//! Threads share the runs of an exploration. The result depends only on the seed.
+//! The runs of an exploration are spread over several threads. The result depends only on the seed, not on the number of threads.
 
 use crash::Stage;
 use crash_tree::{Options, explore, suite};

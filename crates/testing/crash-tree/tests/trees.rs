@@ -1,5 +1,5 @@
-//! Crash exploration of the durable trees and lists of leaves, the short tier: the smallest nodes, where every operation soon splits or
-//! merges. `bristlecone-lab crash` is the complete tier: all node sizes, the mutation run, the injected fault.
+//! Crash exploration of the durable trees and lists of leaves, in its short form: only the smallest nodes, which split and merge after few
+//! operations. `bristlecone-lab crash` is the complete form: all node sizes, the mutation run, the injected fault.
 
 use crash_tree::{Engine, Options, suite};
 

@@ -1,7 +1,8 @@
-//! The mutation run and the injected fault: for the default engine always, and for one other engine by turns.
+//! The mutation run and the injected fault. Each test run covers the default engine and one other engine.
 //!
 //! `BRISTLECONE_TURN` is a number that selects the other engine. `cargo xtask test` derives it from the git commit, so that all engines
-//! take turns. `bristlecone-lab crash` does the same for any engine, after an exploration without the caps of the short tier.
+//! take turns. `bristlecone-lab crash` makes the mutation run and injects the fault for any engine, after an exploration without the low
+//! caps of `trees.rs`.
 
 use crash::{Share, Stage};
 use crash_tree::{Engine, Options, suite};

@@ -1,6 +1,6 @@
-//! A workload with its subject's type erased. So the explorer is compiled once, not once for every tree.
+//! A workload without the type of its subject (type erasure). So the explorer is compiled once, not once for every tree.
 //!
-//! [`Config`] has the functions of a subject that take neither an operation nor its state.
+//! [`Config`] has those functions of [`Subject`] that take neither an operation nor a subject that is already open.
 
 use std::any::Any;
 

@@ -1,8 +1,8 @@
 //! Explores a whole workload (create, steps, close): each is recorded, replayed on the model, and explored at its crash points.
 //!
-//! The crash points of a step are before every fence that follows a store of the same step, and at the step's end. Further stores only add
-//! images (see [`crate::line`]), so these points cover every instant between them. At the end of a step the operation is acknowledged and
-//! the oracle allows fewer contents, so the end is always explored.
+//! The crash points of a step are before every fence that follows a store of the same step, and at the step's end. A store only adds
+//! possible images (see [`crate::line`]), so a crash point covers every instant since the previous one. After the end of a step the
+//! operation is acknowledged, and the oracle allows fewer contents than during it. So the end is always explored.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

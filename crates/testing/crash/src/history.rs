@@ -1,13 +1,13 @@
 //! Concurrent histories, and a check that they are linearizable.
 //!
-//! A history records each operation with the time stamps of its call and its return. A history of a key is *linearizable* if its operations
-//! have a sequential order in which every operation finds the value that the previous one left, and in which an operation that returned
-//! before another was called comes before it. Linearizability is local to each key (Herlihy and Wing 1990). So the check judges each key by
-//! itself, with an exact search that caches its visited states (Wing and Gong 1993, Lowe 2017).
+//! A history records each operation with the time stamps of its call and its return. The history of one key is *linearizable* if its
+//! operations have a sequential order with two properties: every operation finds the value that the previous one left, and if operation A
+//! returned before operation B was called, A comes before B. A whole history is linearizable if the history of each key is (Herlihy and
+//! Wing 1990). So the check judges each key by itself, with an exact search that caches its visited states (Wing and Gong 1993, Lowe 2017).
 //!
 //! An operation that did not return, because the power was cut or a call failed, may take effect at any time after its call, or not at all.
-//! So the contents after a crash are judged as one more read after all operations ([`History::until`], [`History::found_after`]):
-//! operations that returned before the crash must be visible, others may be.
+//! So the contents after a crash are judged as one more read after all operations ([`History::until`], [`History::found_after`]): writes
+//! that returned as durable before the crash must be visible, all others may be visible.
 //!
 //! Invariants:
 //! * H1: if an operation returned before another was called, its return stamp is less than the other's call stamp.

@@ -1,7 +1,7 @@
 //! Crash-state explorer: enumerates the images that a power cut can leave in durable memory, and checks each of them.
 //!
 //! A [`Subject`] lives in durable memory behind [`pmem::Observed`]. The explorer runs a [`Workload`] on it and records the stores, flushes
-//! and fences of each step. The crash points are before every fence that follows a store of its step, and at the end of every step. At
+//! and fences of each step. The crash points are before every fence that follows a store of the same step, and at the end of every step. At
 //! each of them the crash model ([`mod@line`], [`model`]) derives the possible contents of each line. The explorer recovers and judges
 //! every image ([`mod@judge`]).
 //!
@@ -14,12 +14,12 @@
 //! * [`mod@judge`]: the oracle on one image.
 //! * `search`: all images of one crash point, and of the crash points inside recovery.
 //! * [`mod@explore`]: a whole workload: create, steps, close.
-//! * [`mutate`], [`mod@mutants`]: mutation testing: without any one flush or fence, the oracle must reject some image.
+//! * [`mutate`], [`mod@mutants`]: mutation testing. If a run leaves out a flush or a fence, the oracle must reject some image.
 //! * [`region`]: the oracle's checks of the superblock and of the recorded length, for every subject.
 //! * [`report`]: counts and violations of an exploration. [`workers`]: parallel explorations with a report in a fixed order.
 //! * [`history`]: concurrent histories: is there an order of the operations that explains their results and the contents after a crash?
 //! * [`failing`]: durable memory whose N-th growth or sync fails, for tests of a full disk.
-//! * [`machine`]: a simulated machine for code that uses files instead of lines. Its power can be cut, and its calls can fail.
+//! * [`machine`]: a simulated machine with files, for code that does not use mapped memory. Its power can be cut, and its calls can fail.
 //!
 //! Invariants:
 //! * I1: a run depends only on workload, options and mutant, not on a clock, an address or a hash order.

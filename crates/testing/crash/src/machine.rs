@@ -1,10 +1,10 @@
 //! A simulated machine with two files. Its power can be cut, and its calls can fail.
 //!
 //! Each file has the content that the process sees (`cache`), a state on disk (`durable`) and, for every sector of 512 bytes, the versions
-//! written since the last sync. A power cut keeps one of these versions of each such sector, or the durable one. A file that grew may have
-//! its old length again. A discarded range reads as zeros; the zeros are durable only after a sync. A discarded range needs storage again
-//! before a write, and so does a range that lost its storage in a power cut. A failed sync writes some of the sectors and marks the others
-//! clean, so no later sync writes them.
+//! written since the last sync. For each such sector, a power cut keeps one of these versions or the durable one. After the cut, a file
+//! that grew since the last sync may have its old length again. A discarded range reads as zeros; the zeros are durable only after a sync.
+//! A discarded range needs storage again before a write, and so does a range that lost its storage in a power cut. A failed sync writes
+//! some of the sectors and marks the others clean, so no later sync writes them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! The durability of all lines: replays events and derives the contents that a crash may leave.
 //!
-//! Invariant: the memory holds the known-durable content of every line. A fence writes the new base into the memory and the old one into
-//! the undo list.
+//! Invariant: the memory holds the known-durable content of every line. When a fence makes a new content of a line durable, the model
+//! writes this content into the memory and the old content into the undo list.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Panics at the N-th store, flush or fence of an operation, for all N of the operation or for some of them.
+//! Panics at the N-th store, flush or fence of an operation, for every N or for a sample of them.
 //!
 //! A panic during a write is a defect by itself. This test judges its consequences: the subject refuses later writes, readers do not wait
 //! for the unfinished write, and recovery of the memory yields the contents before the operation or after it.

@@ -1,4 +1,4 @@
-//! The good crash points of a run without a mutant. The runs with mutants skip them where possible.
+//! The crash points without a violation in a run without a mutant. The runs with mutants skip these points where possible.
 //!
 //! A mutant changes few of a run's crash points. The points before its first effect have the same images as without it. So do the points
 //! after later flushes and fences have compensated for its effect. Their verdicts are known. A fingerprint identifies a point. It covers

@@ -1,9 +1,10 @@
 //! The memory in which images are composed lazily.
 //!
 //! At a crash point the stage holds the known-durable words and a list of *open* lines, each with its possible contents. When recovery or
-//! the check first reads an open line, the stage takes the next choice of the script and writes that content into memory. After the
-//! script's end it takes the first content, or a random one when sampling. All changes go to an undo list. So the next image starts from
-//! the same words, at a cost proportional to the lines touched.
+//! the check first reads an open line, the stage takes the next choice of the *script* (the choices that the search prescribes for this
+//! image) and writes that content into memory. After the script's end the stage takes the line's first content, or a random one when the
+//! search samples images. All changes go to an undo list. So the next image starts from the same words, at a cost proportional to the lines
+//! touched.
 //!
 //! A store to an open line does not read it, so it does not branch. The stage records which words were stored (the line's *mask*). A later
 //! read branches on the distinct contents of the other words. So a freed block that is reused, and a data line that a redo log overwrites,

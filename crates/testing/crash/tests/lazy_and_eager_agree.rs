@@ -1,5 +1,5 @@
-//! Compares the lazy search with a plain enumerator of the full cross product. They share only the contents of single lines, which
-//! `line_contents` checks against examples worked by hand.
+//! Compares the lazy search with a plain enumerator of the full cross product. They share only the code that derives the possible contents
+//! of one line. The tests in `line_contents` compare its results with examples worked by hand.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

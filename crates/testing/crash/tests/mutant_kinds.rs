@@ -1,5 +1,5 @@
-//! Tests every kind of mutant on a subject in which each kind causes a violation: rows of two lines, each line with its own commit word
-//! after one fence, in a file created by a sync.
+//! Tests every kind of mutant on a subject in which each kind causes a violation. A write of the subject stores two data lines and, after a
+//! fence, one commit word for each of them. The subject's creation ends with a sync.
 
 use std::collections::BTreeMap;
 

@@ -13,7 +13,7 @@
 //!
 //! A file system may guarantee more (most keep the order of names). The store must not depend on it.
 //!
-//! Invariant: the contents of the root are durable when the watch begins.
+//! Invariant: the contents of the root are durable when the [`Disk`] begins to observe.
 
 use std::collections::BTreeMap;
 use std::fs::File;

@@ -6,9 +6,10 @@
 //!
 //! Invariants:
 //! * I1: every random choice follows from the seed that the caller passes for the cut. A caller derives it from its campaign's seed and the
-//!   cut ([`mix`]). A constant seed would lose the same sectors after every cut: once, the first sector of a group was always lost, so
-//!   recovery never read a durable header with a torn body.
-//! * I2: all tried images are counted. [`Images::require`] fails if a campaign had no torn tail or no lost head.
+//!   cut ([`mix`]). With a constant seed every cut would lose the same sectors. This was a defect of an earlier version: every cut lost the
+//!   first sector of a write group, so recovery never read a durable header with a torn body.
+//! * I2: all tried images are counted. [`Images::require`] fails if no image of a campaign had a torn tail (a group with its first sector
+//!   and without a later one), or if none had a lost head (the reverse).
 
 use crash::{Machine, Survivors, Which};
 

@@ -1,5 +1,5 @@
-//! A simulated disk in schedules. The scheduler may switch threads before and after each call that changes something. After some of
-//! these calls the state after a power cut is recorded, and the execution goes on.
+//! A simulated disk in schedules. The scheduler may switch threads before and after each call that changes something. After some of these
+//! calls the module records the state that a power cut would leave, and the execution goes on.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};

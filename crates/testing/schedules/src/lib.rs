@@ -1,9 +1,10 @@
 //! Schedules of whole operations: indexes with the smallest nodes, with concurrent writers and readers. The scheduler may switch threads
-//! before every load and store (`medium`), in random bursts and by priorities (`scheduler`).
+//! before every load and store (`medium`). Some executions use random bursts (`scheduler`), others random priorities (shuttle's PCT
+//! scheduler).
 //!
-//! `work` records the answer of each operation. One order of operations must explain all answers, key by key, with a batch as one
-//! operation. It must also explain the contents after a power cut at any moment (`campaign`): they include every write that returned before
-//! the cut, and every write that a read returned before the cut. Any `index::Index` can run in this way (`scheduled`).
+//! `work` records the answer of each operation. For each key, one order of its operations must explain all answers; a batch counts as one
+//! operation. An order must also explain the contents after a power cut at any moment (`campaign`): they include every write that returned
+//! before the cut, and every write whose value a read returned before the cut. Any `index::Index` can run in this way (`scheduled`).
 //!
 //! Each injected fault (`pmem::canary`) leaves out a part of a protocol, and must be detected.
 //!

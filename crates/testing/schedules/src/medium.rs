@@ -1,5 +1,5 @@
 //! Durable memory in schedules. The scheduler may switch threads before each load, store, flush and fence. At each of these points the
-//! tests know the possible state after a crash.
+//! tests can derive the states that a crash may leave.
 //!
 //! Durable words are not atomics of the scheduler. So without this wrapper the scheduler would not switch threads between two stores of an
 //! operation.

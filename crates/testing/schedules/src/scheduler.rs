@@ -2,7 +2,7 @@
 //! executions.
 //!
 //! A uniform choice at every step would mix the threads evenly. A reader would rarely stand still between two steps while a writer makes
-//! hundreds. Such a schedule is needed to follow a stale pointer.
+//! hundreds. Only in such a schedule does a reader follow a stale pointer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,7 +1,8 @@
 //! The operations of the threads in a schedule, and their recording.
 //!
-//! There are few keys, so operations often have the same key. A node holds few entries, so it splits and is joined. Three keys are written
-//! by batches only, all with one value or all removed. A reader of all three must find one value in all of them, or none.
+//! There are few keys, so operations often have the same key. A node holds few entries, so nodes often split and merge. Three keys are
+//! written only by batches, which give all three the same value or delete all three. A reader of all three must find one value in all of
+//! them, or none.
 
 use std::borrow::Cow;
 use std::ops::Bound;

@@ -1,4 +1,4 @@
-//! Schedules of the registry's engines that have none in their own crate. A new engine is run here without an edit.
+//! Schedules of the registry's engines that have none in their own crate. The tests run a new engine without an edit here.
 
 #[cfg(shuttle)]
 mod registered;

@@ -1,6 +1,6 @@
 //! A change of the toy engine: it writes the page of a key anew, as one page or two, and switches the link to it.
 //!
-//! The commit point is the 8-byte store of the link to the old page, in the previous page or in the meta block.
+//! The commit point is an 8-byte store. It replaces the link to the old page. This link is in the previous page or in the meta block.
 //!
 //! | last fence | possible state of the medium | recovery |
 //! |---|---|---|

@@ -1,4 +1,5 @@
-//! Toy: the smallest engine, a list of sorted pages. A change writes a page anew. Only tests register it.
+//! Toy: the smallest engine, a list of sorted pages. A change writes a page anew. The registry has the toy only with the feature `toy`,
+//! which is for tests.
 //!
 //! It shows the parts that an engine needs: one crate and one line of the registry. The kernel ([`index::leaf_list`]) has writers, write
 //! groups, batches, snapshots, scans and the life cycle. The engine defines the page ([`page`]), the search for the page of a key ([`Toy`],
@@ -6,7 +7,8 @@
 //!
 //! Invariants:
 //! * T1: each page's link references the next page. The lower bounds ascend. The first page has no lower bound and stays first.
-//! * T2: the volatile map has each page by its lower bound, except while `changes` is odd.
+//! * T2: the volatile map has each page by its lower bound, except while the kernel's counter `changes` is odd: then a change of the map is
+//!   in progress.
 //! * T3: a block is allocated if and only if the list, an entry or the meta block references it (between operations).
 #![forbid(unsafe_code)]
 

@@ -3,8 +3,8 @@
 //!
 //! Intents are the durable list of the blocks that the operation allocates or frees ([`pmem::alloc`]).
 //!
-//! One node. [`Edit`] has the word classes (fresh, guard, guarded, switch). The commit point is the store of the switch word. If an edit
-//! has several independent switch words, the store of each is a commit point of its own:
+//! One node. [`Edit`] defines the word classes (fresh, guard, guarded, switch). The commit point is the store of the switch word. If an
+//! edit has several independent switch words, the store of each is a commit point of its own. The table is for one switch word:
 //!
 //! | fence passed | may be on the medium | recovery |
 //! |---|---|---|

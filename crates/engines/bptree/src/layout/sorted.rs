@@ -1,5 +1,5 @@
-//! Sorted nodes. The prefetching B+-Tree, which is the volatile baseline, and the logged, shadowed and pooled trees use them [wB+ §2.2,
-//! figure 1].
+//! Sorted nodes [wB+ §2.2, figure 1]. They are used by the prefetching B+-Tree (the volatile baseline) and by the trees with an undo-redo
+//! or redo log, with shadow copies, or with a buffer pool.
 //!
 //! ```text
 //! word 0   link

@@ -4,8 +4,8 @@
 //!
 //! An entry is removed, and its record freed, if no reader is or will be between its start and its end. A node without entries is freed,
 //! too. A pass visits the buckets by number. A bucket that is added during the pass gets the highest number, so the pass visits it, too. A
-//! bucket that is removed is cleaned when its entries move into its partner. So at the end of a pass no bucket has a trace of the versions
-//! that were dead at its beginning, and those versions are removed from the list of dead intervals.
+//! bucket that is removed is cleaned when its entries move into its partner (the bucket that receives them). So at the end of a pass no
+//! bucket has a trace of the versions that were dead at its beginning, and those versions are removed from the list of dead intervals.
 //!
 //! | fence passed | durable | after a crash |
 //! |---|---|---|

@@ -1,8 +1,8 @@
-//! Puts and deletes, the clear that ends each entry, and the growth before a batch.
+//! Puts, deletes, the removal of all keys by an end version in each entry, and the growth before a batch.
 //!
 //! An entry goes into any free slot of its bucket. A slot in the line of the replaced entry is preferred, because then one line is flushed
-//! for both entries. If the bucket has no free slot, it gets a new first node. The link to it is one word without a version: the entries of
-//! the node are void until the change is published.
+//! for both entries. If the bucket has no free slot, it gets a new first node. The link to it is one word and needs no version: until the
+//! change is published, no view sees the entries of the node.
 
 use std::collections::HashSet;
 

@@ -1,5 +1,5 @@
 //! Crash exploration of indexes that are not trees of [`bptree::roster`]: VLAB (the default variant and the paper's variant), NV-Tree, and
-//! every engine of the registry that has no suite of its own.
+//! every other durable engine of the registry that has no suite of its own.
 //!
 //! * [`subject`]: an index as the explorer's subject.
 //! * [`workloads`]: the workloads of the indexes.

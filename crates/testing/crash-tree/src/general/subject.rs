@@ -1,5 +1,5 @@
 //! [`Indexed`] runs an index under the crash explorer. It implements [`Subject`] for VLAB, NV-Tree, and every other engine of the registry
-//! that is not a B+-tree and has no crash suite of its own. [`crate::subject`] has the code that it shares with the B+-trees.
+//! that is not a B+-tree and has no crash suite of its own. [`crate::subject`] has the code that these engines share with the B+-trees.
 
 use std::marker::PhantomData;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Toy subjects: a pair of counters with a redo log, and a list that grows. Each is correct, or has one flaw of a published structure.
+//! Toy subjects: a pair of counters with a redo log, and a list that grows. Each is correct, or has one deliberate flaw.
 
 #![allow(dead_code)]
 

@@ -8,7 +8,8 @@
 //! | new node of c entries | c entries, link, the slot word | |
 //! | split | | the new entry if it stays; link of a leaf; the slot word |
 //!
-//! A new entry that stays in a full node overwrites the entry with the lowest position among those that move.
+//! In a split, some entries of the full node move to the new node. If the new entry belongs in the old node, it takes the lowest position
+//! among those that they leave.
 
 use bptree::shape::Shape;
 
