@@ -2,21 +2,11 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
-use std::time::{Duration, Instant};
 
-use crate::common::TestServer;
+use crate::common::{TestServer, eventually};
 use bristlecone::Options;
 use redis::{Commands, cmd};
 use server::Config;
-
-/// Repeats `check` until it is true. Fails after a time that only a server that hangs needs.
-fn eventually(what: &str, mut check: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while !check() {
-        assert!(Instant::now() < deadline, "{what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
 
 /// A field of INFO.
 fn info(server: &TestServer, field: &str) -> u64 {

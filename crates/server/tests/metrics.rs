@@ -4,7 +4,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use crate::common::TestServer;
+use crate::common::{TestServer, eventually};
 use bristlecone::Options;
 use redis::Commands;
 use server::{Config, Listeners};
@@ -49,6 +49,9 @@ fn metrics_count_what_clients_do_and_every_line_is_well_formed() {
     assert_eq!(client.get::<_, String>("k").unwrap(), "v");
     assert_eq!(client.get::<_, Option<String>>("absent").unwrap(), None);
     server.exchange(b"*x\r\n");
+    // The server may notice a little later that this client has left.
+    let connected = || value(&get(address, "/metrics"), "bristlecone_connected_clients");
+    eventually("the second client is gone", || connected() == 1);
     let text = get(address, "/metrics");
     assert!(text.starts_with("HTTP/1.1 200 OK\r\n"), "{text}");
     assert!(text.to_ascii_lowercase().contains("content-type: text/plain; version=0.0.4"), "{text}");

@@ -3,7 +3,7 @@
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bristlecone::{Options, Store};
 use tokio::sync::oneshot;
@@ -114,5 +114,14 @@ impl Drop for TestServer {
         if !std::thread::panicking() {
             self.stop();
         }
+    }
+}
+
+/// Repeats `check` until it is true. Fails after a time that only a server that hangs needs.
+pub fn eventually(what: &str, mut check: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !check() {
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::sleep(Duration::from_millis(20));
     }
 }

@@ -6,8 +6,9 @@
 //! ```
 //!
 //! A discarded range waits until the group that freed it is checkpointed. Only then is the chunk free in the data file too, and no
-//! live generation has a line of it. Then its blocks are punched out of the file, and the image shows zeros of the reserved range
-//! in its place. So its private pages are gone, and no load asks the file system for a block.
+//! live generation has a line of it. Then the image maps anonymous memory, all zeros, over the range in place of the pages of
+//! the file, and the blocks are punched out of the file. The new mapping drops the private pages of the range, and no load asks the file
+//! system for a block. (If the image is a copy, the range is overwritten with zeros instead, after the punch.)
 //!
 //! Invariants:
 //! * P1: a range is punched only after the checkpoint of the generation that freed it, when the header durably says that the
