@@ -1,4 +1,4 @@
-//! Records of CSV, split without being rewritten. By default the value is all columns but the key. The value has the bytes of the file,
+//! Records of CSV, split without being rewritten. By default the value is all columns but the key. Such a value has the bytes of the file,
 //! including quotes; a CSV library would remove the quotes.
 //!
 //! A record continues over line ends while a quote is open. A key, or a value from one named column, loses its quotes.

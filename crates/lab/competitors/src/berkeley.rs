@@ -7,7 +7,7 @@
 //! Invariants of the pointers:
 //!
 //! * B1: the pointer of a [`Berkeley`] comes from `berkeley_open`, and goes to `berkeley_close` once. Any number of threads may use it: the
-//!   handles are opened with `DB_THREAD`. A store of [`PLAIN`] has no locks; the benchmarks use it with one thread.
+//!   handles are opened with `DB_THREAD`. Only [`PLAIN`] is different: it has no locks, and the benchmarks use it with one thread.
 //! * B2: the pointer of a [`Scan`] comes from `berkeley_scan` of a store that outlives it, and goes to `berkeley_end` once.
 //! * B3: the functions read no byte of a slice after they have returned.
 #![allow(unsafe_code)]

@@ -2,8 +2,8 @@
 //!
 //! * 70 % full: each round searches, inserts, and deletes the inserted keys. Each batch runs on all trees before the next batch, so that
 //!   other load on the machine affects all trees, and no tree finds the lines of its last batch in the cache.
-//! * 100 % full: splits change a tree, so each tree is loaded anew in each round. First loaded keys are deleted. Then the same keys are
-//!   inserted again, which is not measured. Then new keys are inserted.
+//! * 100 % full: splits change a tree, so each tree is loaded anew in each round. First, some loaded keys are deleted. Then the same keys
+//!   are inserted again, which is not measured. Then new keys are inserted.
 //! * Trees run in groups. A group has as many trees as fit into half of the free memory; they are loaded at the same time. The volatile
 //!   tree is in every group. Times are also given as multiples of its time in the same round.
 //! * The answers of every batch are checked, and at the end all keys and values of every tree.
