@@ -266,6 +266,14 @@ impl Native {
         unsafe { libc::madvise(place.cast(), (to - from) as usize, libc::MADV_DONTNEED) };
     }
 
+    /// Makes the page of a word ready for stores. If the first access to a page of a private image is a load, the kernel maps the
+    /// file's page, and the first store has to replace it on all processors.
+    #[inline]
+    pub(crate) fn claim_page(&self, at: u64) {
+        // A compare-and-exchange counts as a store for the kernel, even if the word keeps its value.
+        let _ = self.cell(at).compare_exchange(0, 0, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
     /// Anonymous memory for volatile engines and tests.
     ///
     /// # Errors

@@ -172,7 +172,10 @@ impl Image {
         // Checked again under the lock: a caller that violates M3 then does not save a line twice, the second time with a new word.
         let noted = self.noted_page(at).noted.fetch_or(bit(at), Ordering::Relaxed);
         if noted & bit(at) == 0 {
-            running.pages += u64::from(noted == 0);
+            if noted == 0 {
+                running.pages += 1;
+                self.memory.claim_page(at);
+            }
             running.noted.push(Noted { at, before: self.content(at) });
         }
     }
