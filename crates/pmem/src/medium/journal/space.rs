@@ -8,8 +8,8 @@
 //! A discarded range waits until the group that freed it is checkpointed. Only then is the chunk free in the data file
 //! too, and no live generation has a line of it. Then the image maps anonymous memory, all zeros, over the range in
 //! place of the pages of the file, and the blocks are punched out of the file. The new mapping drops the private pages
-//! of the range, and no load asks the file system for a block. (In a simulation there is no file to map, and the image
-//! is a copy in memory. There the range is overwritten with zeros after the punch.)
+//! of the range, and no load asks the file system for a block. (In a simulation, there is no file to map and the image
+//! is a copy. There the range is overwritten with zeros after the punch.)
 //!
 //! Invariants:
 //! * P1: a range is punched only after the checkpoint of the generation that freed it, when the header durably says that the
@@ -25,7 +25,7 @@
 //! | step passed | the image shows | may be on the media at a power failure | recovery |
 //! |---|---|---|---|
 //! | discarded, group not durable | the old bytes | the chunk in use, or free | the newest group decides; the blocks stay |
-//! | the generation is checkpointed, header synced | the old bytes | the chunk free, its old bytes | nothing to replay for the range |
+//! | generation checkpointed, header synced | the old bytes | the chunk free, its old bytes | nothing to replay for the range |
 //! | punched | zeros | of each sector the old bytes or zeros | finds a free or an empty chunk (A6 of `alloc`) |
 //! | allocated | zeros | the same | the same |
 //! | data file synced | zeros, new stores | zeros and blocks | finds zeros |
