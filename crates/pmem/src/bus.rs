@@ -1,10 +1,12 @@
 //! The message and exit code of a program when a page of a mapped file cannot be read.
 //!
-//! The kernel reports this by a signal (SIGBUS), in the middle of a load: the file was truncated while it was mapped, or the device
-//! failed. The load cannot be finished, so the process ends. After [`explain`] the process ends with a message that contains the
-//! file's path, and with an exit code of the program's choice. Without it the signal ends the process without a message.
+//! The kernel reports this by a signal (SIGBUS), in the middle of a load: the file was truncated while it was mapped,
+//! or the device failed. The load cannot be finished, so the process ends. After a call of [`explain`], the process
+//! ends with a message that contains the file's path, and with an exit code of the program's choice. Without this call,
+//! the signal ends the process without a message.
 //!
-//! Invariant: the handler only loads atomics and calls `write` and `_exit`, which a signal handler may. It allocates nothing.
+//! Invariant: the handler only loads atomics and calls `write` and `_exit`. POSIX allows these calls in a signal
+//! handler. The handler allocates nothing.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;

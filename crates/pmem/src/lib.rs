@@ -16,16 +16,19 @@
 //! * [`log`]: the logs of [wB+ §3.1, figures 5 and 6], completed with log generations, commit marks and truncation.
 //! * [`record`]: checksummed key and value bytes in blocks.
 //! * [`simd`]: vector comparison of a node's keys, the only module that reads a line as a vector.
-//! * [`stripe`]: volatile striped version locks: readers validate instead of locking. [`kept`]: what readers keep of a node for later readers.
+//! * [`stripe`]: volatile striped version locks: readers validate instead of locking. [`kept`]: words that a reader
+//!   derived from a node and keeps for later readers.
 //! * [`page_remap`]: pages of a mapped file, mapped a second time in another order.
-//! * [`system`]: the system calls on files; tests inject faults there.
+//! * [`system`]: the system calls on files; tests inject faults there. [`error`]: the error type. [`bus`]: the message
+//!   when a mapped page cannot be read. [`free_memory`]: returns free memory to the system.
 //! * [`sync`]: atomics, locks and waiting, from the standard library or from a model checker; [`canary`]: faults that tests
 //!   inject into the protocols between threads.
 //!
 //! Invariants of the crate:
-//! * I1: a durable byte is written only through a `Medium` operation.
+//! * I1: the bytes of an open region change only through `Medium` operations.
 //! * I2: addresses are offsets from the region's base, so a region may be mapped at any address.
-//! * I3: a read of an offset outside the region returns zeros. No read faults.
+//! * I3: no read faults. A read outside the region returns zeros if its offset is inside the reserved range of
+//!   addresses. Mapped memory masks larger offsets into that range.
 
 pub mod bus;
 pub mod error;

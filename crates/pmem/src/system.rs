@@ -1,12 +1,13 @@
 //! The system calls on files that a store makes. Tests inject faults here and record the changes.
 //!
-//! Every call on a store's files goes through this module, or through [`call`] if its arguments need `unsafe`. Errors are the
-//! system's own. The caller adds the failed action and the file.
+//! Calls on a store's files go through the functions of this module, or through [`call`] if their arguments need
+//! `unsafe`. Calls that change no file (for example `madvise`, `munmap`, the mappings of `page_remap`) are made
+//! directly. A function returns the system's own error. Its caller adds the failed action and the file.
 //!
 //! Invariants:
-//! * Y1: without the feature `faults` a function here is the call and nothing else. Only tests enable that feature.
-//! * Y2: a call has the path by which its file was opened. The file may have another name by now, so a [`Watch`] that has to
-//!   identify the file takes its inode.
+//! * Y1: without the feature `faults` each function here only makes its call. Only tests enable that feature.
+//! * Y2: each call gets the path by which its file was opened. The file may have been renamed since. So a [`Watch`]
+//!   that has to identify a file uses the inode.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::Result;

@@ -8,7 +8,7 @@
 //!        zero, which means none
 //! 8256   log line: word 0 the last truncated generation
 //! 8320   intent ring: 128 words
-//! 12288  redo log: `log_records` records of 16 bytes
+//! 12288  log: 16 bytes times `log_records` (see `log`)
 //! heap   chunks of `chunk_bytes`, each with its header (see `alloc`)
 //! ```
 //!
@@ -17,8 +17,8 @@
 //!   that contains nothing else, so losing one whole block leaves the other copy.
 //! * R2: the words of the root line and of the log line change while the store runs. They are self-checking: 48 bits of value,
 //!   16 bits of hash.
-//! * R3: the state is durably `in use` before the first store of a session. It becomes `clean` only after everything else is
-//!   durable.
+//! * R3: the state in the superblock is durably `in use` before the first store of a session. It becomes `clean` only
+//!   after everything else is durable.
 //!
 //! Commit point of a superblock change: the checksum word of the copy with the higher sequence number.
 

@@ -1,8 +1,9 @@
-//! A buffer pool in front of durable memory [wB+ §3.1]: pages of the size of a node, copied into volatile frames on first access.
+//! A buffer pool in front of durable memory [wB+ §3.1]: pages that are copied into volatile frames on first access. A
+//! page has the size of a node, rounded up to a power of two, at most 4 KiB.
 //!
 //! A hash table of page numbers finds the frames. The paper measures the cost of this lookup. Stores go to the frame.
-//! [`flush`](Medium::flush) writes the changed words of a line to the medium below and flushes the line there. Superblock, intents
-//! and log, which is everything before the first page, are not pooled.
+//! [`flush`](Medium::flush) writes the changed words of a line to the medium below and flushes the line there. The
+//! bytes before the heap (superblock, root line, intents, log) are not pooled.
 //!
 //! Invariants:
 //! * P1: a page in the pool is read and written only in the pool. The medium below holds the content of the last flush.

@@ -4,9 +4,10 @@
 //! file is mapped over the beginning of the range and grows inside it, so the base never moves. Offsets are masked into the range,
 //! so a read of any offset succeeds.
 //!
-//! The range begins at a multiple of the huge page size. The kernel requires this to map a huge page of the file (or of DAX memory)
-//! with one entry, which shortens page-table walks after TLB misses. A shared file that grows by at least one huge page asks the
-//! kernel for huge pages. Such a file is mapped by huge pages when it is opened again.
+//! The range begins at a multiple of the huge page size. The kernel requires this to map a huge page of the file (or of
+//! DAX memory) with one entry, which shortens page-table walks after TLB misses. When a shared file grows by at least
+//! one huge page, the growth requests huge pages from the kernel. The kernel maps the file by these huge pages when the
+//! file is opened again.
 //!
 //! A *private image* (`map_private`) uses a copy-on-write mapping: stores never reach the file. The [journal](crate::journal) reads
 //! and stores through one.
@@ -17,9 +18,11 @@
 //!   allocator stores to it again.
 //! * N2: the range and one guard area after it stay readable while the `Native` lives.
 //! * N3: only the operations of the trait store, and only below `len`.
-//! * N4: pages of a private image are dropped only by `drop_pages`, and only while the file holds the same bytes.
-//! * N5: a failed sync is never repeated. The kernel reports a page that it could not write once, and then treats it as clean.
-//!   After a failed sync the file neither grows nor is synced, so the store never records a length that the disk may not have.
+//! * N4: pages of a private image are dropped only by `drop_pages`, while the file holds the same bytes, or by `hide`,
+//!   for a range that was discarded or is a hole.
+//! * N5: a failed sync is never repeated. The kernel reports only once that it could not write a page, and then treats
+//!   the page as clean. After a failed sync the file neither grows nor is synced, so the store never records a length
+//!   that the disk may not have.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;

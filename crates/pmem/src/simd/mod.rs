@@ -9,7 +9,8 @@
 //! * A word contains parts of keys: two of 32 bits or four of 16 bits ([`Vectors::parts_up_to`]), or one in its upper 16 bits
 //!   ([`Vectors::tops`]).
 //!
-//! [`Vectors`] are those of AVX-512 (`wide`) or of AVX2 (`narrow`). On processors of other kinds there are none.
+//! [`Vectors`] uses AVX-512 (`wide`), or AVX2 (`narrow`) on processors without AVX-512. On other processors no value of
+//! this type exists, and the callers compare without vectors.
 //!
 //! Results are used only after the reader validated the node's version, so a line that changes during the load has no effect.
 

@@ -1,6 +1,7 @@
 //! Comparisons with AVX2, for processors without AVX-512.
 //!
-//! A vector has four words. AVX2 compares integers with a sign only, so orders of words are compared after their highest bit was inverted.
+//! A vector has four words. AVX2 compares only signed integers. So an order comparison first inverts the highest bit of
+//! each word.
 
 use std::arch::x86_64::{
     __m256i, _mm256_castsi256_pd, _mm256_cmpeq_epi16, _mm256_cmpeq_epi32, _mm256_cmpeq_epi64,

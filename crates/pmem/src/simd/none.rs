@@ -1,4 +1,4 @@
-//! The types of vectors for processors that have none of them. They have no values.
+//! The vector types on processors other than x86-64. They have no values, so their methods are never called.
 
 use super::{Body, Slots};
 use crate::medium::traits::Line;

@@ -1,7 +1,7 @@
 //! Injected faults: parts of the protocols between threads that tests leave out, to prove that models and schedules detect their
 //! absence.
 //!
-//! A part can be left out only in models and schedules. In other builds the query is a constant and costs nothing.
+//! A part can be left out only in models and schedules. In other builds [`sings`] is a constant and costs nothing.
 
 /// A part of a protocol that can be left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,14 +2,15 @@
 //! thread commits a group, which writers wait for it, and which readers must wait because they read a change that is not durable
 //! yet.
 //!
-//! A writer changes the index under the index's writer lock. Its changes join the *running group*. The writer sets a dirty mark
-//! for the key and for each node that it changes. A dirty mark contains the *ticket*: the number of the group. Then the writer
-//! releases the lock and waits until the group is durable. A waiting thread that finds no leader becomes the *leader* and commits
-//! the group. The other waiting threads sleep. After the commit, the threads whose group is durable continue. One of the
-//! remaining threads becomes the leader of the next group. So the changes that are made during one sync share the next sync.
-//! The writers that a commit released usually write again soon. So the next leader first *gathers*: it waits until as many
-//! threads wait as at the end of the last commit, but at most for a quarter of the duration of that commit. Without gathering,
-//! the writers would split into two halves that commit in turn, and each half would wait for the sync of the other.
+//! A writer changes the index under the index's writer lock. Its changes join the *running group*. The writer sets a
+//! dirty mark for the key and for each node that it changes. A dirty mark contains the *ticket*: the number of the
+//! group. Then the writer releases the lock and waits until the group is durable. A waiting thread that finds no leader
+//! becomes the *leader* and commits the group. The other waiting threads sleep. After the commit, the threads whose
+//! group is durable continue. One of the remaining threads becomes the leader of the next group. So the changes that
+//! are made during one sync share the next sync. The writers that a commit released usually write again soon. So the
+//! next leader first *gathers*: it waits until as many threads wait as at the end of the last commit, but at most for a
+//! quarter of the duration of that commit, and at most for 2 ms. Without gathering, the writers would split into two
+//! halves that commit in turn, and each half would wait for the sync of the other.
 //!
 //! Most readers never wait. After its validation ([`crate::stripe`]), a lookup checks the dirty mark of its leaf. If the mark's
 //! group is not durable, the lookup checks the dirty mark of its key. If the group of this mark is not durable either, the lookup
@@ -18,19 +19,20 @@
 //! only for a change of its own key, and a scan only for changes of its own leaves. (A lookup may also wait for another key with
 //! the same hash, or for a group that changed very many keys.)
 //!
-//! Dirty marks are in two maps: from a node's address to a ticket, and from the hash of a key to a ticket. Before a reader
-//! searches the map of nodes, it reads a small table, without a lock. For most nodes the table shows that all their changes are
-//! durable. Each map is divided into shards, and each shard has a lock. When a shard grows, the writer removes its marks of
-//! durable groups. If too many marks remain, the writer removes all of them, and every key or node of the shard then counts as
-//! marked until the group is durable.
+//! Dirty marks are in two maps: from a node's address to a ticket, and from the hash of a key to a ticket. Before a
+//! reader searches the map of nodes, it reads a small table, without a lock. For most nodes the table shows that all
+//! their changes are durable. Each map is divided into shards, and each shard has a lock. When a shard grows, the
+//! writer removes its marks of durable groups. If too many marks remain, the writer removes all of them, and every key
+//! or node of the shard then counts as marked until the running group is durable.
 //!
 //! A thread can also defer its waits ([`defer_waits`]). Meanwhile its lookups, its scans and its writes without sync do not wait.
 //! They note the ticket that they would have waited for. The thread must not pass their results to another thread or
 //! process until the newest of these tickets is durable.
 //!
 //! Invariants:
-//! * W1: a writer sets dirty marks under the index's writer lock, before it unlocks the version of the node. So a reader that saw
-//!   the change sees the mark. While the group of a mark is not durable, a lookup of the mark returns its ticket or a higher one.
+//! * W1: a writer sets dirty marks under the index's writer lock, before it unlocks the version of the node. So a
+//!   reader that saw the change sees the mark. While the group of a mark is not durable, a search of the map returns
+//!   its ticket or a higher one.
 //! * W2: if a group is durable, all groups with lower numbers are durable. One leader at a time closes, commits and reports
 //!   groups, in the order of their numbers.
 //! * W3: if a commit fails, the leader first rolls back all changes that are not durable, and then sets `failed`. `failed` is

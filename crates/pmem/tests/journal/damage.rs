@@ -1,4 +1,5 @@
-//! Damage to either file. It is reported precisely and before any change, or it is harmless. It never yields a wrong image.
+//! Damage to either file. It is harmless, or it is reported with its offset before any change, or it costs only the
+//! newest group (recovery takes that group for a torn one). It never yields a wrong image.
 
 use pmem::journal::Options;
 use pmem::{Error, Journal};

@@ -1,9 +1,10 @@
-//! Injected faults: each sync call in the journal's source is left out in turn, and some crash must then violate a guarantee.
+//! Injected faults: each sync call in the journal's source is left out in turn, and some crash must then violate a
+//! guarantee (except for one equivalent mutant).
 //!
-//! A life is a sequence of groups and a close. It ends by a power cut, and the contents of the disk are opened. Or the process is killed
-//! or one of its calls fails, and the page cache stays; a second life opens the files, continues, and ends by a power cut. Only in the
-//! second life does recovery find contents that are not durable yet. Only after a failed sync does it find contents that no other sync
-//! makes durable.
+//! A life is a sequence of groups and a close. It ends in one of two ways. A power cut ends it, and the test opens the
+//! contents of the disk. Or the process is killed or one of its calls fails, and the page cache stays. Then a second
+//! life opens the files, continues, and ends by a power cut. Recovery finds contents that are not durable yet only in a
+//! second life. It finds contents that no other sync makes durable only after a failed sync.
 
 use std::collections::BTreeSet;
 

@@ -2,7 +2,7 @@
 //! bounds the work of recovery: it lists the blocks that the newest operations allocate or free.
 //!
 //! ```text
-//! chunk   word 0: class (kind and size of the blocks), with a hash of 16 bits (0: free chunk)
+//! chunk   word 0: class (kind and size of the blocks), with a hash of 16 bits; a word of zeros: free chunk
 //!         words 1..: bitmap, bit set = block allocated
 //!         blocks, from the first offset that their alignment allows
 //! ring    words: offset of a block (48 bits), number of the operation (16 bits)
@@ -35,7 +35,7 @@
 //! | fence passed | durable | recovery |
 //! |---|---|---|
 //! | none | some intents; some content of the new blocks | index and bits are unchanged |
-//! | first | all intents; some flipped bits; the commit or not | each bit is set if the index references the block, otherwise cleared |
+//! | first | all intents; some flipped bits; perhaps the commit | each bit is set if the index references the block, otherwise cleared |
 //! | last | all intents, all bits, the commit | nothing to do |
 
 mod allocator;

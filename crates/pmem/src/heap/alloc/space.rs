@@ -1,5 +1,6 @@
-//! The writer's volatile state of the chunks that have a class and were read since open: their taken blocks, and which chunks
-//! have space or are sparse. (`supply` knows the free chunks.) The time of a step does not depend on the number of chunks.
+//! The writer's volatile state of the chunks that have a class and were read since open: their taken blocks, and the
+//! lists of chunks with space. (Free chunks are in `supply`.) The time of a step does not depend on the number of
+//! chunks.
 //!
 //! The chunks of a class that have space are in two stacks, the *dense* and the *sparse* chunks. One more chunk is *in use*: blocks
 //! are taken from it until it is full. A chunk knows its position in its stack, so it is removed by a swap with the last one. Only

@@ -1,7 +1,8 @@
 //! The use of a region's bytes, according to the chunks' own headers and bitmaps.
 //!
-//! Every byte of a region is in one of three groups. Live: in an allocated block. Free: in a block that is not allocated, or in a
-//! chunk without a class. Overhead: all other bytes, which the format itself takes.
+//! Every byte of a region is in one of three parts. Live: in an allocated block. Free: in a block that is not
+//! allocated, or in a chunk without a class. Overhead: all other bytes. The format itself takes them, or they are in a
+//! chunk with a damaged header.
 
 use crate::heap::alloc::class::Class;
 use crate::heap::alloc::place::chunks;

@@ -15,7 +15,8 @@
 //! The tag (bit ranges exclude their end):
 //!
 //! ```text
-//! bit 0..39  data word (offset / 8)   39  has the old word   40..52  generation   52..63  records of the commit   63  commit mark
+//! bit 0..39   data word (offset / 8)      39  the record has an old word      40..52  generation
+//!     52..63  records of the commit       63  commit mark
 //! ```
 //!
 //! Invariants:
@@ -34,9 +35,11 @@
 //! | data words written, flushed (now or at truncation) | all records, any data words | replays the records |
 //! | truncation: fence, generation word published, flushed, fence | all, with or without the new word | replays, or finds no records |
 //!
-//! An undo-redo commit ([`Log::commit_undo_redo`]) stores each data word of unused space without waiting for its record. One fence makes
-//! all these records durable. The commit stores a data word in use only after a flush and a fence of that word's own record. Without words
-//! in use, the last `NewRedo` record has the commit mark.
+//! An undo-redo commit ([`Log::commit_undo_redo`]) changes words of *unused space*, which have no meaning before the
+//! commit, and words in use. It stores a word of unused space without waiting for the word's record. One fence makes
+//! all these records durable (`CommitNewRedo`). It stores a word in use only after a flush and a fence of that word's
+//! own record. If the commit changes no word in use, the last `NewRedo` record has the commit mark, and the fence of
+//! `CommitNewRedo` is the commit point.
 //!
 //! | step | may be on the medium at a crash | recovery |
 //! |---|---|---|

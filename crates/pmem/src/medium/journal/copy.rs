@@ -1,9 +1,11 @@
-//! Copies the region of a pair of files to a file of its own while writers continue, and reads files without changing them.
+//! Copies the region of a pair of files to a file of its own while writers continue, and reads the files of a pair
+//! without changing them.
 //!
-//! Only checkpoints change the data file. The lines that a checkpoint writes stay in the journal until the header says otherwise.
-//! While the header is unchanged, a copy takes the bytes of the data file first, and reads the complete groups of the journal *after*
-//! that. Then it applies these groups to the bytes. The result is the state of the newest of these groups, because every line that a
-//! checkpoint may have been writing is in one of them.
+//! Only checkpoints change the data file. The lines that a checkpoint writes stay in the journal until the header says
+//! that their generation is checkpointed. While the header is unchanged, a copy takes the bytes of the data file first,
+//! and reads the complete groups of the journal *after* that. Then it applies these groups to the bytes. The result is
+//! the state of the newest of these groups, because every line that a checkpoint may have been writing is in one of
+//! them.
 //!
 //! The process that has the pair open keeps the header unchanged by holding off checkpoints. Its writers go on until both halves of the
 //! journal are full. Another process cannot hold off checkpoints: it reads the header before and after the copy, and begins again if the

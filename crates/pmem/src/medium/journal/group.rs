@@ -17,7 +17,8 @@
 //! Bytes that a group did not change are defined by the groups before it and by the data file. So the changed bytes of a line are correct
 //! only on top of all older groups: groups are applied in their order, to the data file.
 //!
-//! The body of a group that is larger than a half is in the *annex*, after the halves. The half contains only its header.
+//! The journal has two halves (`header`). If a group is larger than a half, its header and body are in the *annex*,
+//! after the halves. The half then contains only the group's first sector, which has the header.
 //!
 //! Groups of format version 2 have another constant in word 4 and count their body in words. Each line has one word (its number times 256,
 //! and in the low byte a bit for each changed word), followed by the changed words. These groups are read, never written.

@@ -2,14 +2,16 @@
 //! yet.
 //!
 //! Invariants:
-//! * M1: a line is *saved*, with its old content, before the first store to it in a group. The line's bit (saved) is set under the lock of
-//!   the running group and cleared only when the group is closed or rolled back. The saved lines of a closed group are kept until it is
-//!   acknowledged, so both groups can be rolled back, the younger one first.
+//! * M1: a line is *saved*, with its old content, before the first store to it in a group. The line's bit in the mask
+//!   of its page is set under the lock of the running group and cleared only when the group is closed or rolled back.
+//!   The saved lines of a closed group are kept until it is acknowledged, so both groups can be rolled back, the
+//!   younger one first.
 //! * M2: for each page, the image records the newest generation that contains one of the page's lines. A page is dropped only under
 //!   the lock, while no line of it is saved and that generation is checkpointed. Then the data file has the same bytes, and the next
 //!   store must take the lock first. A group gets its generation when it is closed. (`space` has the rules for discarded pages.)
-//! * M3: stores, closing and roll-back are done by one writer at a time (the index's own lock), as in every medium. Closing between
-//!   two stores of another thread would keep the younger store and lose the older one.
+//! * M3: stores, closing and roll-back are done by one writer at a time (the index's own lock), as in every medium. If
+//!   a group were closed between two stores of another thread, the group could lose the older store, and the next group
+//!   would contain the younger one.
 //! * M4: each page with a saved line is dropped at some time. Either a generation contains one of its lines, or the page is *idle*: its
 //!   saved lines did not change, or were rolled back. A checkpoint tries to drop the pages of its generation and all idle pages. If M2
 //!   forbids this, then a line of the page is saved again, or a newer generation contains one of its lines.

@@ -31,14 +31,16 @@
 //!   in the data file and the header durably says so.
 //! * J4: a page of the image is dropped only while the data file has the same bytes (M2 of `image`), or after the page was discarded
 //!   (`space`). Readers see only changes that a writer stored, with one exception: a discarded page may become zeros.
-//! * J5: the journal reserves space for a group before it closes the group, and allocates new bytes of the data file before they are
-//!   visible. A group that is larger than a half goes to the annex, after the halves. The annex contains at most one group. A second large
-//!   group waits until the generation of the first one is checkpointed. The checkpoint cuts the annex off the file.
-//!   [`Medium::group`](crate::Medium::group) returns the size of the running group and its limit.
-//! * J6: a commit waits for the end of a checkpoint only in two cases: the generation of the commit is full and the other one is not
-//!   checkpointed yet, or the group needs the annex and the annex is in use (J5). During a checkpoint, a commit may also wait for the sync
-//!   of the header, because syncs of a file go one at a time (S1 of `storage`). Two operations may wait for a sync of the data file: a
-//!   growth of the file, and the first commit after [`Medium::provide`](crate::Medium::provide) allocated storage for a hole.
+//! * J5: the journal reserves space for a group before it closes the group, and allocates new bytes of the data file
+//!   before they are visible. A group that is larger than a half goes to the annex, after the halves. The annex
+//!   contains at most one group. A second large group waits until the generation of the first one is checkpointed. The
+//!   checkpoint of that generation cuts the annex off the file. [`Medium::group`](crate::Medium::group) returns the
+//!   size of the running group and its limit.
+//! * J6: a commit waits for the end of a checkpoint, or makes the checkpoint itself, only in two cases: the generation
+//!   of the commit is full and the other one is not checkpointed yet, or the group needs the annex and the annex is in
+//!   use (J5). During a checkpoint, a commit may also wait for the sync of the header, because syncs of a file go one
+//!   at a time (S1 of `storage`). Two operations may wait for a sync of the data file: a growth of the file, and the
+//!   first commit after [`Medium::provide`](crate::Medium::provide) allocated storage for a hole.
 //! * J7: after a failed append, sync, data file write or header write, nothing more is written (S1, S2 of `storage`). The journal refuses
 //!   commits; reads continue. [`Journal::roll_back`] removes the refused groups from the image; its caller keeps readers out meanwhile.
 //!   [`Journal::close`] keeps commits out and writes a header with the state "closed". After that, as after a failure, nothing more is

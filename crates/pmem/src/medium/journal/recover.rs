@@ -1,9 +1,11 @@
-//! Opening a pair of files in any state: recovery reads and judges both generations, writes complete groups to the data file, and
-//! begins two new generations.
+//! Opening a pair of files in any state: recovery reads and checks both live generations, writes complete groups to the
+//! data file, and begins two new generations.
 //!
-//! A group is begun only after the sync of the previous one succeeded. So after the complete groups there is at most one torn group, and
-//! its number is the next one: it was never acknowledged. If the journal has the header of a group with a higher number, the torn group was
-//! acknowledged. That is damage, and recovery reports it before it changes anything.
+//! A group is begun only after the sync of the previous one succeeded. So a power failure leaves at most one torn
+//! group, after the complete groups. Its number is the next one, and it was never acknowledged. If the journal also has
+//! the header of a group with a higher number, the incomplete group was acknowledged. Then it is damaged, and recovery
+//! reports this before it changes anything. If only the newest group is damaged, recovery cannot distinguish it from a
+//! torn group.
 //!
 //! Until the complete groups are durable in the data file, recovery changes no byte of the journal: it rewrites the bytes that it
 //! found. Its writes to the data file are the same each time it runs, so the next recovery completes an interrupted one. New

@@ -5,10 +5,11 @@
 //!                        `--provide--> in use
 //! ```
 //!
-//! A discarded range waits until the group that freed it is checkpointed. Only then is the chunk free in the data file too, and no
-//! live generation has a line of it. Then the image maps anonymous memory, all zeros, over the range in place of the pages of
-//! the file, and the blocks are punched out of the file. The new mapping drops the private pages of the range, and no load asks the file
-//! system for a block. (If the image is a copy, the range is overwritten with zeros instead, after the punch.)
+//! A discarded range waits until the group that freed it is checkpointed. Only then is the chunk free in the data file
+//! too, and no live generation has a line of it. Then the image maps anonymous memory, all zeros, over the range in
+//! place of the pages of the file, and the blocks are punched out of the file. The new mapping drops the private pages
+//! of the range, and no load asks the file system for a block. (In a simulation, there is no file to map and the image
+//! is a copy. There the range is overwritten with zeros after the punch.)
 //!
 //! Invariants:
 //! * P1: a range is punched only after the checkpoint of the generation that freed it, when the header durably says that the
@@ -23,11 +24,11 @@
 //!
 //! | step passed | the image shows | may be on the media at a power failure | recovery |
 //! |---|---|---|---|
-//! | discarded, group not durable | the old bytes | the chunk in use, or free | as the newest group says; the blocks stay |
-//! | the generation is checkpointed, header synced | the old bytes | the chunk free, its old bytes | nothing of it in a live generation |
-//! | punched | zeros | of each sector the old bytes or zeros | a free or an empty chunk (A6 of `alloc`) |
+//! | discarded, group not durable | the old bytes | the chunk in use, or free | the newest group decides; the blocks stay |
+//! | generation checkpointed, header synced | the old bytes | the chunk free, its old bytes | nothing to replay for the range |
+//! | punched | zeros | of each sector the old bytes or zeros | finds a free or an empty chunk (A6 of `alloc`) |
 //! | allocated | zeros | the same | the same |
-//! | data file synced | zeros, new stores | zeros and blocks | zeros |
+//! | data file synced | zeros, new stores | zeros and blocks | finds zeros |
 //! | group with stores there durable | new stores | zeros and blocks | its lines are written over zeros |
 //!
 //! A range that still waits when the process ends keeps its blocks until the chunk is used and freed again.
