@@ -4,14 +4,13 @@
 //! current write group, wakes the futures whose tickets are durable, and begins again. So all writes that arrive during one sync share the
 //! next sync.
 //!
-//! A caller that a commit has woken usually writes again soon. Therefore the thread pauses before the next commit, until as many futures
-//! wait as at the end of the last commit, including those that it woke. The pause takes at most half the time of the last commit. A single
-//! caller never pauses: its next future is already enough. With 50 connections the pause halves the number of syncs.
+//! Before a commit, the thread may wait a moment for the callers that the last commit has woken ([`pmem::gathering`]). With 50 connections
+//! this halves the number of syncs.
 //!
 //! Invariants:
 //! * T1: under the lock of the state, a poll finds that its ticket is not durable and adds its future to `waiting`. The poll signals the
-//!   commit thread (`asked`) if the thread is idle, and when `waiting` has grown to `enough`. Otherwise the thread commits or pauses, and
-//!   reads `waiting` again afterwards. The thread removes a future from `waiting` under the same lock, and only after the ticket is durable
+//!   commit thread (`asked`) if the thread is idle, or gathers and enough futures wait. Otherwise the thread commits or gathers on, and reads
+//!   `waiting` again afterwards. The thread removes a future from `waiting` under the same lock, and only after the ticket is durable
 //!   or the store has failed. So no wake-up is lost.
 //! * T2: the thread keeps the index alive only while it commits. Dropping the engine ends the thread.
 
@@ -19,9 +18,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Waker;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ::index::{Index, Kind};
+use pmem::gathering::Gathering;
 
 use crate::error::Result;
 
@@ -30,17 +30,14 @@ pub(crate) fn spawn(name: &str, work: Box<dyn FnOnce() + Send>) -> Option<JoinHa
     std::thread::Builder::new().name(name.to_owned()).spawn(work).ok()
 }
 
-/// Maximum pause before a commit.
-const PAUSE_MAX: Duration = Duration::from_millis(1);
-
-#[derive(Default)]
 struct State {
     /// Futures that wait, with their tickets.
     waiting: Vec<(u64, Waker)>,
-    /// The number of waiting futures at which the next commit begins without a pause.
-    enough: usize,
+    gathering: Gathering,
     /// True while the thread waits for the first future.
     is_idle: bool,
+    /// True while the thread waits for more futures.
+    gathers: bool,
     /// True after a group was rolled back. Then no later group becomes durable.
     failed: bool,
     ends: bool,
@@ -48,11 +45,25 @@ struct State {
 }
 
 /// The futures that wait for commits, and the thread that commits for them.
-#[derive(Default)]
 pub(crate) struct Committer {
     state: Mutex<State>,
     /// Signalled when the idle thread gets a first future, when enough futures wait, and at the end.
     asked: Condvar,
+}
+
+impl Default for Committer {
+    fn default() -> Self {
+        let state = State {
+            waiting: Vec::new(),
+            gathering: Gathering::of_futures(),
+            is_idle: false,
+            gathers: false,
+            failed: false,
+            ends: false,
+            thread: None,
+        };
+        Self { state: Mutex::new(state), asked: Condvar::new() }
+    }
 }
 
 impl Committer {
@@ -87,7 +98,8 @@ impl Committer {
             }
         }
         state.waiting.push((ticket, waker.clone()));
-        let wakes = state.is_idle || state.waiting.len() == state.enough;
+        let is_enough = state.gathering.is_enough(state.waiting.len());
+        let wakes = state.is_idle || state.gathers && is_enough;
         drop(state);
         if wakes {
             self.asked.notify_one();
@@ -98,7 +110,6 @@ impl Committer {
     /// The commit thread.
     fn run<K: Kind>(&self, index: &Weak<dyn Index<K>>) {
         let mut state = self.state();
-        let mut pause = Duration::ZERO;
         loop {
             state.is_idle = state.waiting.is_empty();
             if state.is_idle {
@@ -108,12 +119,17 @@ impl Committer {
                 state = self.asked.wait(state).unwrap_or_else(PoisonError::into_inner);
                 continue;
             }
-            let is_small = |state: &mut State| state.waiting.len() < state.enough && !state.ends;
-            state = self
-                .asked
-                .wait_timeout_while(state, pause, is_small)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
+            let count = state.waiting.len();
+            if let Some(limit) = state.gathering.limit(count) {
+                let is_small =
+                    |state: &mut State| !state.gathering.is_enough(state.waiting.len()) && !state.ends;
+                state.gathers = true;
+                let gathered = self.asked.wait_timeout_while(state, limit, is_small);
+                state = gathered.unwrap_or_else(PoisonError::into_inner).0;
+                state.gathers = false;
+                let count = state.waiting.len();
+                state.gathering.gathered(count);
+            }
             let newest = state.waiting.iter().map(|(ticket, _)| *ticket).max().unwrap_or_default();
             drop(state);
             let start = Instant::now();
@@ -123,9 +139,10 @@ impl Committer {
             };
             // If the storage panics, the futures get an error, too.
             let (failed, durable) = catch_unwind(AssertUnwindSafe(commit)).unwrap_or((true, 0));
-            pause = PAUSE_MAX.min(start.elapsed() / 2);
+            let took = start.elapsed();
             state = self.state();
-            state.enough = state.waiting.len();
+            let count = state.waiting.len();
+            state.gathering.committed(count, took);
             state.failed |= failed;
             let is_ready = |(ticket, _): &mut (u64, Waker)| failed || *ticket <= durable;
             let ready: Vec<_> = state.waiting.extract_if(.., is_ready).collect();

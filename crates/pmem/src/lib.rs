@@ -44,7 +44,7 @@ pub mod system;
 
 pub use heap::{alloc, log, record, region};
 pub use medium::{buffer_pool, copy, durable, journal, native, observed, page_remap};
-pub use sync::{canary, kept, pending, stripe};
+pub use sync::{canary, gathering, kept, pending, stripe};
 
 pub use buffer_pool::{Access, BufferPool};
 pub use durable::Durable;

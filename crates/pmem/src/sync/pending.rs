@@ -7,10 +7,8 @@
 //! group. Then the writer releases the lock and waits until the group is durable. A waiting thread that finds no leader
 //! becomes the *leader* and commits the group. The other waiting threads sleep. After the commit, the threads whose
 //! group is durable continue. One of the remaining threads becomes the leader of the next group. So the changes that
-//! are made during one sync share the next sync. The writers that a commit released usually write again soon. So the
-//! next leader first *gathers*: it waits until as many threads wait as at the end of the last commit, but at most for a
-//! quarter of the duration of that commit, and at most for 2 ms. Without gathering, the writers would split into two
-//! halves that commit in turn, and each half would wait for the sync of the other.
+//! are made during one sync share the next sync. Before a commit, the leader may wait a moment for more writers
+//! ([`crate::gathering`]).
 //!
 //! Most readers never wait. After its validation ([`crate::stripe`]), a lookup checks the dirty mark of its leaf. If the mark's
 //! group is not durable, the lookup checks the dirty mark of its key. If the group of this mark is not durable either, the lookup
@@ -51,6 +49,7 @@ use crate::sync::atomics::{
     AtomicBool, AtomicU64, Condvar, Mutex, MutexGuard, Ordering, thread_local, unmodelled,
 };
 use crate::sync::canary::{Canary, sings};
+use crate::sync::gathering::Gathering;
 
 /// Entries of the table of nodes (32 KiB). A model has to distinguish two nodes, a schedule a few.
 const ENTRIES: usize = if cfg!(all(test, loom)) {
@@ -167,31 +166,14 @@ impl Notes {
 }
 
 /// The leader and the waiting threads.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Lead {
     /// There is a leader.
     led: bool,
     /// Number of threads that wait for a group, including the leader.
-    waiting: u32,
-    /// Number of waiting threads when the last leader was done: for its group, and for the next.
-    before: u32,
-    /// Duration of its commit.
-    took: Duration,
-    /// Number of commits without gathering, because the last gathering timed out.
-    skips: u32,
+    waiting: usize,
+    gathering: Gathering,
 }
-
-/// Time does not pass in models and schedules. There every commit takes long enough to gather, and a gathering may time out at any
-/// moment.
-const MODELLED: bool = cfg!(any(all(test, loom), shuttle));
-/// A leader gathers for at most this part of the last commit's time.
-const GATHER_PART: u32 = 4;
-/// A leader does not gather if the last commit was faster than this: sleeping takes as long.
-const GATHER_MIN: Duration = Duration::from_micros(80);
-/// Number of commits without gathering after one that timed out: the released threads may be readers, or have stopped.
-const GATHER_SKIPS: u32 = if MODELLED { 1 } else { 3 };
-/// Longest gathering: a very slow commit does not predict the next one.
-const GATHER_MAX: Duration = Duration::from_millis(2);
 
 impl Default for Pending {
     fn default() -> Self {
@@ -203,7 +185,7 @@ impl Default for Pending {
             table: (0..ENTRIES).map(|_| AtomicU64::new(0)).collect(),
             nodes: Notes::default(),
             keys: Notes::default(),
-            lead: Mutex::default(),
+            lead: Mutex::new(Lead { led: false, waiting: 0, gathering: Gathering::of_threads() }),
             done: Condvar::new(),
             gathered: Condvar::new(),
         }
@@ -301,7 +283,7 @@ impl Pending {
         }
         let mut lead = guard(&self.lead);
         lead.waiting += 1;
-        if lead.waiting >= lead.before {
+        if lead.gathering.is_enough(lead.waiting) {
             self.gathered.notify_one();
         }
         let outcome = loop {
@@ -326,25 +308,18 @@ impl Pending {
 
     /// Leader: waits a little, until as many threads wait as when the last leader was done.
     fn gather<'a>(&'a self, mut lead: MutexGuard<'a, Lead>) -> MutexGuard<'a, Lead> {
-        if lead.took < GATHER_MIN || lead.waiting >= lead.before {
-            return lead;
-        }
-        if lead.skips > 0 {
-            lead.skips -= 1;
-            return lead;
-        }
-        let limit = (lead.took / GATHER_PART).min(GATHER_MAX);
+        let waiting = lead.waiting;
+        let Some(limit) = lead.gathering.limit(waiting) else { return lead };
         let mut lead = self.wait_for_others(lead, limit);
-        if lead.waiting < lead.before {
-            lead.skips = GATHER_SKIPS;
-        }
+        let waiting = lead.waiting;
+        lead.gathering.gathered(waiting);
         lead
     }
 
     /// Leader: releases the lock until as many threads wait as the last leader had, or the time is over.
     #[cfg(not(any(all(test, loom), shuttle)))]
     fn wait_for_others<'a>(&'a self, lead: MutexGuard<'a, Lead>, limit: Duration) -> MutexGuard<'a, Lead> {
-        let too_few = |lead: &mut Lead| lead.waiting < lead.before;
+        let too_few = |lead: &mut Lead| !lead.gathering.is_enough(lead.waiting);
         let waited = self.gathered.wait_timeout_while(lead, limit, too_few);
         waited.unwrap_or_else(PoisonError::into_inner).0
     }
@@ -369,9 +344,9 @@ impl Drop for LeadEnds<'_> {
     fn drop(&mut self) {
         let mut lead = guard(&self.pending.lead);
         lead.led = false;
-        lead.before = lead.waiting;
+        let waiting = lead.waiting;
+        lead.gathering.committed(waiting, self.since.elapsed());
         lead.waiting -= 1;
-        lead.took = if MODELLED { GATHER_MIN } else { self.since.elapsed() };
         match self.durable {
             Some(newest) => self.pending.durable.store(newest, Ordering::Release),
             None => self.pending.failed.store(true, Ordering::Release),
