@@ -91,8 +91,8 @@ impl StoreArgument {
 /// Memory option of the commands that write many keys.
 #[derive(clap::Args, Default)]
 pub struct Memory {
-    /// Maximum bytes of memory for writes that are not checkpointed yet, at least 16M [default: a quarter of the memory of the machine or
-    /// of the control group]. A smaller bound causes more checkpoints.
+    /// Maximum bytes of memory for changed pages and for writes that are not checkpointed yet, at least 16M [default: a quarter of the
+    /// memory of the machine or of the control group]. A smaller bound causes more checkpoints.
     #[arg(long, value_name = "BYTES", value_parser = size)]
     pub memory: Option<u64>,
 }

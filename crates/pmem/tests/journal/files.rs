@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use pmem::journal::{Options, Replay};
+use pmem::journal::{MEMORY_MIN, Options, Replay};
 use pmem::{Error, Journal, Medium};
 
 use crash::{Fault, Machine, Survivors, Which};
@@ -54,6 +54,7 @@ fn readers_beside_a_writer_and_a_checkpoint_thread_never_see_a_word_fall() {
     let folder = tempfile::tempdir().unwrap();
     let (path, journal_path) = files(folder.path());
     let journal = create(&path, &journal_path, &options()).unwrap();
+    journal.bound_memory(MEMORY_MIN); // no page is kept after its checkpoint
     journal.grow(PAGES * PAGE).unwrap();
     let done = AtomicBool::new(false);
     let (looks, rises) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -127,6 +128,7 @@ fn a_roll_back_takes_the_last_line_back_first() {
     let folder = tempfile::tempdir().unwrap();
     let (path, journal_path) = files(folder.path());
     let journal = create(&path, &journal_path, &options()).unwrap();
+    journal.bound_memory(MEMORY_MIN); // no page is kept after its checkpoint
     journal.grow(PAGES * PAGE).unwrap();
     let (behind, done, seen) = (200 * 64, AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
@@ -162,6 +164,7 @@ fn whole_checkpoints_give_up_pages_that_keep_their_bytes_and_leave_nothing_to_re
     let folder = tempfile::tempdir().unwrap();
     let (path, journal_path) = files(folder.path());
     let journal = create(&path, &journal_path, &options()).unwrap();
+    journal.bound_memory(MEMORY_MIN); // no page is kept after its checkpoint
     journal.grow(PAGES * PAGE).unwrap();
     let mut dropped = 0;
     for round in 1..=200 {
@@ -292,6 +295,7 @@ fn what_is_left_can_be_looked_at_with_its_groups_and_without_them_and_nothing_ch
     let folder = tempfile::tempdir().unwrap();
     let (path, journal_path) = files(folder.path());
     let journal = create(&path, &journal_path, &options()).unwrap();
+    journal.bound_memory(MEMORY_MIN); // no page is kept after its checkpoint
     journal.grow(PAGES * PAGE).unwrap();
     for value in 1..4 {
         journal.publish(9 * PAGE, value);
@@ -374,6 +378,7 @@ fn holes_of_the_journal_get_blocks_when_it_is_opened_and_those_of_the_data_file_
     let folder = tempfile::tempdir().unwrap();
     let (path, journal_path) = files(folder.path());
     let journal = create(&path, &journal_path, &options()).unwrap();
+    journal.bound_memory(MEMORY_MIN); // no page is kept after its checkpoint
     journal.grow(PAGES * PAGE).unwrap();
     journal.publish(9 * PAGE, 3);
     journal.commit().unwrap();

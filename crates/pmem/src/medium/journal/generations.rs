@@ -8,7 +8,7 @@ use crate::medium::journal::group::{self, Position, SECTOR};
 use crate::medium::journal::header::Header;
 use crate::medium::journal::journaled::Journal;
 use crate::medium::journal::live::guard;
-use crate::medium::journal::sizes::{Checkpoint, MEMORY_PART};
+use crate::medium::journal::sizes::{self, Checkpoint, MEMORY_PART};
 use crate::medium::view::PAGE;
 
 impl Journal {
@@ -80,7 +80,8 @@ impl Journal {
         live.checkpoints += 1;
         drop(live);
         drop(header);
-        let pages_dropped = self.image.give_up(&self.files, generation, pages);
+        let kept_max = sizes::kept_pages_max(self.memory_bytes.load(Ordering::Relaxed));
+        let pages_dropped = self.image.give_up(&self.files, generation, pages, kept_max);
         Ok(Some(Checkpoint { groups: checkpointed.groups, lines: checkpointed.lines, pages_dropped }))
     }
 

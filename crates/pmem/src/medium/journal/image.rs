@@ -12,15 +12,20 @@
 //! * M3: stores, closing and roll-back are done by one writer at a time (the index's own lock), as in every medium. If
 //!   a group were closed between two stores of another thread, the group could lose the older store, and the next group
 //!   would contain the younger one.
-//! * M4: each page with a saved line is dropped at some time. Either a generation contains one of its lines, or the page is *idle*: its
-//!   saved lines did not change, or were rolled back. A checkpoint tries to drop the pages of its generation and all idle pages. If M2
-//!   forbids this, then a line of the page is saved again, or a newer generation contains one of its lines.
+//! * M4: each page with a saved line is listed for a drop at some time. Either a generation contains one of its lines, or the page is
+//!   *idle*: its saved lines did not change, or were rolled back. A checkpoint lists the pages of its generation and all idle pages. If M2
+//!   forbids the drop of a listed page, then a line of the page is saved again, or a newer generation contains one of its lines. So the page
+//!   is listed again.
+//! * M5: listed pages are kept, up to a number that the memory bound sets, and dropped in the order in which they were listed. A kept page
+//!   costs nothing when it is stored to again. A dropped one costs two page faults, the second of which interrupts all processors.
 //!
 //! The first store to a line in a group costs a lock and a copy of 64 bytes. Every other store costs one load.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{OnceLock, PoisonError};
+
+use rustc_hash::FxHashSet;
 
 use crate::error::Result;
 use crate::medium::journal::freed::Space;
@@ -69,6 +74,33 @@ pub(super) struct Image {
     running: Mutex<Running>,
     /// The ranges that have no storage, or will have none.
     pub space: Space,
+    kept: Mutex<Kept>,
+}
+
+/// The pages that checkpoints have listed and not dropped (M5). Each is in both collections, once.
+#[derive(Debug, Default)]
+struct Kept {
+    /// In the order in which they were listed.
+    queue: VecDeque<u64>,
+    pages: FxHashSet<u64>,
+}
+
+impl Kept {
+    /// Lists pages. Removes the first ones if there are more than `most`, and returns those in ascending order.
+    fn list(&mut self, pages: impl IntoIterator<Item = u64>, most: u64) -> Vec<u64> {
+        for page in pages {
+            if self.pages.insert(page) {
+                self.queue.push_back(page);
+            }
+        }
+        let excess = self.queue.len().saturating_sub(usize::try_from(most).unwrap_or(usize::MAX));
+        let mut removed: Vec<u64> = self.queue.drain(..excess).collect();
+        for page in &removed {
+            self.pages.remove(page);
+        }
+        removed.sort_unstable();
+        removed
+    }
 }
 
 /// The data that the lock of the running group protects.
@@ -106,6 +138,7 @@ impl Image {
             pages: (0..stretches).map(|_| OnceLock::new()).collect(),
             running: Mutex::default(),
             space: Space::default(),
+            kept: Mutex::default(),
         })
     }
 
@@ -253,12 +286,15 @@ impl Image {
         }
     }
 
-    /// Drops those of `pages` (page numbers) and of the idle pages that have no store newer than `generation`, which is checkpointed (M2).
-    /// Returns their number.
-    pub fn give_up(&self, files: &Files, generation: u64, mut pages: Vec<u64>) -> u64 {
-        pages.extend(std::mem::take(&mut self.running().idle));
-        pages.sort_unstable();
-        pages.dedup();
+    /// Lists `pages` (page numbers, ascending) and the idle pages, and keeps at most `most` listed pages (M5). Drops the others, except
+    /// those with a store newer than `generation`, which is checkpointed (M2). Returns the number of dropped pages.
+    pub fn give_up(&self, files: &Files, generation: u64, pages: Vec<u64>, most: u64) -> u64 {
+        let idle = std::mem::take(&mut self.running().idle);
+        // A simulation keeps no page, so that it sees the effect of one that is dropped too early.
+        let most = if self.copied { 0 } else { most };
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let pages = kept.list(pages.into_iter().chain(idle), most);
+        drop(kept);
         let mut count = 0;
         let mut rest = &pages[..];
         while let Some(first) = rest.first() {
@@ -272,7 +308,7 @@ impl Image {
             if run > 0 {
                 let (from, to) = (first * PAGE, (first + run as u64) * PAGE);
                 if self.copied {
-                    // As the kernel would, so that a simulation sees the effect of a page that is dropped too early.
+                    // As the kernel would.
                     let mut content = vec![0; (to - from) as usize];
                     if files.data.read(DATA_AT + from, &mut content).is_ok() {
                         self.overwrite(from, &content);
@@ -300,18 +336,58 @@ mod tests {
     use super::*;
     use crate::medium::journal::storage::FileStorage;
 
-    #[test]
-    fn state_is_made_for_the_stretches_that_are_stored_to_alone() {
-        let bytes = 8 * STRETCH * PAGE;
-        let folder = tempfile::tempdir().unwrap();
+    /// An image of a new data file with this number of bytes.
+    fn image(folder: &std::path::Path, bytes: u64) -> (Files, Image) {
         let storage = |name: &str| {
-            let path = folder.path().join(name);
+            let path = folder.join(name);
             std::fs::File::create_new(&path).unwrap().set_len(DATA_AT + bytes).unwrap();
             Box::new(FileStorage::open(&path).unwrap())
         };
         let files = Files::new(storage("store"), storage("store.journal"));
         let image = Image::new(&files, bytes + PAGE).unwrap();
         image.extend(&files, bytes).unwrap();
+        (files, image)
+    }
+
+    #[test]
+    fn pages_are_kept_up_to_the_limit_and_those_listed_first_are_dropped_first() {
+        let folder = tempfile::tempdir().unwrap();
+        let (files, image) = image(folder.path(), 16 * PAGE);
+        // Nothing is written to the data file, so a dropped page shows zero again.
+        let store = |pages: std::ops::Range<u64>| {
+            for page in pages {
+                image.before_store(page * PAGE);
+                image.memory.copy(page * PAGE, image.memory.word(page * PAGE) + 1);
+            }
+        };
+        let close = |generation| {
+            let mut lines = Vec::new();
+            image.changed(&mut lines);
+            image.close(generation, &lines);
+            image.acknowledge();
+        };
+        let dropped = || (0..16).filter(|page| image.memory.word(page * PAGE) == 0).collect::<Vec<_>>();
+        store(0..10);
+        close(1);
+        assert_eq!(image.give_up(&files, 1, (0..4).collect(), 6), 0);
+        assert_eq!(image.give_up(&files, 1, (2..10).collect(), 6), 4);
+        assert_eq!(dropped(), [0, 1, 2, 3, 10, 11, 12, 13, 14, 15]);
+        // Pages with a newer store are not dropped, and are listed again.
+        store(4..6);
+        close(2);
+        store(6..7);
+        assert_eq!(image.give_up(&files, 1, Vec::new(), 2), 1);
+        assert_eq!(dropped(), [0, 1, 2, 3, 7, 10, 11, 12, 13, 14, 15]);
+        close(3);
+        assert_eq!(image.give_up(&files, 3, vec![4, 5, 6], 0), 5);
+        assert_eq!(dropped(), (0..16).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn state_is_made_for_the_stretches_that_are_stored_to_alone() {
+        let bytes = 8 * STRETCH * PAGE;
+        let folder = tempfile::tempdir().unwrap();
+        let (_files, image) = image(folder.path(), bytes);
         let made = || image.pages.iter().filter(|pages| pages.get().is_some()).count();
         assert_eq!((image.pages.len(), made()), (9, 0));
         for (at, stretches) in [(0, 1), (STRETCH * PAGE - 8, 1), (5 * STRETCH * PAGE, 2), (bytes - 8, 3)] {

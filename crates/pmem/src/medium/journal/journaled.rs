@@ -228,10 +228,11 @@ impl Journal {
         self.image.roll_back();
     }
 
-    /// Bounds the memory in bytes for changes that are not in the data file yet: private pages, and the buffers of the running
-    /// group and of the one that is being written. A group or a generation ends early if it would otherwise exceed the bound. A
-    /// single operation that stores to more pages may exceed the bound. A checkpoint takes additional memory for its reads: up to
-    /// a half, and 32 bytes for each line. The default is [`memory_default`], the minimum is [`MEMORY_MIN`].
+    /// Bounds the private memory in bytes: the pages with changes that are not in the data file yet, those that are kept after their
+    /// checkpoint for the next store, and the buffers of the running group and of the one that is being written. A group or a generation
+    /// ends early if it would otherwise exceed the bound. A single operation that stores to more pages may exceed the bound. A checkpoint
+    /// takes additional memory for its reads: up to a half, and 32 bytes for each line. The default is [`memory_default`], the minimum is
+    /// [`MEMORY_MIN`], at which no page is kept.
     pub fn bound_memory(&self, bytes: u64) {
         self.memory_bytes.store(bytes.max(MEMORY_MIN), Ordering::Relaxed);
     }

@@ -28,9 +28,9 @@ pub(super) const GROWTH_MAX: u64 = 256 << 20;
 pub(super) const RESERVED_MAX: u64 = 96 << 20;
 /// Smallest bound of a journal's memory in bytes.
 pub const MEMORY_MIN: u64 = 16 << 20;
-/// Divisor of the memory bound. The pages of a generation, the running group, and the buffers of the group that is being written
-/// each take at most the quotient.
-pub(super) const MEMORY_PART: u64 = 4;
+/// Divisor of the memory bound. The pages of a generation, the running group, the buffers of the group that is being written, and the
+/// pages that are kept after their checkpoint each take at most the quotient.
+pub(super) const MEMORY_PART: u64 = 5;
 /// Memory of a line of a group besides its page, in bytes: its old content, its new content, and that again in the encoded group.
 pub(super) const LINE_MEMORY: u64 = 240;
 
@@ -88,6 +88,11 @@ pub(super) fn check_maximum(max_bytes: u64) -> Result<()> {
         return Err(Error::Durability("a region over a journal has at most 64 TiB"));
     }
     Ok(())
+}
+
+/// Most pages that are kept after their checkpoint, with this memory bound. None at the smallest bound.
+pub(super) fn kept_pages_max(memory_bytes: u64) -> u64 {
+    memory_bytes.saturating_sub(MEMORY_MIN) / MEMORY_PART / PAGE
 }
 
 /// The default bound of a journal's memory: a quarter of the memory of the machine or of the process's control group.
