@@ -81,15 +81,24 @@ impl Changed {
         if is_cut {
             body.push(cut);
         }
+        // One append for the line, because an append for each byte is slow.
+        let (mut line, mut len) = ([0; LINE as usize + WORD as usize], 0);
         for i in changed {
             let word = words[i].to_le_bytes();
             if cut & 1 << i == 0 {
-                body.extend_from_slice(&word);
-            } else {
-                body.push(bytes[i]);
-                body.extend((0..8).filter(|byte| bytes[i] & 1 << byte != 0).map(|byte| word[byte]));
+                line[len..][..word.len()].copy_from_slice(&word);
+                len += word.len();
+                continue;
+            }
+            line[len] = bytes[i];
+            len += 1;
+            for (byte, value) in word.into_iter().enumerate() {
+                // The next byte overwrites one that did not change.
+                line[len] = value;
+                len += usize::from(bytes[i] >> byte & 1);
             }
         }
+        body.extend_from_slice(&line[..len]);
     }
 }
 
