@@ -1,9 +1,13 @@
-//! `--memory`: the memory that a load needs for pairs that are not checkpointed yet, measured on the process.
+//! Memory of the process: of a load with `--memory`, for pairs that are not checkpointed yet; and of a server with many idle connections.
 
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::process::Stdio;
+use std::time::{Duration, Instant};
 
-use crate::common::{code, program, run, run_with_input, stderr, stdout};
+use redis::{Commands as _, cmd};
+
+use crate::common::{Serve, code, program, run, run_with_input, stderr, stdout};
 
 const MIB: u64 = 1 << 20;
 const BOUND: u64 = 16 * MIB;
@@ -64,4 +68,59 @@ fn a_bound_that_is_too_small_is_refused_in_words() {
     assert_eq!(code(&output), 1);
     assert!(stderr(&output).contains("16777216"), "{}", stderr(&output));
     assert!(!dir.path().join("store/store.bristlecone").exists(), "a wrong option makes no store");
+}
+
+/// Sends PING and reads its reply.
+fn ping(socket: &mut TcpStream) {
+    socket.write_all(b"PING\r\n").unwrap();
+    let mut reply = [0; 7];
+    socket.read_exact(&mut reply).unwrap();
+    assert_eq!(&reply, b"+PONG\r\n");
+}
+
+/// Number of connections of a server.
+fn connected(client: &mut redis::Connection) -> u64 {
+    let info: String = cmd("INFO").arg("clients").query(client).unwrap();
+    let count = info.lines().find_map(|line| line.strip_prefix("connected_clients:"));
+    count.unwrap().parse().unwrap()
+}
+
+#[test]
+fn ten_thousand_idle_connections_take_little_memory_and_the_server_returns_it() {
+    const STEP: usize = 1000;
+    // A system may allow fewer descriptors. The program itself needs some, too.
+    let limit = rlimit::increase_nofile_limit(u64::MAX).unwrap();
+    let count = 10_000.min(limit as usize - 500) / STEP * STEP;
+    assert!(count > 0, "too few descriptors: {limit}");
+    let dir = tempfile::tempdir().unwrap();
+    let server = Serve::with(&dir.path().join("store"), &["--max-clients", "10100"]);
+    let mut client = server.client();
+    let now = || resident(server.child.id());
+    let empty = now();
+    let mut sockets = Vec::new();
+    while sockets.len() < count {
+        for _ in 0..STEP {
+            let mut socket = TcpStream::connect(server.address).unwrap();
+            socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+            ping(&mut socket);
+            sockets.push(socket);
+        }
+        println!("{:6} idle connections: {:6} KiB more", sockets.len(), (now().saturating_sub(empty)) >> 10);
+    }
+    let full = now();
+    assert_eq!(connected(&mut client), count as u64 + 1);
+    // They do not slow down others to a halt, and they still work.
+    let _: () = client.set("key", "value").unwrap();
+    assert_eq!(client.get::<_, String>("key").unwrap(), "value");
+    sockets.iter_mut().step_by(97).for_each(ping);
+    let each = (full - empty) / count as u64;
+    assert!(each <= 8 << 10, "{each} bytes for a connection");
+    drop(sockets);
+    let end = Instant::now() + Duration::from_secs(30);
+    let is_returned = |client: &mut _| connected(client) == 1 && now() <= empty + (full - empty) / 4;
+    while !is_returned(&mut client) {
+        assert!(Instant::now() < end, "{} KiB remain of {}", (now() - empty) >> 10, (full - empty) >> 10);
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    println!("{:6} idle connections: {:6} KiB more", 0, (now().saturating_sub(empty)) >> 10);
 }

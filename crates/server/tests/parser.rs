@@ -131,6 +131,14 @@ fn the_longest_inline_line_fits_wherever_it_is_cut() {
 }
 
 #[test]
+fn an_inline_command_has_as_many_arguments_as_an_array() {
+    let limits = RequestLimits { arguments_max: 3, ..RequestLimits::default() };
+    let next = |line: &[u8]| RequestParser::new(limits).next(&mut BytesMut::from(line));
+    assert_eq!(next(b"MSET a b\r\n").map(|command| command.map(|arguments| arguments.len())), Ok(Some(3)));
+    assert_eq!(next(b"MSET a b \"\"\r\n"), Err(ProtocolError::ArrayLength));
+}
+
+#[test]
 fn what_is_declared_takes_no_memory_before_it_arrives() {
     let mut parser = RequestParser::new(RequestLimits::default());
     let mut buffer = BytesMut::from(b"*1048576\r\n$268435456\r\nabc".as_slice());

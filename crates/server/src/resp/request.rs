@@ -52,7 +52,8 @@ impl Default for RequestLimits {
 /// A malformed request. The texts are those of Redis where it has one, because clients match on them.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum ProtocolError {
-    /// `*` without a number, with a negative number other than -1, or with a number beyond the limit.
+    /// `*` without a number, with a negative number other than -1, or with a number beyond the limit; an inline command with too many
+    /// arguments.
     #[error("invalid multibulk length")]
     ArrayLength,
     /// `$` without a number, with a negative number, or with a number beyond the limit.
@@ -265,6 +266,9 @@ impl RequestParser {
             return Err(ProtocolError::InlineTooLong);
         }
         self.arguments = split_line(line)?;
+        if self.arguments.len() > self.limits.arguments_max {
+            return Err(ProtocolError::ArrayLength);
+        }
         Ok(Step::Command)
     }
 }
