@@ -1,5 +1,5 @@
-//! External programs that the tests need: `redis-cli`, `redis-benchmark`, `redis-server` and Valgrind from Debian, and a Python environment
-//! with the `redis` package in the target folder.
+//! External programs that the tests need: `redis-cli`, `redis-benchmark`, `redis-server`, Valgrind, and `venv` of Python from Debian; and a
+//! Python environment with the `redis` package in the target folder.
 //!
 //! Missing Debian packages are installed if the user is root. Otherwise the error names them.
 

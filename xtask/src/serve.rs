@@ -2,7 +2,7 @@
 //! results, `docs/records/serve.json`.
 //!
 //! Both servers run on this machine and take turns, so both figures of a ratio come from the same minutes. Each figure is the median of the
-//! rounds. Both acknowledge with the same durability: without persistence on a memory file system; with a sync before the reply on a disk
+//! rounds. Both acknowledge a write at the same point. On a memory file system neither syncs. On a disk both sync before the reply
 //! (`appendfsync always` of Redis).
 
 use std::fs;

@@ -1,6 +1,6 @@
 //! Tells the service manager (systemd, `Type=notify`) that the server is ready or is stopping.
 //!
-//! A state is one datagram with lines `NAME=VALUE`. The server sends it to the socket that the environment variable NOTIFY_SOCKET names.
+//! Each message is one datagram with lines `NAME=VALUE`. The server sends it to the socket that the environment variable NOTIFY_SOCKET names.
 
 use std::ffi::OsString;
 use std::io;

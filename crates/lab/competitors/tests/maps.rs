@@ -1,4 +1,4 @@
-//! Every map behaves as a map, for both kinds of keys, with one thread and with several.
+//! Every competitor gives the results of a model, a `BTreeMap`: for both kinds of keys, with one thread and with several.
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;

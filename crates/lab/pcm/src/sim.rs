@@ -4,7 +4,7 @@
 //! |---|---|
 //! | load | the translation; the cache level that has the line; from memory, the line itself |
 //! | store | the translation; if the line comes from memory, a free fill (a place for a line in transfer), but not the line |
-//! | prefetch | as a store; dropped if no fill is free |
+//! | prefetch | the translation; if no fill is free, the prefetch is dropped |
 //! | flush | the line, if it is in transfer from memory; space in the queue, if it is dirty |
 //! | fence | the transfer of lines that stores fetch; the write of flushed lines |
 //!

@@ -2,9 +2,9 @@
 //!
 //! A claim is a range of factors. A factor is the ratio of the times in two rows. The measured factors come from all rows that the claim
 //! covers. The claim holds if each factor, rounded as in the paper, is in the paper's range. A factor outside the range refutes the claim,
-//! also if the factor is better than the paper promises; the printed line then says which end of the range was exceeded. The printed reason
-//! compares the counts of the two rows of one factor: of a factor that refutes the claim, otherwise of the smallest factor, or of the
-//! largest if the paper gives no minimum. A claim without measured rows is omitted.
+//! also if the factor is better than the paper promises; the printed line then says which end of the range was exceeded. The verdict
+//! has a reason: it compares the counts of the two rows of one factor. This is a factor that refutes the claim, if there is one. Otherwise
+//! it is the smallest factor, or the largest if the paper gives no minimum. A claim without measured rows is omitted.
 
 use super::{Batch, Row};
 use crate::scratch::Instructions;

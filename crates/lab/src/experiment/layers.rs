@@ -1,9 +1,9 @@
 //! The cost of file access compared with memory access [CDDS thesis, chapter 3]. A region is updated block by block: by stores to a
 //! mapping, by `write` on a memory file system, and by `write` on an ordinary file system (figures 3.2 and 3.3). Then single lines at
-//! random positions are made durable, by flushes and by `fsync` (figure 3.4). System calls are counted, not assumed: writes by the kernel's
+//! random positions are made durable, by flushes and by `fsync` (figure 3.4). System calls are counted: writes by the kernel's
 //! statistics of the thread, syncs as in [`crate::syncs`].
 //!
-//! Stores to mapped memory have eight bytes, as in trees; the thesis's smallest blocks of two bytes are omitted. All pages are touched
+//! Stores to mapped memory have eight bytes, as in trees. Therefore the thesis's smallest blocks, of two bytes, are omitted. All pages are touched
 //! before the measurement.
 
 use std::fmt::{Display, Formatter};

@@ -8,7 +8,7 @@
 //! | new bucket of c entries | c entries, the header | |
 //! | split | | bitmap words that differ; the upper bound; the link, if the new bucket follows in the same list |
 //!
-//! A new entry is stored under the bitmap word with the most free positions. A new bucket distributes its entries evenly over the words.
+//! A new entry takes a position of the bitmap word with the most free positions. A new bucket distributes its entries evenly over its bitmap words.
 
 use bptree::shape::Shape;
 

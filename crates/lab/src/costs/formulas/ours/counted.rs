@@ -6,7 +6,7 @@
 //! | insert | the entry, after the last | the number |
 //! | delete | | the last entry, copied into the position of the deleted entry (unless it is itself the deleted one); the number |
 //! | new node of c entries | c entries, link, the number | |
-//! | split | | staying entries from beyond the new end, copied into free positions; the new entry if it stays; link of a leaf; the number |
+//! | split | | staying entries from beyond the new end, copied into free positions; the new entry if it stays; the link, if the node is a leaf; the number |
 
 use bptree::shape::Shape;
 

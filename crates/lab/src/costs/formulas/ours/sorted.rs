@@ -8,7 +8,7 @@
 //! | insert | | m - r entries that move up, the entry, the number |
 //! | delete | | m - 1 - r entries that move down, the number |
 //! | new node of c entries | c entries, link, the number | |
-//! | split | | the new entry and the staying entries after it, if the new entry stays; link of a leaf; the number |
+//! | split | | the new entry and the staying entries after it, if the new entry stays; the link, if the node is a leaf; the number |
 //!
 //! The position after the last entry counts as in use, as in the paper: an insert logs every word that it moves.
 
