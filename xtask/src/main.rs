@@ -3,7 +3,7 @@
 //! * [`mod@test`]: all checks and short tests, from formatting to the last test. Stops at the first failure.
 //! * [`soak`]: long campaigns, round-robin with new seeds, until the time is up. The module [`record`] keeps their results.
 //! * [`mod@bench`]: the task `record`, which runs a benchmark and writes its record. [`docs`]: tables of documents from records.
-//! * [`serve`]: the benchmark of the server, compared with Redis.
+//! * [`serve`]: the benchmark of the server, compared with Redis and memcached; [`load`]: its load.
 //! * [`clients`]: the test suites of Redis clients and frameworks against the server.
 //! * [`build_times`]: times of builds from an empty target directory.
 //! * [`lines`]: lines of code by crate.
@@ -19,6 +19,7 @@ mod circles;
 mod clients;
 mod docs;
 mod lines;
+mod load;
 mod needs;
 mod programs;
 mod prose;
@@ -48,6 +49,10 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let outcome = match words.as_slice() {
+        words if words.iter().any(|word| matches!(*word, "--help" | "-h" | "help")) => {
+            println!("{USAGE}");
+            Ok(())
+        }
         ["test"] => test::run(),
         ["build-times"] => build_times::run(),
         ["record", name] => bench::run(name),

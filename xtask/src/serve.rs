@@ -1,9 +1,10 @@
-//! `cargo xtask record serve`: the server compared with Debian's `redis-server`, both driven by `redis-benchmark`, and the record of the
-//! results, `docs/records/serve.json`.
+//! `cargo xtask record serve`: the server compared with Debian's `redis-server` and `memcached`, and the record of the results,
+//! `docs/records/serve.json`. `redis-benchmark` drives the server and Redis. A load of our own ([`crate::load`]) drives all three, on a
+//! memory file system: memcached makes nothing durable.
 //!
-//! Both servers run on this machine and take turns, so both figures of a ratio come from the same minutes. Each figure is the median of the
-//! rounds. Both acknowledge a write at the same point. On a memory file system neither syncs. On a disk both sync before the reply
-//! (`appendfsync always` of Redis).
+//! The servers run on this machine and take turns, so the figures of a ratio come from the same minutes. Each figure is the median of the
+//! rounds. Our server and Redis acknowledge a write at the same point. On a memory file system neither syncs. On a disk both sync
+//! before the reply (`appendfsync always` of Redis).
 
 use std::fs;
 use std::net::{TcpListener, TcpStream};
@@ -14,10 +15,11 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::Outcome;
+use crate::load::{Load, Protocol, Verb};
 use crate::run::{Step, target};
 
 /// Rounds of each load, for each server.
-const ROUNDS: usize = 3;
+const ROUNDS: usize = 5;
 /// Number of different random keys.
 const KEYS: u64 = 1_000_000;
 const VALUE_BYTES: [u64; 2] = [64, 1024];
@@ -118,6 +120,17 @@ impl Server {
         Self::start(command, port, dir)
     }
 
+    /// A server without persistence and with memory for all keys.
+    fn memcached() -> Result<Self, String> {
+        let port = free_port()?;
+        let mut command = Command::new("memcached");
+        let (threads, memory_mib, connections) = ("2", "4096", "1024");
+        command.args(["-l", "127.0.0.1", "-p", &port.to_string(), "-u", "root"]);
+        command.args(["-t", threads, "-m", memory_mib, "-c", connections]);
+        // The folder does not exist: memcached has no files.
+        Self::start(command, port, std::env::temp_dir().join(format!("bristlecone-memcached-{port}")))
+    }
+
     /// Runs a load. Returns commands per second and the 99th percentile of the latency in milliseconds, of SET and of GET.
     fn load(&self, level: Level, bytes: u64, load: (u64, u64)) -> Result<[(f64, f64); 2], String> {
         let arguments = [
@@ -195,6 +208,46 @@ fn rows(
     Ok([(0, "SET"), (1, "GET")].map(row).into())
 }
 
+/// The rows of our own load: SET and GET for each size of values and each number of connections.
+fn own_rows(program: &Path) -> Result<Vec<Value>, String> {
+    let level = LEVELS[0];
+    let mut all = Vec::new();
+    for value_bytes in VALUE_BYTES {
+        let servers = [
+            ("ours", Protocol::Redis, Server::ours(level, program)?),
+            ("redis", Protocol::Redis, Server::redis(level)?),
+            ("memcached", Protocol::Memcached, Server::memcached()?),
+        ];
+        for (connections, pipeline) in LOADS {
+            let requests = level.commands((connections, pipeline)) / 2;
+            for verb in [Verb::Set, Verb::Get] {
+                let mut figures = [const { Vec::new() }; 3];
+                for _ in 0..ROUNDS {
+                    for ((_, protocol, server), figures) in servers.iter().zip(&mut figures) {
+                        let protocol = *protocol;
+                        let load =
+                            Load { protocol, verb, connections, pipeline, value_bytes, keys: KEYS, requests };
+                        figures.push(load.run(server.port)?);
+                    }
+                }
+                let mut row = json!({
+                    "value_bytes": value_bytes, "connections": connections, "pipeline": pipeline,
+                    "command": format!("{verb:?}").to_uppercase(),
+                });
+                for ((name, ..), figures) in servers.iter().zip(&figures) {
+                    let per_second = median(figures.iter().map(|figures| figures.per_second).collect());
+                    let p99_ms = median(figures.iter().map(|figures| figures.p99_ms).collect());
+                    row[name] = json!({ "per_second": per_second, "p99_ms": p99_ms });
+                }
+                println!("own load: {row}");
+                all.push(row);
+            }
+        }
+    }
+    let _ = fs::remove_dir_all(level.dir());
+    Ok(all)
+}
+
 /// Measures everything.
 ///
 /// # Errors
@@ -226,11 +279,12 @@ pub fn measure() -> Result<Value, String> {
         }
         let _ = fs::remove_dir_all(level.dir());
     }
-    Ok(json!({ "rounds": ROUNDS, "keys": KEYS, "rows": all }))
+    let own = own_rows(&program)?;
+    Ok(json!({ "rounds": ROUNDS, "keys": KEYS, "rows": all, "own_load": own }))
 }
 
 /// The baseline of the record.
-pub const BASELINE: &str = "redis-server 7 of Debian in the same rounds";
+pub const BASELINE: &str = "redis-server 7 and memcached 1.6 of Debian in the same rounds";
 
 /// The command that repeats the run.
 pub const COMMAND: &str = "cargo xtask record serve";
