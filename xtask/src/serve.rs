@@ -1,9 +1,13 @@
 //! `cargo xtask record serve`: the server compared with Debian's `redis-server`, both driven by `redis-benchmark`, and the record of the
 //! results, `docs/records/serve.json`.
 //!
-//! Both servers run on this machine and take turns, so both figures of a ratio come from the same minutes. Each figure is the median of the
-//! rounds. Both acknowledge with the same durability: without persistence on a memory file system; with a sync before the reply on a disk
-//! (`appendfsync always` of Redis).
+//! Both servers run on this machine and take turns, so both figures of a ratio come from the same minutes. Each figure
+//! is the median of the rounds. Both servers acknowledge a write with comparable durability, at two levels:
+//!
+//! | level | files of both servers | Bristlecone | Redis |
+//! |---|---|---|---|
+//! | process | memory file system | `--durability process` | no persistence |
+//! | power | disk | `--durability power`: a sync before the reply | `appendfsync always`: a sync before the reply |
 
 use std::fs;
 use std::net::{TcpListener, TcpStream};
