@@ -1,8 +1,8 @@
 //! Import cycles: source files of a crate that import each other, directly or through others. `tidy` refuses them in the crates of
 //! [`FREE`].
 //!
-//! Only `use` declarations outside of test modules count. A file may import the items of its children, or a child the items of its parent,
-//! but not both.
+//! Only `use` declarations outside of test modules count. Either a file imports items of its children, or the children
+//! import items of the file, but not both.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -1,5 +1,6 @@
-//! External programs that the tests need: `redis-cli`, `redis-benchmark`, `redis-server`, Valgrind, and `venv` of Python from Debian; and a
-//! Python environment with the `redis` package in the target folder.
+//! External programs that the tests need: from Debian `redis-cli`, `redis-benchmark`, `redis-server`, Valgrind and the
+//! module `ensurepip` of Python (package `python3-venv`), and in the target folder a Python environment with the
+//! package `redis`.
 //!
 //! Missing Debian packages are installed if the user is root. Otherwise the error names them.
 

@@ -1,7 +1,7 @@
 //! The test programs of the workspace, two at a time, because a single program often waits for a disk or for its last test.
 //!
-//! Cargo builds and lists them. Each runs as under cargo, in the folder of its crate. The output of a program is shown when it ends, so
-//! that outputs do not mix.
+//! Cargo builds and lists the programs. Each program runs in the folder of its crate, as under `cargo test`. The output
+//! of a program is shown when it ends, so that outputs do not mix.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

@@ -2,9 +2,13 @@
 //! `docs/records/serve.json`. `redis-benchmark` drives the server and Redis. A load of our own ([`crate::load`]) drives all three, on a
 //! memory file system: memcached makes nothing durable.
 //!
-//! The servers run on this machine and take turns, so the figures of a ratio come from the same minutes. Each figure is the median of the
-//! rounds. Our server and Redis acknowledge a write at the same point. On a memory file system neither syncs. On a disk both sync
-//! before the reply (`appendfsync always` of Redis).
+//! Both servers run on this machine and take turns, so both figures of a ratio come from the same minutes. Each figure
+//! is the median of the rounds. Both servers acknowledge a write with comparable durability, at two levels:
+//!
+//! | level | files of both servers | Bristlecone | Redis |
+//! |---|---|---|---|
+//! | process | memory file system | `--durability process` | no persistence |
+//! | power | disk | `--durability power`: a sync before the reply | `appendfsync always`: a sync before the reply |
 
 use std::fs;
 use std::net::{TcpListener, TcpStream};

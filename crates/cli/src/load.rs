@@ -1,8 +1,8 @@
 //! `load`: fills a store from a file.
 //!
-//! The pairs become durable in groups. If the store fails, the pairs that are durable stay. An input line that is wrong or whose pair is
-//! too large ends the command. After such a line, a command that made the store removes it; in a store that existed before, the pairs of
-//! the earlier lines stay.
+//! The pairs become durable in groups. If the store fails, the command ends, and the durable pairs stay. An input line
+//! that is wrong or whose pair is too large also ends the command. Then the command removes the store if it made the
+//! store itself. In a store that existed before, the pairs of the earlier lines stay.
 
 mod csv;
 mod jsonl;

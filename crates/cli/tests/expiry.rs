@@ -1,7 +1,8 @@
-//! `kill -9` while sixteen connections set values with deadlines in three databases, move keys between databases, and remove keys.
+//! The test kills a server (`kill -9`) while sixteen connections set keys with and without deadlines, change and remove
+//! deadlines, and delete keys, in three databases. Each connection has keys of its own.
 //!
-//! After the restart each key has the value and the deadline of its last acknowledged command, or those of the one command that had
-//! no reply yet. A key whose deadline has passed is absent, and a background thread removes it.
+//! After the restart each key has the value and the deadline of its last acknowledged command, or of the command that
+//! had no reply yet. A key whose deadline has passed is absent, and a background thread removes it.
 //!
 //! `BRISTLECONE_ROUNDS` sets the number of rounds (20), `BRISTLECONE_SEED` changes the seeds.
 

@@ -1,13 +1,17 @@
-//! `kill -9` under load: sixteen connections write in pipelines, the server is killed without warning, and is started again.
+//! The test kills a server (`kill -9`) while sixteen connections write in pipelines, and starts the server again.
 //!
-//! Each connection has its own keys (shared keys: `shared_keys.rs`), so its history is a list of commands. A prefix of the list was
-//! acknowledged. A server runs the commands of a connection in order, each atomically. After the restart the keys of the connection must be
-//! the result of *some* prefix of the list, at least as long as the acknowledged one. All connections also increment one counter, which
-//! must lie between the acknowledged and the sent increments.
+//! Each connection has its own keys (shared keys: `shared_keys.rs`), so its history is a list of commands. A prefix of
+//! the list was acknowledged. A server runs the commands of a connection in order, each atomically. After the restart
+//! the keys of the connection must be the result of *some* prefix of the list, at least as long as the acknowledged
+//! one. All connections also increment one counter. After the restart its value must be between the number of
+//! acknowledged increments and the number of sent increments.
 //!
-//! A store goes through several rounds. Between rounds it is killed once more while idle and verified by `check`. A third of the rounds run
-//! on a memory file system if there is one, half of them with emulated power durability. Half of the other rounds run on ordinary files
-//! with a journal. `BRISTLECONE_ROUNDS` sets the number of rounds, `BRISTLECONE_SEED` changes the seeds.
+//! A store goes through several rounds. Between rounds the test kills the idle server once more and verifies the store
+//! with `check`. If there is a memory file system, a third of the rounds run there, in turn with process durability and
+//! with power durability. The other rounds run on ordinary files, half of them with power durability, so with a
+//! journal, and half with process durability.
+//!
+//! `BRISTLECONE_ROUNDS` sets the number of rounds, `BRISTLECONE_SEED` changes the seeds.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};

@@ -1,8 +1,9 @@
 //! The test kills a server (`kill -9`) while all connections write and read the same keys. All replies, before the kill and after the
 //! restart, must be linearizable: for each key there is an order of the operations that explains the replies.
 //!
-//! An operation without a reply may have happened or not. In the order, the reads after the restart come after all other operations. If a write that was
-//! acknowledged, or that another connection had read, is lost, no order explains the replies.
+//! Operations without a reply may have happened or not. The test reads all keys after the restart; these reads come
+//! after all other operations of the order. If a write that was acknowledged, or that another connection had read, is
+//! lost, no order explains the replies.
 //!
 //! `BRISTLECONE_ROUNDS` sets the number of rounds (100), `BRISTLECONE_SEED` changes the seeds.
 

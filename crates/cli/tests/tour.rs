@@ -1,8 +1,9 @@
 //! The documents are correct: the commands of README and docs/getting-started.md run as written, and the table of docs/engines.md equals
 //! the registry.
 //!
-//! A script runs in its own directory, with the program of this build in its path and a free port in `PORT`. The script leads a process
-//! group, so that the test can end all its processes, also after a failure.
+//! Each test runs the commands as one `bash` script in its own directory, with the program of this build in `PATH` and
+//! a free port in `PORT`. The script leads a process group. At the end, also after a failure, the test kills this
+//! group, so no process of the script stays.
 
 use std::fs::File;
 use std::net::TcpListener;

@@ -4,9 +4,9 @@
 //! The writes follow as ordinary write groups, each with its own commit. Then the word is cleared and the record is freed. After a crash,
 //! the next open repeats all writes of the record in their order. Repeating a write that was done changes nothing.
 //!
-//! So a batch works the same way in every engine. The size of a record bounds the size of a batch; the size of a log does not. In addition
-//! to its writes, a batch costs its bytes once more, the commit that sets the word, and the commit that clears it: two fences each with
-//! write-atomic commits.
+//! So a batch works the same way in every engine. The maximum size of a record bounds the size of a batch; the size of
+//! the log does not. In addition to its writes, a batch costs its bytes once more, the commit that sets the word, and
+//! the commit that clears it: two fences each with write-atomic commits.
 //!
 //! With a journal, no record is needed: the writer's lock is held until all writes are done, and a commit group is durable as a whole or
 //! not at all.
@@ -16,16 +16,19 @@
 //! The bytes of the record are described at [`encode`].
 //!
 //! Invariants:
-//! * B1: a batch is refused before its first change if a condition does not hold, if a key's path is damaged, or if there is not enough
-//!   space: in the region for its blocks and for every possible split, in the commit group for its lines.
-//! * B2: if a batch fails after its commit point, the index takes no more writes, and readers see the values from before the batch. With a
-//!   journal, the batch is rolled back; without one, the next open finishes it.
+//! * B1: a batch is refused before its first change if a condition does not hold, if a key's path is damaged, or if
+//!   there is not enough space. The region must have space for the blocks of the batch and for every possible split.
+//!   With a journal, the lines of the batch must also fit into a commit group.
+//! * B2: if a batch fails after its first change, the index takes no more writes, and readers see the values from
+//!   before the batch. With a journal, the batch is rolled back. Without one, its record is already durable, and the
+//!   next open finishes the batch.
 //!
-//! The commit point is the publish of the word in the root line. A batch of one write is an ordinary write.
+//! Without a journal, the commit point is the publish of the word in the root line. With a journal, it is the commit of
+//! the group. A batch of one write is an ordinary write. Without a journal:
 //!
 //! | fence passed | may be on the medium | recovery |
 //! |---|---|---|
-//! | none | some of the record | the record has no owner; its block is free |
+//! | none | a part of the record | no word references the record; its block becomes free |
 //! | payload | the record; the word or not | the old index, or the batch is applied |
 //! | commit | the word, some of the writes | the batch is applied |
 //! | commit of the clearing | everything | nothing to do |

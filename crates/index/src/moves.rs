@@ -1,8 +1,8 @@
 //! Moves records out of sparse chunks, so that these chunks become free and serve blocks of any size.
 //!
-//! So deletes make space without a compaction. After each write the allocator selects the records to move
-//! ([`pmem::alloc::Allocator::next_to_move`]). A record contains its key. If the index references the record under this key, an ordinary
-//! update stores the value again. The update writes a new record and frees the old one.
+//! So the space of deleted keys is used again without a compaction. After each write the allocator selects the records
+//! to move ([`pmem::alloc::Allocator::next_to_move`]). A record contains its key. If the index references the record
+//! under this key, an ordinary update stores the value again. The update writes a new record and frees the old one.
 //!
 //! Invariants:
 //! * V1: a move is an update of a key to its current value, between two operations and outside of batches. So no reader, snapshot or

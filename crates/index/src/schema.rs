@@ -12,8 +12,9 @@
 //! not. Then the key pointer references one record and the record pointer another. Both records have the same key, and the entry
 //! owns both. The value is always that of the record pointer's record.
 //!
-//! A separator in an inner node has key words, too. With 64-bit keys it is the key of the right neighbour. With byte-string keys it is the
-//! shortest key above the left neighbour's key that is a prefix of the right neighbour's key, and it has a record of its own.
+//! A separator in an inner node has key words, too. It separates two neighbouring leaf entries. With 64-bit keys, the
+//! separator is the key of the right entry. With byte-string keys, it is the shortest prefix of the right entry's key
+//! that is above the left entry's key, and it has a record of its own.
 
 use std::cmp::Ordering;
 use std::fmt::Debug;

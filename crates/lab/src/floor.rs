@@ -1,4 +1,5 @@
-//! The baseline: the cost of the memory itself, on the backing of the trees and with their footprint.
+//! The baseline: the cost of the memory itself, measured in the same backing directory as the trees, over about as much
+//! memory as they use.
 //!
 //! R is a dependent read with a cache miss: a pointer chase through lines in random order. F is the same chase with a store to each line, a
 //! flush and a fence. In a tree larger than the cache, no operation is faster than R unless cache misses overlap, and no durable operation

@@ -1,5 +1,5 @@
-//! Records of CSV, split without being rewritten. By default the value is all columns but the key. Such a value has the bytes of the file,
-//! including quotes; a CSV library would remove the quotes.
+//! Splits records of CSV into key and value. By default the value consists of all columns but the key, with the bytes
+//! of the file, including quotes. (A CSV library would remove the quotes.)
 //!
 //! A record continues over line ends while a quote is open. A key, or a value from one named column, loses its quotes.
 

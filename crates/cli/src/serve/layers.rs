@@ -1,9 +1,10 @@
 //! Options of `serve` from the environment and from a configuration file. The command line overrides the environment, and the environment
 //! overrides the file.
 //!
-//! Each value becomes an argument `--name=value` of the command line. A flag that is on becomes `--name`; a flag that is off adds nothing,
-//! so it does not override a flag that is on in the file. If the command line already has an option, the other layers do not add it. So the
-//! parser of the command line checks all values. Every option can be given in all three ways, except `config`, which cannot be in the file.
+//! Each value becomes an argument `--name=value` of the command line. A flag that is on becomes `--name`; a flag that
+//! is off adds nothing, so it does not override a flag that is on in the file. If the command line already has an
+//! option, the other layers do not add it. The parser of the command line checks the values of all three layers. Every
+//! option can be given in all three ways, except `config`, which cannot be in the file.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;

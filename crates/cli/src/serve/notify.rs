@@ -1,6 +1,7 @@
 //! Tells the service manager (systemd, `Type=notify`) that the server is ready or is stopping.
 //!
-//! Each message is one datagram with lines `NAME=VALUE`. The server sends it to the socket that the environment variable NOTIFY_SOCKET names.
+//! A notification is one datagram with lines `NAME=VALUE`. The server sends it to the socket that the environment
+//! variable NOTIFY_SOCKET names. Without this variable it sends nothing.
 
 use std::ffi::OsString;
 use std::io;

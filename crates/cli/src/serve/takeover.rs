@@ -5,7 +5,7 @@
 //! | connects, asks to take over | sends its listening sockets |
 //! | uses the sockets that its options name, says that it is ready | stops accepting, lets commands end, parks connections, closes the store |
 //! | opens the store | waits; if the new server fails or ends, opens the store again and goes on |
-//! | accepts new connections | sends the parked connections, and ends |
+//! | receives the connections, serves them and accepts new ones | sends the connections, and ends |
 //!
 //! Invariants:
 //! * O1: one process at a time has the store open: the new server opens it after the old one has closed it, and the old one opens it again

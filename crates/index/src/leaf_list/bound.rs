@@ -1,4 +1,5 @@
-//! Bounds of leaves as words: a plain key itself, or the address of a separator record for byte strings. 0 means no bound.
+//! A bound of a leaf is one word: a 64-bit key itself, or with byte strings the address of a separator record. 0 means
+//! that the leaf has no bound on this side.
 
 use crate::schema::Schema;
 use pmem::{Medium, Result, record};

@@ -1,12 +1,15 @@
 //! A copy of a leaf's entries in key order, for scans. It reuses its buffers.
 //!
-//! An engine may keep the order of a leaf from an earlier copy. Then it adds the entries to the copy in this order, and the new ones last.
-//! If these are few, the copy inserts each at its place. If there are many, or no order was kept, the copy orders all entries. A copy has
-//! no keys, but the *lead* of each key. With 64-bit keys, the lead is the key. With byte strings, all keys of the leaf share some first
-//! bytes, and the lead is the eight bytes after these, as a word. Entries are ordered by their leads, and by their keys where leads are
-//! equal.
+//! An engine may keep the order of a leaf from an earlier copy. Then it adds the entries to the copy in this order, and
+//! the new entries last. If the new entries are few, the copy inserts each of them at its place. If they are many, or
+//! if no order was kept, the copy orders all entries.
 //!
-//! All methods allow for entries that a writer changes meanwhile: then the order has no meaning, and the reader's validation fails.
+//! A copy contains the *lead* of each key, not the key. With 64-bit keys, the lead is the key. With byte strings, all
+//! keys of the leaf share some first bytes, and the lead is the eight bytes after these, as a word. Entries are ordered
+//! by their leads, and by their keys where leads are equal.
+//!
+//! A writer may change the entries while a method runs. Then the order has no meaning, and the reader's validation
+//! fails.
 
 use std::cmp::Ordering;
 use std::ops::{Bound, Range};

@@ -3,9 +3,9 @@
 //! The *directory* is the engine's structure that leads to the leaves.
 //!
 //! Invariants:
-//! * C1: a leaf changes only while its version is locked. Every change of the assignment of keys to leaves adds 2 to [`Core::changes`]
-//!   before the versions are unlocked. A change of the directory in place adds the first 1 before it begins and the second 1 after it has
-//!   ended, so the number is odd in between.
+//! * C1: a leaf changes only while its version is locked. Every change of the assignment of keys to leaves adds 2 to
+//!   [`Core::changes`] before the versions are unlocked. A change that modifies the directory in place adds 1 before it
+//!   begins and 1 after it has ended, so the number is odd in between. Readers wait while it is odd.
 
 use std::ops::{Deref, DerefMut};
 

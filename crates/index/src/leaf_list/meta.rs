@@ -2,7 +2,7 @@
 //! A clear writes a new meta block.
 //!
 //! ```text
-//! word 0 head of the list (self-checking)   1..7 unused   7 a cleared list that is being freed ([`super::garbage`])
+//! word 0 head of the list (self-checking)   1 to 6 unused   7 a cleared list that is being freed ([`super::garbage`])
 //! ```
 
 use pmem::region::{Garbage, checked, unchecked};

@@ -5,7 +5,7 @@
 //!
 //! * [`core`](mod@core): the parts of such an index. [`space`]: the lines that an operation may store to.
 //! * [`write`](mod@write): writes. [`write_group`]: writes that share their fences.
-//! * [`read`]: lookups. [`scan`]: cursors. [`copy`](mod@copy): their copies of leaves.
+//! * [`read`]: lookups. [`scan`]: cursors. [`copy`](mod@copy): a cursor's copy of a leaf.
 //! * `index`: the implementation of the interface [`Index`](crate::Index).
 //! * `garbage`: clearing. [`meta`]: the block that references the list.
 //! * [`recover`]: the owners of blocks. [`bound`]: bounds of leaves.

@@ -1,8 +1,8 @@
 //! Lookups, concurrent with the writer.
 //!
-//! A reader reads the counter `changes` of [`Core`](super::core::Core), finds the leaf, reads the leaf's version, and reads the entry. Then
-//! the reader validates: an unchanged version means that the entry was consistent, and unchanged `changes` mean that this was the leaf of
-//! the key (C1 of `core`).
+//! A reader waits until the counter `changes` of [`Core`](super::core::Core) is even and remembers its value. Then the
+//! reader finds the leaf, reads the leaf's version, and reads the entry. Finally it validates: if the version is
+//! unchanged, the entry was consistent; if the counter is unchanged, this was the leaf of the key (C1 of `core`).
 
 use crate::schema::Schema;
 use pmem::canary::{Canary, sings};

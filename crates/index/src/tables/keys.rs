@@ -4,12 +4,13 @@
 //! |---|---|
 //! | `0`, `1` | the catalog ([`super::catalog`]) |
 //! | `0`, `2` | the number of keys of each table, written by a clean close |
-//! | `0`, `3`, deadline (8 bytes, big-endian), stored key | empty: the entry of a deadline |
+//! | `0`, `3`, deadline (8 bytes, big-endian), table, key | empty: the entry of a deadline |
 //! | table, key | value, `0` |
 //! | table, key | value, deadline (8 bytes, little-endian), `1` |
 //!
-//! A stored key of a table begins with the table's number: one byte from 1 to 239, or the byte 240 and four bytes, big-endian. So the keys
-//! of a table are one range, in the order of its keys. Deadlines are milliseconds since 1970.
+//! `0`, `1`, `2` and `3` are single bytes. *Table* is the table's number: one byte from 1 to 239, or the byte 240 and
+//! four bytes, big-endian. So the stored keys of a table are one range, in the order of the table's keys. The last byte
+//! of a value tells whether a deadline precedes it. Deadlines are milliseconds since 1970.
 
 use std::ops::{Bound, Deref};
 

@@ -20,8 +20,9 @@
 //!   index needs no lock. Such a writer cannot set a deadline. If it replaces a value whose deadline was set meanwhile, an entry without a
 //!   value stays until that deadline passes.
 //! * T4: a table's number is used again only after all of its keys are removed, and not before the next open.
-//! * T5: the counts are exact when counting has ended. A write changes the count only if its key is before the counter's position; the
-//!   counter moves only while no write runs.
+//! * T5: the counts are exact when counting has ended. Counting goes through the keys in order. A write changes the
+//!   count only if its key is at or before the position that counting has reached. The position moves only while no
+//!   write runs.
 //! * T6: a clean close stores the counts. An open uses them only after a clean close.
 //! * T7: a change of the catalog is visible only when it is durable. Otherwise a reader could see a clear that is not durable, and could
 //!   not wait for its commit: a clear gives the table a new number, and keys of the new number have no dirty marks (the marks of changes

@@ -1,4 +1,5 @@
-//! The loop that damages the words of an index and uses the index: no panic, no endless loop.
+//! The loop of the damage tests. It damages some words of an index and then runs every kind of operation on the index:
+//! no panic, no endless loop.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,7 +1,9 @@
-//! The N-th growth or sync fails, once or from then on, for N = 1, 2, 3 … until a run has no failure.
+//! The N-th growth of the region, or the N-th sync, fails, once or from then on. N is 1, 2, 3 … until a run has no
+//! failure.
 //!
-//! Each failure is reported as an error. No acknowledged write is lost, and no refused write is present; snapshots do not change. Writes
-//! work again as soon as there is space. After a reopen the contents are the acknowledged ones, verification finds no problem, and every
+//! Each failure is reported as an error. No acknowledged write is lost. No refused write is present, except some writes
+//! of a failed write group or the first keys of a failed append. Snapshots do not change. Writes work again as soon as
+//! there is space. After a reopen the contents are the acknowledged ones, verification finds no problem, and every
 //! block has an owner.
 //!
 //! The memory keeps all stores, as a file does when the process dies. A former defect: a close whose second sync failed had stored the mark

@@ -1,5 +1,6 @@
-//! Readers beside a writer, on real threads. Keys that stay are always found, values belong to their keys and never go back, scans ascend
-//! or descend, and a reader sees all or none of each batch.
+//! Readers beside a writer, on real threads. Keys that are never deleted are always found. A value belongs to its key,
+//! and a reader never gets an older value after a newer one. Scans return keys in order. A reader sees all or none of
+//! each batch.
 
 use std::collections::HashMap;
 use std::ops::Bound;

@@ -1,4 +1,5 @@
-//! Every competitor gives the results of a model, a `BTreeMap`: for both kinds of keys, with one thread and with several.
+//! Every competitor map answers as a `BTreeMap` does, with 64-bit words and with byte strings. Then two threads find
+//! all of its pairs, and all pairs that they add are present at the end.
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;

@@ -2,11 +2,11 @@
 //!
 //! | call | waits for |
 //! |---|---|
-//! | load | the translation; the cache level that has the line; from memory, the line itself |
+//! | load | the translation; the cache level that has the line; the line itself, if it comes from memory or is still in transfer |
 //! | store | the translation; if the line comes from memory, a free fill (a place for a line in transfer), but not the line |
-//! | prefetch | the translation; if no fill is free, the prefetch is dropped |
+//! | prefetch | the translation; if no fill is free, the simulator drops the prefetch |
 //! | flush | the line, if it is in transfer from memory; space in the queue, if it is dirty |
-//! | fence | the transfer of lines that stores fetch; the write of flushed lines |
+//! | fence | the transfer of all lines that stores need; the write of all flushed lines |
 //!
 //! A line that is evicted from L3 also leaves the other levels. If it is dirty, it goes into the queue, and the access that fetched the new
 //! line waits for space there.

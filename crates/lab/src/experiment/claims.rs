@@ -1,10 +1,13 @@
 //! Claims of a paper about a figure, and their verdict over measured rows.
 //!
-//! A claim is a range of factors. A factor is the ratio of the times in two rows. The measured factors come from all rows that the claim
-//! covers. The claim holds if each factor, rounded as in the paper, is in the paper's range. A factor outside the range refutes the claim,
-//! also if the factor is better than the paper promises; the printed line then says which end of the range was exceeded. The verdict
-//! has a reason: it compares the counts of the two rows of one factor. This is a factor that refutes the claim, if there is one. Otherwise
-//! it is the smallest factor, or the largest if the paper gives no minimum. A claim without measured rows is omitted.
+//! A claim gives a range for a factor. The factor tells how many times slower one row is than another row of the same
+//! batch and node size. Each pair of rows that the claim covers gives one measured factor. The claim holds if each
+//! factor, rounded as in the paper, is in the paper's range. A factor outside the range refutes the claim, even if the
+//! factor is better than the paper promises. A claim without measured rows is omitted.
+//!
+//! The printed reason names one pair of rows and compares their counts. If a factor is below the range, it is the pair
+//! with the smallest factor; if a factor is only above the range, the pair with the largest. If the claim holds, it is
+//! the pair with the smallest factor, or with the largest if the paper gives no minimum.
 
 use super::{Batch, Row};
 use crate::scratch::Instructions;

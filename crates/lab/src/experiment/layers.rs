@@ -1,10 +1,15 @@
-//! The cost of file access compared with memory access [CDDS thesis, chapter 3]. A region is updated block by block: by stores to a
-//! mapping, by `write` on a memory file system, and by `write` on an ordinary file system (figures 3.2 and 3.3). Then single lines at
-//! random positions are made durable, by flushes and by `fsync` (figure 3.4). System calls are counted: writes by the kernel's
-//! statistics of the thread, syncs as in [`crate::syncs`].
+//! The cost of file access compared with memory access [CDDS thesis, chapter 3].
 //!
-//! Stores to mapped memory have eight bytes, as in trees. Therefore the thesis's smallest blocks, of two bytes, are omitted. All pages are touched
-//! before the measurement.
+//! Figures 3.2 and 3.3: the experiment updates a region block by block, in five ways. The ways are stores to mapped
+//! memory, without and with a flush and a fence after each block; `write` on a memory file system; and `write` on an
+//! ordinary file system, without and with `fsync` after each block. Figure 3.4: the experiment makes single lines at
+//! random positions durable, by a flush and a fence or by `write` and `fsync`.
+//!
+//! The experiment counts the system calls of each block: writes by the kernel's statistics of the thread, syncs as in
+//! [`crate::syncs`].
+//!
+//! Stores to mapped memory have eight bytes, as in trees. So the thesis's smallest blocks, of two bytes, are omitted.
+//! The experiment touches all pages before it measures.
 
 use std::fmt::{Display, Formatter};
 use std::fs::File;

@@ -6,9 +6,9 @@
 //! | insert | the entry | its bitmap word |
 //! | delete | | its bitmap word |
 //! | new node of c entries | c entries, link, bitmap | |
-//! | split | | the new entry if it stays; the link, if the node is a leaf; bitmap words that differ |
+//! | split | | the new entry, if it stays in the old node; the link, if the node is a leaf; bitmap words that differ |
 //!
-//! A new entry that stays in a full node overwrites the entry with the lowest position among those that move.
+//! A full node has no free position: a new entry that stays in it takes the lowest position that a moving entry leaves.
 
 use bptree::shape::Shape;
 

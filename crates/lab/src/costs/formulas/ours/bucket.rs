@@ -8,7 +8,8 @@
 //! | new bucket of c entries | c entries, the header | |
 //! | split | | bitmap words that differ; the upper bound; the link, if the new bucket follows in the same list |
 //!
-//! A new entry takes a position of the bitmap word with the most free positions. A new bucket distributes its entries evenly over its bitmap words.
+//! Each bitmap word describes 64 positions. A new entry takes a free position of the word with the most free positions.
+//! The entries of a new bucket are distributed evenly over the words.
 
 use bptree::shape::Shape;
 

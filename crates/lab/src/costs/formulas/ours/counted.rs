@@ -3,10 +3,10 @@
 //!
 //! | change | fresh | over |
 //! |---|---|---|
-//! | insert | the entry, after the last | the number |
-//! | delete | | the last entry, copied into the position of the deleted entry (unless it is itself the deleted one); the number |
-//! | new node of c entries | c entries, link, the number | |
-//! | split | | staying entries from beyond the new end, copied into free positions; the new entry if it stays; the link, if the node is a leaf; the number |
+//! | insert | the entry, after the last one | the number of entries |
+//! | delete | | the last entry, copied into the position of the deleted entry (nothing, if the deleted entry is the last one); the number of entries |
+//! | new node of c entries | c entries, link, the number of entries | |
+//! | split | | entries that stay but lie beyond the new number of entries, copied into free positions; the new entry, if it stays in the old node; the link, if the node is a leaf; the number of entries |
 
 use bptree::shape::Shape;
 

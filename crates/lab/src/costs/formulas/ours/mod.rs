@@ -5,12 +5,17 @@
 //! formulas follow the module heads of the engines' layouts and commit protocols. They use the path to the key ([`Way`]): counts, ranks and
 //! positions.
 //!
-//! *Data words* (`home` in the code) are the words of nodes that log records change. *Data lines* are the lines that contain data words.
+//! *Data words* (`home` in the code) are the words of the index that a log record changes. *Data lines* are the lines
+//! that contain data words.
 //!
-//! Rules of counting. Words are those of nodes and of log records. Flushes are those of node lines, each once per commit, and of records.
-//! Fences are all fences of an operation, except those of log truncations and of the allocator. (The allocator records a block before the
-//! log references the block, and it opens chunks.) A truncation of the log flushes the data lines. These flushes have a count of their own,
-//! in which each data line counts once per commit. If the operation itself flushes them, they count as flushes of the operation.
+//! Rules of counting:
+//!
+//! * Words: the stored words of nodes and of log records.
+//! * Flushes: the flushed lines of nodes and of log records. A commit counts each line of a node once.
+//! * Flushes of data lines have a count of their own. A commit counts each data line once. Under a protocol that waits
+//!   for its data lines, this count is added to the flushes.
+//! * Fences: all fences of an operation, except those of log truncations and of the allocator. (The allocator records a
+//!   block before the log references the block, and it opens chunks.)
 //!
 //! Flushes have bounds because the records of a commit begin anywhere in a line of the log.
 

@@ -1,5 +1,6 @@
-//! Redo logging of every word: the log is flushed and fenced, then the data lines are flushed and fenced. Full nodes are split one by one
-//! from the top down, each in a separate commit, before the entry is inserted.
+//! Redo logging of every word. A commit flushes its log records and passes a fence, then it stores the data words,
+//! flushes their lines and passes a second fence. Full nodes are split one by one from the top down, each in a separate
+//! commit, before the entry is inserted.
 //!
 //! | | words | flushes | data lines | fences |
 //! |---|---|---|---|---|

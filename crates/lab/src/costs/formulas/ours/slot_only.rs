@@ -6,10 +6,9 @@
 //! | insert | the entry | the slot word |
 //! | delete | | the slot word |
 //! | new node of c entries | c entries, link, the slot word | |
-//! | split | | the new entry if it stays; link of a leaf; the slot word |
+//! | split | | the new entry, if it stays in the old node; the link, if the node is a leaf; the slot word |
 //!
-//! In a split, some entries of the full node move to the new node. If the new entry belongs in the old node, it takes the lowest position
-//! among those that they leave.
+//! A full node has no free position: a new entry that stays in it takes the lowest position that a moving entry leaves.
 
 use bptree::shape::Shape;
 

@@ -8,9 +8,9 @@
 //! | insert | the entry | ⌈(m + 2) / 8⌉ slot words | the entry's bitmap word |
 //! | delete | | ⌈m / 8⌉ slot words | the entry's bitmap word |
 //! | new node of c entries | c entries, ⌈(c + 1) / 8⌉ slot words, link, bitmap | | |
-//! | split | | | the new entry if it stays; slot and bitmap words that differ; the link, if the node is a leaf |
+//! | split | | | the new entry, if it stays in the old node; slot and bitmap words that differ; the link, if the node is a leaf |
 //!
-//! A full node has no free position: a new entry that stays overwrites the entry with the lowest position among those that move.
+//! A full node has no free position: a new entry that stays in it takes the lowest position that a moving entry leaves.
 
 use bptree::shape::Shape;
 

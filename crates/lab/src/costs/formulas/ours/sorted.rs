@@ -5,10 +5,10 @@
 //!
 //! | change | fresh | over |
 //! |---|---|---|
-//! | insert | | m - r entries that move up, the entry, the number |
-//! | delete | | m - 1 - r entries that move down, the number |
-//! | new node of c entries | c entries, link, the number | |
-//! | split | | the new entry and the staying entries after it, if the new entry stays; the link, if the node is a leaf; the number |
+//! | insert | | m - r entries that move up by one position, the entry, the number of entries |
+//! | delete | | m - 1 - r entries that move down by one position, the number of entries |
+//! | new node of c entries | c entries, link, the number of entries | |
+//! | split | | the new entry and the entries after it, if the new entry stays in the old node; the link, if the node is a leaf; the number of entries |
 //!
 //! The position after the last entry counts as in use, as in the paper: an insert logs every word that it moves.
 

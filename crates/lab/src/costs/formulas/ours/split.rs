@@ -1,7 +1,8 @@
 //! The changes of an insert with splits. Some trees commit all splits and the new entry at once, others commit each split separately.
 //!
-//! A full node is split in the middle of its entries. A tree that commits at once counts the new entry among them. The last entry of the
-//! left half of an inner node moves up to the parent. If the new key is above all others, the left node keeps as many entries as it can.
+//! A full node is split in the middle of its entries. A tree that commits everything at once counts the new entry among
+//! them. The middle entry of an inner node moves up to the parent. If the new key is above all others, the left node
+//! keeps as many entries as it can.
 
 use super::{Change, Cut, LINK, Nodes, Parts, Run};
 use crate::costs::survey::{Step, Way};
