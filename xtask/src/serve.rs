@@ -2,10 +2,10 @@
 //! `docs/records/serve.json`. `redis-benchmark` drives the server and Redis. A load of our own ([`crate::load`]) drives all three, on a
 //! memory file system: memcached makes nothing durable.
 //!
-//! Both servers run on this machine and take turns, so both figures of a ratio come from the same minutes. Each figure
-//! is the median of the rounds. Both servers acknowledge a write with comparable durability, at two levels:
+//! The servers run on this machine and take turns, so the figures of a ratio come from the same minutes. Each figure is the median of the
+//! rounds. Bristlecone and Redis run at two levels:
 //!
-//! | level | files of both servers | Bristlecone | Redis |
+//! | level | files | Bristlecone | Redis |
 //! |---|---|---|---|
 //! | process | memory file system | `--durability process` | no persistence |
 //! | power | disk | `--durability power`: a sync before the reply | `appendfsync always`: a sync before the reply |
