@@ -1,8 +1,11 @@
 //! Deletes and underflow [thesis §4.4.3, algorithm 4].
 //!
-//! The key of a link is the lower bound of the child. So if a node has too few entries, its left sibling can take them, and the parent's
-//! link to this sibling stays as it is. (In the thesis the key is the upper bound, so there the right sibling takes the entries.) If the
-//! node has only a right sibling, or if its left sibling has many entries, the node and this sibling are replaced by new nodes.
+//! The key of a link is the lower bound of the child. A node with too few entries underflows in one of two ways:
+//!
+//! * Its left sibling takes the entries. The parent's link to this sibling stays as it is. (In the thesis the key is the upper bound, so
+//!   there the right sibling takes the entries.) The sibling must have space, and no older parent may have had a link to it.
+//! * Otherwise the node and its left sibling are replaced by one or two new nodes with all their entries. A node without a left sibling is
+//!   replaced together with its right sibling.
 
 use index::Schema;
 use pmem::{Error, Medium, Result};
