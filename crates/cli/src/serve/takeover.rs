@@ -1,4 +1,5 @@
-//! A new server process takes over from an old one, without a failed request (`serve --take-over`).
+//! A new server process takes over from an old one, without a failed request (`serve --take-over`). Some connections are closed after their
+//! last reply, for example those over TLS (H2 of [`server::handover`]). Their clients have to connect again.
 //!
 //! | new server | old server |
 //! |---|---|

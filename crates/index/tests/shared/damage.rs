@@ -106,7 +106,7 @@ fn a_damaged_index_of_byte_strings_answers_whatever_it_is_asked() {
     campaign::<Keyed>(2000);
 }
 
-/// Flips each bit of every leaf's links and bounds, of the meta block, and of the entries of byte strings.
+/// Flips each bit of the meta block, and of the words `CHECKED` of every leaf. Opening the index or its check must report each flip.
 fn assert_reported<S: Sample>(faithful: bool, at_least: usize) {
     let image = made::<S>(false, faithful);
     let blocks = image.blocks();
