@@ -20,9 +20,9 @@
 //! Invariants:
 //! * B1: a batch is refused before its first change if a condition does not hold, if a key's path is damaged, or if there is not enough
 //!   space: in the region for its blocks and for every possible split, in the commit group for its lines.
-//! * B2: if a batch fails after its first change, the index takes no more writes, and readers see the values from
+//! * B2: if a batch fails while its writes are applied, the index takes no more writes, and readers see the values from
 //!   before the batch. With a journal, the batch is rolled back. Without a journal, its commit point was before the
-//!   first change, so the next open finishes it.
+//!   first write, so the next open finishes it.
 //!
 //! The commit point is the publish of the batch word; with a journal, it is the commit of the group. A batch of one
 //! write is an ordinary write. The crash table is for batches without a journal:

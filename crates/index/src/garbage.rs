@@ -31,7 +31,7 @@
 //! | clear: payload | the new root and the garbage word, or neither | the old structure; or the empty one and the garbage |
 //! | clear: commit | both | the empty structure and the garbage |
 //! | step: none | intents | the garbage is unchanged; it owns the blocks in the step's intents |
-//! | step: payload | changed allocation bits; the step's commit, or not | the bits of the step's blocks that are still garbage are set |
+//! | step: payload | changed allocation bits; the step's commit, or not | sets the bits of blocks that are still garbage, clears the other bits |
 //! | step: commit | the step's commit | the garbage without the freed blocks |
 
 pub use pmem::region::Garbage;

@@ -1,4 +1,5 @@
-//! Bounds of leaves as words: a plain key itself, or the address of a separator record for byte strings. 0 means no bound.
+//! The bounds of leaves as words. With 64-bit keys, the word is the key. With byte strings, it is the address of a
+//! separator record. 0 means that there is no bound.
 
 use crate::schema::Schema;
 use pmem::{Medium, Result, record};
