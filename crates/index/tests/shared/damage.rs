@@ -1,7 +1,9 @@
-//! Damaged lists: bits are flipped and words are overwritten in buckets, the meta block and records, of indexes that were closed or not.
+//! Damaged lists: the tests flip bits and overwrite words in the leaves, the meta block and the records of an index.
+//! The index was closed cleanly or not.
 //!
-//! Every operation on a damaged index returns, with or without an error: no panic, no endless loop. Damage to checked words (links, bounds,
-//! the phase of a combine, records) is always reported.
+//! Every operation on a damaged index returns, with or without an error: no panic, no endless loop. A flipped bit in a
+//! checked word is always reported. Checked words are those of the meta block, and the words of a leaf that the engine
+//! lists in `CHECKED`, such as links and bounds.
 
 #[path = "damaged.rs"]
 mod damaged;

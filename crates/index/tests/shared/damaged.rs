@@ -1,4 +1,4 @@
-//! The loop that damages the words of an index and uses the index: no panic, no endless loop.
+//! The loop that damages words of an index and then uses the index. No use may panic or loop endlessly.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,5 +1,6 @@
-//! Snapshots, and scans beside batches: each equals a copy of the model at its moment. Later writes do not change it. Memory for
-//! before-images is bounded. Trees and lists of leaves run the same tests.
+//! Snapshots, and scans during batches. A snapshot equals a copy of the model from the time when the snapshot was
+//! opened, and later writes do not change it. Memory for before-images is bounded. Trees and lists of leaves run the
+//! same tests.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;

@@ -1,4 +1,4 @@
-//! Write groups against single writes of an ordered map: the result for each key, and the contents.
+//! Compares write groups with single writes to an ordered map: the result for each key, and the contents.
 
 use std::collections::BTreeMap;
 
