@@ -1,6 +1,5 @@
 //! A copy of a leaf's entries in key order, for scans. It reuses its buffers.
 //!
-//!
 //! An engine may keep the order of a leaf from an earlier copy. Then the engine adds the entries to the copy in this
 //! order, and the new entries last. If there are few new entries, the copy inserts each of them at its place. If there
 //! are many, or if no order was kept, the copy orders all entries.
