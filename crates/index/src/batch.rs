@@ -1,36 +1,37 @@
 //! Atomic batches: writes of several keys that become visible together and are durable together or not at all.
 //!
-//! Where fences make writes durable, the writer first writes the whole batch as one record. A word in the root line references the record.
-//! The writes follow as ordinary write groups, each with its own commit. Then the word is cleared and the record is freed. After a crash,
-//! the next open repeats all writes of the record in their order. Repeating a write that was done changes nothing.
+//! Without a journal, fences make writes durable. The writer first writes the whole batch as one record and publishes
+//! the address of the record in a word of the root line (the batch word). The writes follow as ordinary write groups,
+//! each with its own commit. At the end, the writer clears the batch word and frees the record in one commit. After a
+//! crash, the next open repeats all writes of the record in key order. A repeated write changes nothing if it was
+//! already complete.
 //!
 //! So a batch works the same way in every engine. The maximum size of a record bounds the size of a batch; the size of
-//! the log does not. In addition to its writes, a batch costs its bytes once more, the commit that sets the word, and
-//! the commit that clears it: two fences each with write-atomic commits.
+//! the redo log does not. In addition to its writes, a batch costs a second copy of its bytes and two commits: one sets
+//! the batch word, one clears it. If the commits are write-atomic, each of them takes two fences.
 //!
-//! With a journal, no record is needed: the writer's lock is held until all writes are done, and a commit group is durable as a whole or
-//! not at all.
+//! With a journal, no record is needed: the writer holds the lock until all writes are done, so they are in one commit
+//! group. A commit group is durable as a whole or not at all.
 //!
 //! While a batch runs, no reader sees a part of it: see [`crate::images`].
 //!
 //! The bytes of the record are described at [`encode`].
 //!
 //! Invariants:
-//! * B1: a batch is refused before its first change if a condition does not hold, if a key's path is damaged, or if
-//!   there is not enough space. The region must have space for the blocks of the batch and for every possible split.
-//!   With a journal, the lines of the batch must also fit into a commit group.
-//! * B2: if a batch fails after its first change, the index takes no more writes, and readers see the values from
-//!   before the batch. With a journal, the batch is rolled back. Without one, its record is already durable, and the
-//!   next open finishes the batch.
+//! * B1: a batch is refused before its first change if a condition does not hold, if a key's path is damaged, or if there is not enough
+//!   space: in the region for its blocks and for every possible split, in the commit group for its lines.
+//! * B2: if a batch fails while its writes are applied, the index takes no more writes, and readers see the values from
+//!   before the batch. With a journal, the batch is rolled back. Without a journal, its commit point was before the
+//!   first write, so the next open finishes it.
 //!
-//! Without a journal, the commit point is the publish of the word in the root line. With a journal, it is the commit of
-//! the group. A batch of one write is an ordinary write. Without a journal:
+//! The commit point is the publish of the batch word; with a journal, it is the commit of the group. A batch of one
+//! write is an ordinary write. The crash table is for batches without a journal:
 //!
 //! | fence passed | may be on the medium | recovery |
 //! |---|---|---|
-//! | none | a part of the record | no word references the record; its block becomes free |
-//! | payload | the record; the word or not | the old index, or the batch is applied |
-//! | commit | the word, some of the writes | the batch is applied |
+//! | none | some of the record | the record has no owner; its block is free |
+//! | payload | the record; the batch word or not | the old index, or the batch is applied |
+//! | commit | the batch word, some of the writes | the batch is applied |
 //! | commit of the clearing | everything | nothing to do |
 
 use pmem::alloc::Kind;

@@ -1,6 +1,6 @@
 //! Verification of an index. [`Walk`] is a running verification, [`Report`] is its result. The engine reports to the
-//! walk each block that it reaches, and the entries of each leaf. At the end, each allocated block must have exactly
-//! one owner, and each owned block must be allocated.
+//! walk each block that it reaches and the entries of each leaf. At the end, each allocated block must have exactly one
+//! owner, and each owned block must be allocated.
 
 use std::collections::HashMap;
 

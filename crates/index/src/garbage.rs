@@ -1,26 +1,29 @@
-//! Clearing: one commit replaces the structure by an empty one. The old structure becomes *garbage*. Later steps free it leaf by leaf.
+//! Clearing: one commit replaces the structure by an empty one. The old structure becomes *garbage*. Later steps free
+//! the garbage leaf by leaf.
 //!
-//! The bytes: a durable word describes the garbage ([`Garbage`]). In trees this word is in the root line, beside the root. One commit
-//! through the redo log changes both words. In lists the word is in the meta block: a clear writes a new meta block and publishes its
-//! address in the root word.
+//! The bytes: a durable word, the garbage word, describes the garbage ([`Garbage`]). In trees this word is in the root
+//! line, beside the root. One commit through the redo log changes both words. In lists the word is in the meta block: a
+//! clear writes a new meta block and publishes its address in the root word.
 //!
 //! Writers free a part of the garbage after each write. The maintenance thread frees the rest. If a write finds no space, it frees garbage
 //! until it has the space it needs. Garbage that a crash leaves is freed after the next open. A second clear first frees all garbage of the
 //! first one. So there is garbage of one clear at most, and each block is freed once.
 //!
 //! Invariants:
-//! * U1: garbage owns the blocks that are reachable from its word and not free. A walk visits them in a fixed order. Each step frees the
-//!   first blocks of the walk, and only these. The commit of the step also removes exactly these blocks from the walk. So the walk never
-//!   reaches a free block. Recovery checks the ownership only of the blocks in the newest operation's intents (the durable list of the
-//!   blocks that it allocates or frees). If the garbage owns such a block, that operation was a step that did not commit. So the block is
-//!   at the beginning of the walk: it is the walk's first leaf, a record of that leaf, (in a list) that leaf's separator, or (in a tree) an
+//! * U1: the garbage owns the blocks that are reachable from the garbage word and not free. A walk visits them in a
+//!   fixed order. Each step frees the first blocks of the walk, and only these. The commit of the step also removes
+//!   exactly these blocks from the walk. So the walk never reaches a free block. Recovery checks the ownership only of
+//!   the blocks in the newest operation's intents (the durable list of the blocks that it allocates or frees). If the
+//!   garbage owns such a block, that operation was a step that did not commit. So the block is at the beginning of the
+//!   walk: it is the walk's first leaf, a record of that leaf, (in a list) that leaf's separator, or (in a tree) an
 //!   inner node above that leaf or a separator in such a node. Recovery does not walk further.
 //! * U2: a clear locks all version locks. So a reader that began before the clear fails its validation and does not continue in freed
 //!   memory.
 //! * U3: with an open snapshot every key needs a before-image, so a clear deletes key by key. A clear also deletes key by key if there is
 //!   no space for an empty structure, or if damaged garbage remains.
 //!
-//! Commit points: that of a clear is the switch to the empty structure. Each later step has a commit point of its own.
+//! The commit point of a clear is the switch to the empty structure. The commit point of a step is the commit that
+//! removes the freed blocks from the walk (U1).
 //!
 //! | fence passed | may be on the medium at a crash | recovery |
 //! |---|---|---|
@@ -28,8 +31,8 @@
 //! | clear: payload | the new root and the garbage word, or neither | the old structure; or the empty one and the garbage |
 //! | clear: commit | both | the empty structure and the garbage |
 //! | step: none | intents | the garbage is unchanged; it owns the blocks in the step's intents |
-//! | step: payload | changed allocation bits; the step's new word, or not | sets the bits of blocks that are still garbage, clears others |
-//! | step: commit | the step's new word | the garbage without the freed blocks |
+//! | step: payload | changed allocation bits; the step's commit, or not | sets the bits of blocks that are still garbage, clears the other bits |
+//! | step: commit | the step's commit | the garbage without the freed blocks |
 
 pub use pmem::region::Garbage;
 use pmem::{Error, Medium, Result, record};

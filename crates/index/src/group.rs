@@ -3,14 +3,15 @@
 //! With a journal, a commit takes milliseconds. Therefore many operations share one commit.
 //!
 //! 1. An operation changes the index under the writer's lock and releases the lock.
-//! 2. The operation waits for its group. One waiting thread becomes the leader and commits for all ([`pmem::pending`]).
-//! 3. The leader holds the writer's lock only while it closes the group. It writes the group without the lock. Meanwhile, operations join
-//!    the next group.
+//! 2. If the operation must be durable when it returns, it waits for its group. One waiting thread becomes the leader
+//!    and commits the group for all ([`pmem::pending`]).
+//! 3. The leader holds the writer's lock only while it closes the group. The leader writes the group to the disk
+//!    without the lock. Meanwhile, other operations join the next group.
 //!
 //! Without a journal, fences make every write durable before the lock is released. Then the group logic costs one test of a pointer.
 //!
-//! If a commit fails, the leader locks all version locks and rolls back everything that is not durable. It rebuilds the volatile state from
-//! the remaining state. The index then takes no more writes.
+//! If a commit fails, the leader locks all version locks and rolls back everything that is not durable. Then it
+//! rebuilds the volatile state from the durable state. From then on, the index takes no more writes.
 //!
 //! Invariants:
 //! * G1: a group ends between two operations. So each operation, and each batch, is in one group as a whole.

@@ -1,4 +1,4 @@
-//! Kinds of keys and values, as users of a store name them. A [`Schema`] defines how an engine stores them.
+//! The kinds of keys and values that a user of a store can choose. A [`Schema`] defines how an engine stores a kind.
 
 use std::fmt::Debug;
 

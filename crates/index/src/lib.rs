@@ -7,18 +7,20 @@
 //! * [`kernel`]: the parts of an index, its phases, the writer's lock.
 //! * `group`: the life cycle, and commit groups.
 //! * [`batch`]: atomic batches. [`images`]: before-images for concurrent readers. [`snapshot`]: snapshots.
-//! * [`garbage`]: clearing in one commit. [`moves`]: records that leave sparse chunks.
-//! * [`schema`]: keys and values. [`entry`]: their words in a leaf. [`shape`]: the positions in a node. [`write`](mod@write): write
-//!   requests.
+//! * [`garbage`]: clearing in one commit. [`moves`]: moves records out of sparse chunks.
+//! * [`schema`]: keys and values. [`entry`]: the words of an entry. [`shape`]: the positions of entries in a node.
+//!   [`write`](mod@write): write requests.
 //! * [`leaf_list`]: the shared part of the indexes over one list of leaves.
-//! * [`region`]: an index's region. [`owner`]: the owners of blocks. [`check`]: verification.
-//! * [`sorting`]: sorting that is compiled once.
+//! * [`region`]: creates and opens the region of an index. [`owner`]: recovery of the allocation bits. [`check`]:
+//!   verification.
+//! * [`sorting`]: sort functions that all engines share, to keep the code small.
 //! * [`tables`]: several tables, with deadlines of keys, in one ordered index.
 //!
 //! Invariants:
-//! * K1: one writer at a time: the thread that holds a [`Guard`].
-//! * K2: a panic under the writer's lock ends all writes. With a journal, everything that is not durable is rolled back. Without one, a
-//!   reader of a node of the incomplete change gets [`Error::Failed`]. The next open recovers the index.
+//! * K1: there is one writer at a time. It is the thread that holds a [`Guard`].
+//! * K2: a panic under the writer's lock ends all writes, except a panic in a caller's closure ([`Guard::outside`]).
+//!   With a journal, everything that is not durable is rolled back. Without a journal, a reader of a node that the
+//!   incomplete change had locked gets [`Error::Failed`]. The next open recovers the index.
 //! * K3: a region is marked clean only by [`Life::close`] of an index that never failed.
 #![forbid(unsafe_code)]
 

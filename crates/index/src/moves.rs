@@ -1,13 +1,14 @@
 //! Moves records out of sparse chunks, so that these chunks become free and serve blocks of any size.
 //!
-//! So the space of deleted keys is used again without a compaction. After each write the allocator selects the records
-//! to move ([`pmem::alloc::Allocator::next_to_move`]). A record contains its key. If the index references the record
-//! under this key, an ordinary update stores the value again. The update writes a new record and frees the old one.
+//! So the space of deleted records can be used again without a compaction. After each write the allocator selects the
+//! records to move ([`pmem::alloc::Allocator::next_to_move`]). A record contains its key. If the index references the
+//! record under this key, an ordinary update stores the value again. The update writes a new record and frees the old
+//! one.
 //!
 //! Invariants:
 //! * V1: a move is an update of a key to its current value, between two operations and outside of batches. So no reader, snapshot or
 //!   condition observes it, and a crash leaves the old record or the new one.
-//! * V2: a move never makes a write fail. If a move fails, moves stop until the allocator runs short of chunks again.
+//! * V2: a move never makes a write fail. If a move fails, moves stop until the allocator needs a chunk again.
 //! * V3: with a journal, a move is made only if its lines fit into the running commit group (G2 of `group`).
 
 use pmem::record;

@@ -1,4 +1,6 @@
-//! Recovery of an index that was not closed: decides for each block of the newest operation whether the index references it.
+//! Recovery of the allocation bits of an index that was not closed cleanly. For each block that the newest operation
+//! allocated or freed (its intents), recovery sets the bit if the index references the block, and clears the bit
+//! otherwise.
 
 use pmem::alloc::{self, Class, Kind};
 use pmem::{Medium, Region, Result, record};

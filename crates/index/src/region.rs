@@ -1,4 +1,5 @@
-//! The region of an index. Its identity records the engine and the kind of entries; opening checks both.
+//! Creates and opens the region of an index. The region's identity records the engine and the kind of keys and values;
+//! an open checks both.
 
 use std::path::Path;
 

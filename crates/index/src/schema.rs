@@ -3,18 +3,18 @@
 //! | schema | entry | value |
 //! |---|---|---|
 //! | [`Words`] | key word, value word | a 64-bit integer |
-//! | [`Fixed`] | key word, value words | bytes of one length, 8 to 120, in the entry [VLAB §6.2] |
+//! | [`Fixed`] | key word, value words | byte string in the entry; one length, 8 to 120 [VLAB §6.2] |
 //! | [`Keyed`] | key pointer, record pointer [wB+ §4.6] | byte string in the record |
 //! | [`Prefixed`] | the key's first 8 bytes, key pointer, record pointer | byte string in the record |
 //!
-//! The key pointer and the record pointer of a byte-string entry reference the same record, which contains key and value. An update in
-//! place writes a new record and switches the two words one after the other. A crash can leave one of the words switched and the other
-//! not. Then the key pointer references one record and the record pointer another. Both records have the same key, and the entry
-//! owns both. The value is always that of the record pointer's record.
+//! The key pointer and the record pointer of a byte-string entry reference the same record, which contains key and
+//! value. An update in place writes a new record, and then changes first the record pointer and then the key pointer.
+//! After a crash between the two changes, the pointers reference different records. Both records have the same key, and
+//! the entry owns both. The value is always in the record that the record pointer references.
 //!
-//! A separator in an inner node has key words, too. It separates two neighbouring leaf entries. With 64-bit keys, the
-//! separator is the key of the right entry. With byte-string keys, it is the shortest prefix of the right entry's key
-//! that is above the left entry's key, and it has a record of its own.
+//! A separator in an inner node has key words, too. With 64-bit keys, the separator is the key of the right neighbour.
+//! With byte-string keys, it is the shortest prefix of the right neighbour's key that is greater than the left
+//! neighbour's key, and it has a record of its own.
 
 use std::cmp::Ordering;
 use std::fmt::Debug;

@@ -1,7 +1,8 @@
-//! The geometry of the entries of a node, the same for all engines.
+//! The positions of the entries in a node ([`Shape`]). All engines describe the layout of their nodes with it.
 //!
-//! An entry has key words and payload words. A leaf's payload is a value or a record pointer, an inner node's payload is a child. Keys and
-//! payloads are side by side or in two columns.
+//! An entry has key words and payload words. In a leaf, the payload is a value or a record pointer. In an inner node,
+//! the payload is the address of a child. A node stores each payload next to its key, or all keys in one column and all
+//! payloads in another.
 
 use std::ops::Bound;
 

@@ -3,9 +3,10 @@
 //! A snapshot changes nothing durable. It reads before-images ([`crate::images`]).
 //!
 //! Invariants:
-//! * S1: a snapshot is opened under the writer's lock, between two operations. The call returns the snapshot when everything that the
-//!   snapshot shows is durable. So reads of a snapshot never wait for a commit. A commit that fails after the call has returned rolls back
-//!   only changes that came after the snapshot, and the keys of these changes have before-images. So the snapshot still shows the same.
+//! * S1: a snapshot is opened under the writer's lock, between two operations. The call returns the snapshot when
+//!   everything that the snapshot shows is durable. So reads of a snapshot never wait for a commit. A commit that fails
+//!   after the call has returned rolls back only changes that came after the snapshot, and the keys of these changes
+//!   have before-images. So the snapshot still shows the same values.
 
 use pmem::Result;
 

@@ -11,10 +11,11 @@
 //!
 //! Scans and snapshots look up images one by one, in key order. A reader copies only the image that it returns.
 //!
-//! [`Images::set_limit`] bounds the memory. At the bound, the oldest images are dropped, and the snapshots that are anchored at their
-//! segments fail with [`pmem::Error::SnapshotBytes`]. A scan that is anchored there fails in the same way if a dropped image may be from a
-//! batch: with the current values the scan would show a part of that batch. The images of a running batch do not count against the bound
-//! until the batch ends. Until then, the maximum size of a batch bounds them.
+//! [`Images::set_limit`] bounds the memory. At the bound, the oldest segments lose their images, and the snapshots that
+//! are anchored at these segments fail with [`pmem::Error::SnapshotBytes`]. A scan that is anchored there fails in the
+//! same way if a dropped image may be from a batch: without the image, the scan would show a part of that batch. The
+//! images of a running batch do not count against the bound until the batch ends. Until then, the maximum size of a
+//! batch bounds them.
 //!
 //! A reader first validates its read of the index and then checks the images. Three readers take no lock for this check: a get while no
 //! batch runs, a scan if no batch ran since it began, and a snapshot while the index keeps no images at all. All others take a read lock
@@ -22,11 +23,11 @@
 //!
 //! Invariants:
 //! * B1: an image is inserted before its key changes in the index. So a reader that sees the change sees the image.
-//! * B2: one writer inserts at a time: it holds the index's writer lock. A snapshot is opened under this lock.
+//! * B2: images are inserted, and snapshots are opened, only under the index's writer lock.
 //! * B3: within a segment, a key's image from a single write is older than its image from a batch.
-//! * B4: new views are anchored at the newest segment. The newest segment is never merged or removed. The end of a batch begins a new
-//!   segment. A new snapshot begins one, too, if the newest segment contains images or lost images to the bound, and no batch is
-//!   running.
+//! * B4: new views are anchored at the newest segment. The newest segment is never merged or removed. The end of a
+//!   batch begins a new segment. The opening of a snapshot also begins one if no batch is running and the newest
+//!   segment contains images or has lost images to the bound.
 
 mod table;
 mod view;

@@ -1,6 +1,6 @@
-//! The table of before-images. A before-image is the value that a write replaced; older readers still need it. The table is a list of
-//! segments, oldest first. A segment covers a span of time. It has two ordered maps from key to before-image: one for single writes, one
-//! for batches. Invariants B1 to B4 are in the parent module.
+//! The table of before-images. A before-image is the value that a write replaced; older readers still need it. The
+//! table is a list of segments, oldest first. A segment contains the images of a span of time, in two ordered maps from
+//! key to before-image: one for single writes, one for batches. Invariants B1 to B4 are in the parent module.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;

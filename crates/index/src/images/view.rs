@@ -1,4 +1,5 @@
-//! Views: the index at one moment, for scans, snapshots and reads of many keys. See the parent module.
+//! Views of the index, for scans, snapshots and reads of many keys. The parent module describes which writes a view
+//! shows.
 
 use std::ops::Bound;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! A bound of a leaf is one word: a 64-bit key itself, or with byte strings the address of a separator record. 0 means
-//! that the leaf has no bound on this side.
+//! The bounds of leaves as words. With 64-bit keys, the word is the key. With byte strings, it is the address of a
+//! separator record. 0 means that there is no bound.
 
 use crate::schema::Schema;
 use pmem::{Medium, Result, record};

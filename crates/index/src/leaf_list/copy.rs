@@ -1,15 +1,16 @@
 //! A copy of a leaf's entries in key order, for scans. It reuses its buffers.
 //!
-//! An engine may keep the order of a leaf from an earlier copy. Then it adds the entries to the copy in this order, and
-//! the new entries last. If the new entries are few, the copy inserts each of them at its place. If they are many, or
-//! if no order was kept, the copy orders all entries.
+//! An engine may keep the order of a leaf from an earlier copy. Then the engine adds the entries to the copy in this
+//! order, and the new entries last. If there are few new entries, the copy inserts each of them at its place. If there
+//! are many, or if no order was kept, the copy orders all entries.
 //!
-//! A copy contains the *lead* of each key, not the key. With 64-bit keys, the lead is the key. With byte strings, all
-//! keys of the leaf share some first bytes, and the lead is the eight bytes after these, as a word. Entries are ordered
-//! by their leads, and by their keys where leads are equal.
+//! To order entries, the copy reads the *lead* of each key: one word. With 64-bit keys, the lead is the key. With byte
+//! strings, the bounds of the leaf show a number of first bytes that all keys of the leaf share. The lead consists of
+//! the eight bytes after them. Entries are ordered by their leads. If leads are equal, the later bytes of the keys
+//! decide.
 //!
-//! A writer may change the entries while a method runs. Then the order has no meaning, and the reader's validation
-//! fails.
+//! All methods tolerate entries that a writer changes meanwhile. In this case the order is meaningless, and the
+//! reader's validation fails.
 
 use std::cmp::Ordering;
 use std::ops::{Bound, Range};

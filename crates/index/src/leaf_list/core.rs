@@ -1,11 +1,11 @@
 //! The parts of an index over a list of leaves, and the trait that an engine implements.
 //!
-//! The *directory* is the engine's structure that leads to the leaves.
+//! The *directory* is the engine's structure that finds the leaf of a key.
 //!
 //! Invariants:
 //! * C1: a leaf changes only while its version is locked. Every change of the assignment of keys to leaves adds 2 to
-//!   [`Core::changes`] before the versions are unlocked. A change that modifies the directory in place adds 1 before it
-//!   begins and 1 after it has ended, so the number is odd in between. Readers wait while it is odd.
+//!   [`Core::changes`] before the versions are unlocked. If the directory is changed in place, the writer adds 1 before
+//!   the change and 1 after it. So the number is odd during the change.
 
 use std::ops::{Deref, DerefMut};
 

@@ -1,7 +1,7 @@
 //! Clearing a list. Invariants and crash table are in [`crate::garbage`].
 //!
 //! ```text
-//! meta block   word 7: the garbage of a clear ([`Garbage`]); 0: none
+//! meta block   word 7: the garbage of a clear ([`Garbage`]); none if its node is 0
 //! ```
 //!
 //! A clear writes a new meta block. The block references an empty leaf, and its garbage word references the old head. The old meta block is

@@ -1,8 +1,10 @@
-//! The meta block of an engine that needs no other words in it: the head of the list, and the part of a cleared list that is not freed yet.
-//! A clear writes a new meta block.
+//! The meta block of an engine that adds no words of its own. It references the head of the list and the part of a
+//! cleared list that is not freed yet. A clear writes a new meta block.
 //!
 //! ```text
-//! word 0 head of the list (self-checking)   1 to 6 unused   7 a cleared list that is being freed ([`super::garbage`])
+//! word 0        head of the list (self-checking)
+//! words 1 to 6  unused
+//! word 7        the garbage of a clear ([`super::garbage`])
 //! ```
 
 use pmem::region::{Garbage, checked, unchecked};

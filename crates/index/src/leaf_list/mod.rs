@@ -3,12 +3,13 @@
 //! An engine implements [`LeafList`]: how to read and change a leaf, and how to find the leaf of a key. Writers, readers and scans are
 //! implemented here, once.
 //!
-//! * [`core`](mod@core): the parts of such an index. [`space`]: the lines that an operation may store to.
+//! * [`core`](mod@core): the parts of such an index. [`space`]: the lines that an operation may store to, and the locks
+//!   of leaves.
 //! * [`write`](mod@write): writes. [`write_group`]: writes that share their fences.
 //! * [`read`]: lookups. [`scan`]: cursors. [`copy`](mod@copy): a cursor's copy of a leaf.
 //! * `index`: the implementation of the interface [`Index`](crate::Index).
 //! * `garbage`: clearing. [`meta`]: the block that references the list.
-//! * [`recover`]: the owners of blocks. [`bound`]: bounds of leaves.
+//! * [`recover`]: recovery of the allocation bits. [`bound`]: bounds of leaves.
 
 pub mod bound;
 pub mod copy;

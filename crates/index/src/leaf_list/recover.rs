@@ -1,4 +1,5 @@
-//! Recovery of a list that was not closed: decides for each block of the newest operation whether the list or its garbage references it.
+//! Recovery of the allocation bits of a list that was not closed cleanly. For each block that the newest operation
+//! allocated or freed, recovery decides whether the list or its garbage references the block.
 
 use pmem::alloc::{self, Class, Kind};
 use pmem::{Result, record};

@@ -2,13 +2,13 @@
 //!
 //! A cursor copies the entries of one leaf (the page), orders them, and validates the copy. Each leaf has a lower and
 //! an upper bound of its keys. To find the next leaf, the cursor searches for the leaf at the upper bound, or in a
-//! descending scan for the leaf below the lower bound. With byte strings, the cursor validates the leaf's version again
-//! after it has read a record. If the leaf has changed since the copy, the cursor finds the leaf again from the last
-//! returned key. So a scan returns each key at most once and in order. It misses no key that was present throughout the
-//! scan.
+//! descending scan for the leaf below the lower bound. With byte strings, the cursor validates each record that it
+//! reads: if the leaf has changed since it was copied, the cursor searches for the leaf again, from the last returned
+//! key. So a scan returns each key at most once and in order. It misses no key that was present throughout the scan.
 //!
-//! The records of a leaf of byte strings are scattered. While an ascending cursor returns the entries of a leaf, it prefetches the records
-//! of the next leaf, a few at a time. So a short scan prefetches few records that it does not return.
+//! The records of a leaf are scattered in the region. While an ascending cursor returns the entries of a leaf, it
+//! prefetches the records of the next leaf, a few at a time. So a short scan prefetches few records that it does not
+//! return.
 
 use std::mem;
 use std::ops::Bound;

@@ -1,23 +1,25 @@
 //! Write groups: writes to different leaves that share their fences.
 //!
-//! A write that finds space in its leaf is *stored* first, except for the word that commits it. The writer stores all writes of the group
-//! that go to different leaves. Then the writer passes one fence, publishes all commit words, and passes a second fence. A single write is
-//! a write group of one.
+//! The writer first *stores* each write of the group in its leaf, except for the word that commits the write. Then the
+//! writer passes one fence, publishes all commit words, and passes a second fence. A single write is a write group of
+//! one.
 //!
-//! A write follows after the group, by itself, if it goes to the same leaf as an earlier write of the group or if its leaf has no space. So
-//! writes of the same key keep their order.
+//! The writer applies a write by itself, after the group, if an earlier write goes to the same leaf, if the leaf has no
+//! space, or if the write needs more than one commit word. The same holds for a write with a long record, and for the
+//! remaining writes if the intents are nearly used up. If a write cannot be stored because of an error, the writer
+//! applies all writes of the group one by one. In all cases, writes to the same leaf keep their order.
 //!
 //! Invariant: a crash leaves each write as a whole or not at all, independently of the others. A write group is not an atomic batch.
 //!
 //! The commit point of a write is the publish of its commit word ([`LeafList::publish`]).
 //!
-//! | fence passed | durable | after a crash |
+//! | fence passed | may be on the medium | after a crash |
 //! |---|---|---|
 //! | none | some of the stored writes | no write is visible: no word references it, and its blocks have no owner |
 //! | payload | all stored writes; some commit words | writes with a durable commit word are visible; each block has its owner |
 //! | commit | everything | nothing to do |
 //!
-//! With a journal, the writes of a commit group share one commit already. So they are applied one by one.
+//! With a journal, the writes of a commit group share one commit already. So the writer applies them one by one.
 
 use pmem::region::INTENTS;
 use pmem::{Fence, Medium, Result};

@@ -1,5 +1,6 @@
-//! The catalog: names and numbers of the tables, and the numbers of dropped and cleared tables whose keys are to be removed. It is one
-//! value, so every change of it is atomic: making, dropping, clearing or swapping tables is one write.
+//! The catalog: names and numbers of the tables, and the numbers of dropped and cleared tables whose keys are to be
+//! removed. The catalog is one value of the index. So every change of it is atomic: tables are created, dropped,
+//! cleared or swapped by one write.
 //!
 //! Layout: version (1 byte); number of tables (4 bytes); for each table its number (4), the length of its name (2) and the name; count of
 //! dropped numbers (4); the dropped numbers (4 each); CRC-32C of all bytes before it (4). All integers are little-endian.

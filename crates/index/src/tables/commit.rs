@@ -1,7 +1,9 @@
 //! Writes of several keys and tables in one step.
 //!
-//! The writes become one batch of the index, with the entries of deadlines. The batch has conditions: each key that was read still has the
-//! stored value that this module compared. So a change between the comparison and the batch is noticed, and the comparison runs again.
+//! The caller passes its writes, and the keys that it has read with the values that it found. This module compares
+//! these values with the current ones. If one differs, nothing is written. Otherwise the writes become one batch of the
+//! index, together with the changes of deadline entries. The conditions of the batch are the compared stored values. So
+//! if a key changes between the comparison and the batch, the batch is refused, and the comparison runs again.
 
 use std::collections::BTreeMap;
 

@@ -1,16 +1,16 @@
 //! Keys and values of [`Tables`](super::Tables) as the index stores them.
 //!
-//! | key | value |
+//! | key in the index | value in the index |
 //! |---|---|
 //! | `0`, `1` | the catalog ([`super::catalog`]) |
 //! | `0`, `2` | the number of keys of each table, written by a clean close |
-//! | `0`, `3`, deadline (8 bytes, big-endian), table, key | empty: the entry of a deadline |
-//! | table, key | value, `0` |
-//! | table, key | value, deadline (8 bytes, little-endian), `1` |
+//! | `0`, `3`, deadline (8 bytes, big-endian), stored key | empty: the entry of a deadline |
+//! | number of a table, key | value, `0`: without a deadline |
+//! | number of a table, key | value, deadline (8 bytes, little-endian), `1`: with a deadline |
 //!
-//! `0`, `1`, `2` and `3` are single bytes. *Table* is the table's number: one byte from 1 to 239, or the byte 240 and
-//! four bytes, big-endian. So the stored keys of a table are one range, in the order of the table's keys. The last byte
-//! of a value tells whether a deadline precedes it. Deadlines are milliseconds since 1970.
+//! Digits in code font are single bytes. The number of a table is one byte from 1 to 239, or the byte 240 and four
+//! bytes, big-endian. A *stored key* consists of the number of a table and a key. So the stored keys of a table are one
+//! range, in the order of the table's keys. Deadlines are milliseconds since 1970.
 
 use std::ops::{Bound, Deref};
 

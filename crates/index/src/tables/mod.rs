@@ -4,29 +4,30 @@
 //! batch, one snapshot and one log cover all of them.
 //!
 //! * [`catalog`]: names and numbers of the tables. `table`: a table as an [`Index`]. `cursor`: its cursors and snapshots.
-//! * `salvage`: what a damaged store still has.
+//! * `salvage`: copies the tables of a damaged store to a new store.
 //! * `commit`: writes of several keys and tables in one step. `expiry`: deadlines. `upkeep`: counts, the catalog's changes, and background
 //!   work.
 //!
-//! A key past its deadline is absent for every reader at once. A background thread removes it later. For that, the index has an entry for
-//! each deadline, in the order of the deadlines. The clock is the wall clock, as in Redis: if it jumps forward, keys expire early; if it
-//! jumps back, they live longer, and keys that expired and were not removed yet are present again.
+//! From its deadline on, a key is absent for every reader. A background thread removes the key later. For this purpose,
+//! the index has an entry for each deadline, and the entries are in the order of the deadlines. The clock is the wall
+//! clock, as in Redis: if it jumps forward, keys expire early; if it jumps back, they live longer, and keys that
+//! expired and were not removed yet are present again.
 //!
 //! Invariants:
 //! * T1: a table is created, dropped, cleared or swapped by one write of the catalog, while no other write runs (`gate`).
-//! * T2: a value with a deadline has an entry. The entry is written before the value, and is removed after the value was changed or
-//!   removed. So a crash leaves at most entries without a value, which the background thread removes when their deadline passes.
-//! * T3: two changes of deadlines of one key do not overlap: each holds the key's lock (`stripes`). A writer that saw no deadline in the
-//!   index needs no lock. Such a writer cannot set a deadline. If it replaces a value whose deadline was set meanwhile, an entry without a
-//!   value stays until that deadline passes.
+//! * T2: a value with a deadline has an entry. The entry is written before the value, and is removed after the value
+//!   was changed or removed, or both changes are in one batch. So a crash leaves at most entries without a value, which
+//!   the background thread removes when their deadline passes.
+//! * T3: two changes of deadlines of one key do not overlap: each holds the key's lock (`stripes`). A writer that sets
+//!   no deadline, and that saw no deadline in the index, takes no lock. If such a writer replaces a value whose
+//!   deadline was set meanwhile, an entry without a value stays until that deadline passes.
 //! * T4: a table's number is used again only after all of its keys are removed, and not before the next open.
-//! * T5: the counts are exact when counting has ended. Counting goes through the keys in order. A write changes the
-//!   count only if its key is at or before the position that counting has reached. The position moves only while no
-//!   write runs.
-//! * T6: a clean close stores the counts. An open uses them only after a clean close.
-//! * T7: a change of the catalog is visible only when it is durable. Otherwise a reader could see a clear that is not durable, and could
-//!   not wait for its commit: a clear gives the table a new number, and keys of the new number have no dirty marks (the marks of changes
-//!   that are not durable).
+//! * T5: the numbers of keys are exact when counting has ended. Counting visits the keys in order, and advances only
+//!   while no write runs. A write changes the number of keys only if counting has passed its key.
+//! * T6: a clean close stores the numbers of keys. An open uses the stored numbers only after a clean close.
+//! * T7: a change of the catalog is visible only when it is durable. Otherwise a reader could see a clear that is not
+//!   durable, and would not wait for the commit of the clear. The reason: a clear gives the table a new number, and
+//!   keys of the new number have no dirty marks (the marks of changes that are not durable).
 
 pub mod catalog;
 mod commit;

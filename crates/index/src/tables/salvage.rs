@@ -1,4 +1,5 @@
-//! Salvage of stores with tables: recognises the pairs of tables, and stores them in a new store.
+//! Salvage of a store with tables: recognises the keys and values that a store with tables may have, and stores them in
+//! a new store.
 
 use std::borrow::Cow;
 use std::ops::Bound;

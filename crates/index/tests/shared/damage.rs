@@ -1,9 +1,9 @@
-//! Damaged lists: the tests flip bits and overwrite words of indexes, in leaves, records, the meta block and the
-//! region's own words. Some of the indexes were closed, others not.
+//! Damaged lists: the tests flip bits and overwrite words in the leaves, the meta block and the records of an index.
+//! The index was closed cleanly or not.
 //!
 //! Every operation on a damaged index returns, with or without an error: no panic, no endless loop. A flipped bit in a
-//! checked word is always reported. Checked words are the words of the meta block and the words of leaf headers in
-//! `CHECKED`, such as links and bounds.
+//! checked word is always reported. Checked words are those of the meta block, and the words of a leaf that the engine
+//! lists in `CHECKED`, such as links and bounds.
 
 #[path = "damaged.rs"]
 mod damaged;

@@ -1,5 +1,4 @@
-//! The loop of the damage tests. It damages some words of an index and then runs every kind of operation on the index:
-//! no panic, no endless loop.
+//! The loop that damages words of an index and then uses the index. No use may panic or loop endlessly.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};

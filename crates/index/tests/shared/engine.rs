@@ -1,4 +1,5 @@
-//! The interface of an engine to the suites that run for every engine: how its index is made and opened. The rest is [`Index`].
+//! The interface of an engine to the suites that run for every engine: how its index is created and opened. The rest of
+//! the interface is [`Index`].
 
 use std::marker::PhantomData;
 

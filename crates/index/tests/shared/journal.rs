@@ -1,7 +1,7 @@
 //! Commit groups: lists over a journal, on a simulated machine with power cuts and failing calls.
 //!
-//! After a power cut, all writes that were acknowledged as durable are present. A prefix of the later writes is
-//! present, each batch completely or not at all. After a failed commit, readers see the durable state.
+//! After a power cut and a reopen, all writes that were acknowledged as durable are present, and also a prefix of the
+//! later writes. Each batch is present completely or not at all. After a failed commit, readers see the durable state.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;

@@ -1,13 +1,13 @@
-//! The N-th growth of the region, or the N-th sync, fails, once or from then on. N is 1, 2, 3 … until a run has no
-//! failure.
+//! The N-th growth of the medium or the N-th sync fails, only once or also all later ones, for N = 1, 2, 3 … until a
+//! run has no failure.
 //!
-//! Each failure is reported as an error. No acknowledged write is lost. No refused write is present, except some writes
-//! of a failed write group or the first keys of a failed append. Snapshots do not change. Writes work again as soon as
-//! there is space. After a reopen the contents are the acknowledged ones, verification finds no problem, and every
-//! block has an owner.
+//! Each failure is reported as an error. No acknowledged write is lost, and no refused write is present. Snapshots do
+//! not change. After a failed growth, writes work again as soon as there is space. After a reopen, the contents are
+//! those that were acknowledged, verification finds no problem, and every block has an owner.
 //!
-//! The memory keeps all stores, as a file does when the process dies. A former defect: a close whose second sync failed had stored the mark
-//! `clean`, and the tree took further writes. The next open trusted the mark and its number of keys.
+//! The memory keeps all stores, as a file does when the process dies. A former defect: the second sync of a close
+//! failed after the close had stored the mark `clean`, and the tree still took writes. The next open trusted the mark
+//! and its number of keys.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

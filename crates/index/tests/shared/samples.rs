@@ -1,4 +1,4 @@
-//! Shared parts of the engines' tests: memory, and keys and values from small numbers.
+//! Shared parts of the engines' tests: memory, and keys and values that are made from small numbers.
 
 use std::ops::Bound;
 use std::sync::Arc;

@@ -1,7 +1,8 @@
-//! Schedules of whole operations on lists ([`schedules`]): indexes with the smallest leaves, two writers and two readers.
+//! Schedules of whole operations on lists (crate [`schedules`]). The indexes have the smallest possible leaves, two
+//! writers and two readers.
 //!
-//! The scheduler may switch threads before every load and store, and the power may be cut at any moment. Leaves are split, joined
-//! and replaced meanwhile, and the path to them is rebuilt.
+//! The scheduler may switch threads before every load and store, and the power may be cut at any moment. During the
+//! operations, leaves are split, joined and replaced, and the directory of the leaves is rebuilt.
 
 use std::marker::PhantomData;
 use std::path::Path;

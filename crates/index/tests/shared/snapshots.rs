@@ -1,6 +1,6 @@
-//! Snapshots, and scans beside batches. A snapshot always equals a copy of the model from the moment when it was
-//! opened. A scan returns nothing of a batch that ended after the scan began. The memory for before-images is bounded.
-//! Trees and lists of leaves run the same tests.
+//! Snapshots, and scans during batches. A snapshot equals a copy of the model from the time when the snapshot was
+//! opened, and later writes do not change it. Memory for before-images is bounded. Trees and lists of leaves run the
+//! same tests.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;

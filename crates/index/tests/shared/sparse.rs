@@ -1,7 +1,7 @@
 //! Sparse chunks: after random deletes and writes of records of another size, the file is at most 1.5 times as large as
-//! a new file with the same pairs.
+//! a new file with the same pairs. After all keys are deleted, the file is about as small as before the first key.
 //!
-//! A former defect: every chunk kept its size class, even with only a tenth of it in use.
+//! A former defect: every chunk kept its size class although only a tenth of its blocks was in use.
 
 use std::collections::BTreeMap;
 use std::fs::File;

@@ -1,6 +1,6 @@
-//! Readers beside a writer, on real threads. Keys that are never deleted are always found. A value belongs to its key,
-//! and a reader never gets an older value after a newer one. Scans return keys in order. A reader sees all or none of
-//! each batch.
+//! Readers beside a writer, on real threads. Readers always find the keys that the writer never deletes. Each value
+//! belongs to its key, and no reader sees an older value of a key after a newer one. Scans return keys in order. A
+//! reader sees all or none of each batch.
 
 use std::collections::HashMap;
 use std::ops::Bound;

@@ -1,4 +1,4 @@
-//! Compares write groups with single writes to an ordered map: the result for each key, and the contents afterwards.
+//! Compares write groups with single writes to an ordered map: the result for each key, and the contents.
 
 use std::collections::BTreeMap;
 
