@@ -1,4 +1,5 @@
-//! Exact costs of changes: words stored, lines flushed and fences. From the commit protocol of [`line::change`] and [`line::split`]:
+//! Exact costs of changes: words stored, lines flushed, and fences. They follow from the commit protocols in [`line::change`] and
+//! [`line::split`]:
 //!
 //! * insert of a word: value and key, one line, one fence. Update and delete: one word, one line, one fence;
 //! * split: all words and lines of the new leaf; the link and its line; in the old leaf, one word for the slot of each moved entry, which
