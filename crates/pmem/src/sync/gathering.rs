@@ -12,9 +12,9 @@
 use std::time::Duration;
 
 /// In models and schedules no time passes. There every commit takes long enough to gather, and a gathering may time out at any moment.
-pub(crate) const MODELLED: bool = cfg!(any(all(test, loom), shuttle));
+const MODELLED: bool = cfg!(any(all(test, loom), shuttle));
 /// There is no gathering if the last commit was faster than this: sleeping takes as long.
-pub(crate) const MIN: Duration = Duration::from_micros(80);
+const MIN: Duration = Duration::from_micros(80);
 /// Longest gathering: a very slow commit does not predict the next one.
 const MAX: Duration = Duration::from_millis(2);
 

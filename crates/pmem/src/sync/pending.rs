@@ -565,10 +565,10 @@ mod model {
     }
 
     /// Begins after a commit with `before` waiting threads: a leader gathers if there were more than now.
-    fn explore_behind(before: u32, fails_at: u64, beside: fn(&Shared)) {
+    fn explore_behind(before: usize, fails_at: u64, beside: fn(&Shared)) {
         let executions = crate::sync::model::explored(move || {
             let shared = Arc::new(Shared::new(fails_at));
-            *guard(&shared.pending.lead) = Lead { before, took: GATHER_MIN, ..Lead::default() };
+            guard(&shared.pending.lead).gathering.committed(before, Duration::ZERO);
             let other = Arc::clone(&shared);
             let thread = thread::spawn(move || beside(&other));
             shared.write();
