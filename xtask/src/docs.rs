@@ -36,6 +36,7 @@ const TABLES: &[Table] = &[
     ("docs/benchmarks.md", "docs/records/readers.json", benchmarks::readers_table),
     ("docs/benchmarks.md", "docs/records/reopen.json", benchmarks::reopen_table),
     ("docs/benchmarks.md", "docs/records/serve.json", benchmarks::serve_table),
+    ("docs/benchmarks.md", "docs/records/serve.json: own load", benchmarks::own_load_table),
     ("docs/costs.md", "docs/records/costs.json: operations", papers::costs_table),
     ("docs/costs.md", "docs/records/costs.json: categories", papers::categories_table),
     ("docs/pcm.md", "docs/records/pcm.json: writes", papers::writes_table),

@@ -207,6 +207,32 @@ pub fn serve_table(text: &str) -> Result<Option<Vec<String>>, String> {
     Ok(Some(lines))
 }
 
+/// Our own load in a record of the server: thousands of commands per second, the ratios to Redis and to memcached, and the 99th percentile.
+pub fn own_load_table(text: &str) -> Result<Option<Vec<String>>, String> {
+    let figures = figures(text)?;
+    let Some(rows) = figures["own_load"].as_array().filter(|rows| !rows.is_empty()) else { return Ok(None) };
+    let mut lines = vec![
+        "| value | connections, pipeline | command | Bristlecone (to Redis; to memcached) | Redis | memcached | p99 in ms: Bristlecone, Redis, memcached |".to_owned(),
+        "|---|---|---|---|---|---|---|".to_owned(),
+    ];
+    for row in rows {
+        let whole = |name: &str| number(row, name).map(|number| number as u64);
+        let rate = |name: &str| number(&row[name], "per_second");
+        let p99 = |name: &str| number(&row[name], "p99_ms");
+        let (ours, redis, memcached) = (rate("ours")?, rate("redis")?, rate("memcached")?);
+        let cells = [
+            format!("{}, {}", whole("connections")?, whole("pipeline")?),
+            row["command"].as_str().unwrap_or_default().to_owned(),
+            format!("{:.1} ({:.2}; {:.2})", ours / 1000.0, ours / redis, ours / memcached),
+            format!("{:.1}", redis / 1000.0),
+            format!("{:.1}", memcached / 1000.0),
+            format!("{:.2}, {:.2}, {:.2}", p99("ours")?, p99("redis")?, p99("memcached")?),
+        ];
+        lines.push(line(&format!("{} bytes", whole("value_bytes")?), &cells));
+    }
+    Ok(Some(lines))
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
