@@ -1,6 +1,7 @@
 //! `cargo xtask build-times`: the times of builds from an empty target directory, and the size of the program.
 //!
-//! Each row has a target. A row that misses its target is reported but is not an error, because machines differ.
+//! The command prints one row for each build, with the time that the build should take at most. A build that takes longer is reported but
+//! is not an error, because machines differ.
 
 use std::fs;
 use std::path::Path;

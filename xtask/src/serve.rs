@@ -1,6 +1,6 @@
 //! `cargo xtask record serve`: the server compared with Debian's `redis-server` and `memcached`, and the record of the results,
-//! `docs/records/serve.json`. `redis-benchmark` drives the server and Redis. A load of our own ([`crate::load`]) drives all three, on a
-//! memory file system: memcached makes nothing durable.
+//! `docs/records/serve.json`. `redis-benchmark` drives the server and Redis. A load of our own ([`crate::load`]) drives all three, only at
+//! the level *process*, because memcached makes nothing durable.
 //!
 //! The servers run on this machine and take turns, so the figures of a ratio come from the same minutes. Each figure is the median of the
 //! rounds. Bristlecone and Redis run at two levels:

@@ -1,4 +1,4 @@
-//! The trait [`Tabled`]: kinds of keys and values, with or without tables. Only stores of byte strings can have tables.
+//! The trait [`Tabled`] tells which kinds of keys and values can have tables: only byte strings can.
 
 use std::sync::Arc;
 

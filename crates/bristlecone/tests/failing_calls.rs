@@ -1,7 +1,7 @@
 //! The N-th system call on a store's files fails, alone or with all calls after it, for N = 1, 2, 3 … until a run has no failure.
 //!
-//! The stores have real files. A *life* is the task that such a run repeats: make a store; open, write, grow and close one; compact one; or
-//! back one up. A failed call is reported as an error, never as a panic. After a failed sync a store takes no more writes. After a reopen
+//! The stores have real files. Each run does the same task, a *life*: make a store; open, write, grow and close one; compact one; or back
+//! one up. A failed call is reported as an error, never as a panic. After a failed sync a store takes no more writes. After a reopen
 //! without failures, the store holds every acknowledged write. A refused write is present completely or not at all.
 //!
 //! `BRISTLECONE_ROUNDS` sets the number of sweeps of each life (default 1). `BRISTLECONE_SEED` changes the seeds.

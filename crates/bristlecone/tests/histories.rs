@@ -1,7 +1,7 @@
 //! Histories of real threads through the public API: engines of every kind, mapped and over a journal, with a few hot keys. For each key,
 //! the results of all operations must be those of some sequential order. A batch counts as one operation.
 //!
-//! Real threads cover few interleavings, but also the reordering by compilers and processors. Schedules (crate `schedules`) cover the
+//! Real threads show the reordering by compilers and processors, but only few interleavings. Schedules (crate `schedules`) cover the
 //! interleavings of single steps.
 //!
 //! `BRISTLECONE_ROUNDS` multiplies the number of histories (default 1). `BRISTLECONE_SEED` changes the seeds.

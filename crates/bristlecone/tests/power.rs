@@ -1,6 +1,6 @@
-//! Stores on a simulated machine with power cuts and failing calls: every engine, at writes and syncs throughout its life. After a cut, all
-//! acknowledged writes are present. So is a prefix of the later writes, which may be empty. A batch is present completely or not at all. No
-//! reader got a value that a crash rolls back.
+//! Stores of every engine on a simulated machine. The power is cut, or a call fails, at writes and syncs throughout the life of the store.
+//! After a cut, all acknowledged writes are present. A prefix of the writes that were not acknowledged is present, possibly an empty one. A
+//! batch is present completely or not at all. No reader got a value that a crash rolls back.
 //!
 //! `BRISTLECONE_ROUNDS` sets the number of lives of each engine in the campaign of cuts (default 1). `BRISTLECONE_SEED` changes the seeds.
 

@@ -1,4 +1,5 @@
-//! Memory of the process: of a load with `--memory`, for pairs that are not checkpointed yet; and of a server with many idle connections.
+//! The memory that the process takes in two cases: a load with `--memory`, which bounds the memory for pairs that are not checkpointed yet,
+//! and a server with many idle connections.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;

@@ -6,9 +6,9 @@
 //! crash, the next open repeats all writes of the record in key order. A repeated write changes nothing if it was
 //! already complete.
 //!
-//! So a batch works the same way in every engine. The maximum size of a record bounds the size of a batch; the size of
-//! the redo log does not. In addition to its writes, a batch costs a second copy of its bytes and two commits: one sets
-//! the batch word, one clears it. If the commits are write-atomic, each of them takes two fences.
+//! So a batch works the same way in every engine. The maximum size of a record bounds the size of a batch; the size of the redo log does
+//! not. In addition to its writes, a batch costs a second copy of its bytes and two commits: one sets the batch word, one clears it. A
+//! write-atomic commit protocol takes two fences for each of them.
 //!
 //! With a journal, no record is needed: the writer holds the lock until all writes are done, so they are in one commit
 //! group. A commit group is durable as a whole or not at all.

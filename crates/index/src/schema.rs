@@ -12,8 +12,8 @@
 //! After a crash between the two changes, the pointers reference different records. Both records have the same key, and
 //! the entry owns both. The value is always in the record that the record pointer references.
 //!
-//! A separator in an inner node has key words, too. With 64-bit keys, the separator is the key of the right neighbour.
-//! With byte-string keys, it is the shortest prefix of the right neighbour's key that is greater than the left
+//! A separator in an inner node consists of the first columns of an entry, those of the key. With 64-bit keys, the separator is the key of
+//! the right neighbour. With byte-string keys, it is the shortest prefix of the right neighbour's key that is greater than the left
 //! neighbour's key, and it has a record of its own.
 
 use std::cmp::Ordering;

@@ -1,8 +1,8 @@
 //! `bristlecone-lab heat`: where and when a tree writes: stores by node, as CDDS's thesis counts them (sections 6.1 and 6.2), and line
 //! writes that reach a simulated device below simulated caches.
 //!
-//! Keys are inserted one by one into an empty tree on simulated memory. Stores are counted at the index, line writes at the device. The
-//! stores of a volatile tree may never leave the caches.
+//! Keys are inserted one by one into an empty tree on simulated memory. Stores are counted at the index, line writes at the device. So a
+//! volatile tree may have more stores than line writes: some of its stores stay in the caches.
 
 mod beside;
 mod draw;

@@ -27,8 +27,8 @@
 //! Invariants of the crate:
 //! * I1: the bytes of an open region change only through `Medium` operations.
 //! * I2: addresses are offsets from the region's base, so a region may be mapped at any address.
-//! * I3: no read faults. A read outside the region returns zeros if its offset is inside the reserved range of
-//!   addresses. Mapped memory masks larger offsets into that range.
+//! * I3: no offset makes a read fail. A read outside the region returns zeros if its offset is inside the reserved range of addresses.
+//!   Mapped memory masks larger offsets into that range. Only a page that the file cannot supply ends the process ([`bus`]).
 
 pub mod bus;
 pub mod error;

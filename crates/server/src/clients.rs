@@ -6,8 +6,8 @@
 //!   is not counted. Above the maximum, the server ends connections until the others fit. Each time it considers those that hold at least
 //!   half as much as the largest. It ends the one that was idle for the most seconds. If several were idle equally long, it prefers one
 //!   whose commands wait until the client reads earlier replies. A connection with CLIENT NO-EVICT is considered only if there is no other.
-//!   So the replies of small connections always have space. The maximum can be exceeded for a moment, by one reply for each thread that
-//!   runs commands, and by the buffers of ended connections until their tasks drop them.
+//!   The replies of connections that are not counted always have space. The maximum can be exceeded for a moment, by one reply for each
+//!   thread that runs commands, and by the buffers of ended connections until their tasks drop them.
 //! * I3: the limit of a reply ([`Shared::reply_bytes_max`]) is known before its command runs. The server does not end a connection because
 //!   of a reply within this limit, unless another connection takes the same space at that moment. So a command that removes the values that
 //!   it returns can check the limit first.

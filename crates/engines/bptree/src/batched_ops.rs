@@ -10,7 +10,7 @@
 //! 3. One commit splits full leaves and inserts their new entries. It splits a leaf only if the leaf's parent has space and gets no other
 //!    split in this commit.
 //! 4. The remaining writes follow one by one: large records, writes to a leaf that an earlier write of the group uses, deletes that leave a
-//!    leaf too empty, splits that step 3 did not do. So writes to one key keep their order.
+//!    leaf too empty, splits that step 3 did not do. Two writes to one key go to the same leaf, so step 4 does the later one.
 //!
 //! With [`WriteOptions::sync`] all operations are durable when the call returns. After a crash during the call, each operation is complete
 //! or absent, independently of the others: a write group is not an atomic batch.

@@ -7,8 +7,8 @@
 //! * [`commit_protocol`]: the sequence of stores, flushes and fences that makes an edit durable: volatile, write-atomic (three variants),
 //!   undo-redo log, redo log, write-ahead log, shadow copy.
 //! * [`tree`]: the tree and the steps of a change.
-//! * [`batch`]: the tree's part of a batch. [`space`]: the maximum number of lines that an operation changes, and the reservation of space
-//!   for them in a group.
+//! * [`batch`]: the tree's part of a batch. [`space`]: the maximum number of lines that an operation changes; the operation reserves space
+//!   for them in the running commit group.
 //! * [`session`]: a session holds the writer's lock over several changes.
 //! * [`search`], [`insert`], [`delete`], [`clear`], [`shadow`], [`split`], [`merge`], [`scan`], [`bulk`], [`recover`], [`count`],
 //!   [`check`]: the operations. [`batched_ops`]: operations on many keys at once.

@@ -5,9 +5,9 @@
 //! * An inner node that lost its last separator takes half of a neighbour's entries if the neighbour is too full for a join (T3).
 //! * A root that lost its last separator is replaced by its only child.
 //!
-//! Each step is one commit through the log and leaves a complete tree. A delete that would empty a leaf other than the root joins the leaf
-//! with a neighbour in the same commit. If a join takes a parent's last separator, the same commit includes the next step, the one for this
-//! parent. A crash between two steps leaves a sparse node and no other effect.
+//! A step is one commit through the log and leaves a complete tree, so a crash between two steps leaves a sparse node and no other effect.
+//! In two cases a commit has more than one step. A delete that would empty a leaf other than the root also joins the leaf with a neighbour.
+//! A join that takes a parent's last separator also does the next step, the one for this parent.
 
 use pmem::{Error, Medium, Result, WORD};
 

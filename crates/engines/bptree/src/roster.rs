@@ -1,4 +1,5 @@
-//! All trees by name. One entry per tree: lines per node, schema of byte strings, layouts of leaves and inner nodes, commit protocol.
+//! All trees by name. One entry per tree: lines per node, the schema that it uses for byte strings ([`index::schema`]), layouts of leaves
+//! and inner nodes, commit protocol.
 //!
 //! A new combination is a new entry. Engines, crash tests, the cost model and benchmarks take their trees from here.
 

@@ -1,8 +1,8 @@
 //! A session: the writer's lock held over several changes.
 //!
 //! Locking and unlocking drain the processor's store buffer. So the last fence of one change cannot overlap with the search of the next. A
-//! caller with many changes holds the lock over all of them. Each change is durable by itself when its call returns. Over a journal the
-//! lock is not held between changes, because a commit of the journal needs the lock.
+//! caller with many changes holds the lock over all of them. Each change is durable by itself when its call returns. On a medium with a
+//! journal a session releases the lock between changes, because a commit of the journal needs the lock.
 
 use index::{Batching, Guard, Life, Schema};
 use pmem::{Medium, Result};

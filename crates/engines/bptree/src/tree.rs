@@ -2,15 +2,16 @@
 //!
 //! A change (`change_and`) has five steps:
 //!
-//! 1. Without a journal, it lets readers whose validations failed too often read first. (Over a journal this happened before the writer's
+//! 1. Without a journal, it lets readers whose validations failed too often read first. (With a journal this happened before the writer's
 //!    lock was taken.)
 //! 2. It locks the versions of all nodes in its edits.
 //! 3. The commit protocol commits the edits.
 //! 4. It ends the operation of the allocator.
 //! 5. It unlocks the versions.
 //!
-//! A reader sees the nodes as they were before the change, or as they are after all of it is durable. (Over a journal the change becomes
-//! durable later, with its group.)
+//! Without a journal, a reader sees the nodes as they were before the change, or as they are after all of it is durable. With a journal,
+//! the change is in memory first and becomes durable with its group. A lookup that finds such a change waits for the group
+//! ([`pmem::pending`]).
 
 use std::marker::PhantomData;
 use std::ops::Deref;

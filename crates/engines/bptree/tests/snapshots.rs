@@ -1,6 +1,7 @@
 //! The suite `snapshots` for trees: each layout and commit protocol, both kinds of keys.
 //!
-//! The kernel has the code for the memory bound and for scans beside batches, so only the default tree runs the tests of these two.
+//! Tests of the bound of a snapshot's memory, and of scans beside batches, run on the default tree only: their code is in the crate
+//! `index`, which all trees share.
 
 #[path = "../../../index/tests/shared/snapshots.rs"]
 mod shared;

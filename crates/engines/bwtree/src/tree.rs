@@ -12,9 +12,9 @@
 //!
 //! Invariants:
 //! * T1: of two updates of a page the later one has the larger LSN, and an update replaces exactly the record that it read.
-//! * T2: each state of a page has a unique number, which is larger than the numbers of all nodes from which the page was made. So of two
-//!   updates of a key the later one has the larger LSN, even if the key moved to another page in between. The LSNs of updates of different
-//!   keys have no such order.
+//! * T2: a page that a split or a merge makes gets an LSN above those of all nodes from which it was made. So of two updates of a key the
+//!   later one has the larger LSN, even if the key moved to another page in between. The LSNs of updates of different keys have no such
+//!   order.
 //!
 //! Linearization point of an update: the exchange. Paper: Bw-tree §III.
 

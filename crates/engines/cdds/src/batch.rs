@@ -8,11 +8,11 @@
 //!
 //! | fence passed | durable | after a crash |
 //! |---|---|---|
-//! | payload of a write group | its entries; some of its allocation bits; its root; the interval or not | see below |
+//! | payload of a write group | its entries; perhaps some of its allocation bits, its root, the interval | see below |
 //! | root of a write group (only if the write group changes the root) | its root, which shows older versions unchanged | the same |
 //! | interval of a write group | its entries and allocation bits, the interval | the same |
 //! | commit of the last write group's version | the whole batch | the batch is current: the interval does not count (M2) |
-//! | guard | the interval is removed from the list | nothing to do |
+//! | removal of the interval (B1) | the list without the interval | nothing to do |
 //!
 //! After a crash in the first row, recovery rolls back the write groups in the interval and declares the next version dead. (M2 and M3 are
 //! in [`crate::meta`].)

@@ -3,7 +3,8 @@
 //! The key of a link is the lower bound of the child. A node with too few entries underflows in one of two ways:
 //!
 //! * Its left sibling takes the entries. The parent's link to this sibling stays as it is. (In the thesis the key is the upper bound, so
-//!   there the right sibling takes the entries.) The sibling must have space, and no older parent may have had a link to it.
+//!   there the right sibling takes the entries.) The sibling must have space, and the present parent must be the only one that ever had a
+//!   link to it: an older version of the parent would not lead to the sibling for the keys that it takes.
 //! * Otherwise the node and its left sibling are replaced by one or two new nodes with all their entries. A node without a left sibling is
 //!   replaced together with its right sibling.
 

@@ -7,7 +7,8 @@
 //! the key.
 //!
 //! Invariants:
-//! * G1: a group ends between two changes. So each version, and each batch in write groups, is in one group as a whole.
+//! * G1: a group ends only between two changes. A batch is one change, even if it has several versions. So each version and each batch is
+//!   in one group as a whole.
 //! * G2: the horizon (the oldest version that may still be read) never passes the newest durable version (P1 of [`crate::pins`]). So
 //!   everything that a rollback needs still exists.
 //! * G3: after a failed commit nothing more is written. The remaining state is the durable state.

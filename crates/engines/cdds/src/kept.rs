@@ -5,7 +5,7 @@
 //!
 //! | fence passed | durable | after a crash |
 //! |---|---|---|
-//! | payload | the new record; some of the allocation bits of both records | the word determines the owned record |
+//! | payload | the new record; some of the allocation bits of both records | the record that the word references counts; the block of the other one is freed |
 //! | commit | the word | nothing to do |
 //!
 //! Invariants:

@@ -16,9 +16,9 @@
 //! * M2: if the last version of a rolled-back interval is equal to or above the current version, the interval was not committed and does
 //!   not count.
 //! * M3: a rolled-back interval that *begins* after the current version has the write groups of an interrupted batch ([`crate::batch`]).
-//!   The traces of these write groups reference the blocks of the write groups, like the traces of any rollback. The traces of the write
-//!   group in flight reference no block. So recovery first declares the version after the interval dead and moves the current version past
-//!   this version ([`Meta::settle_cut`]).
+//!   The version after the interval is the write group that was in flight at the crash. Recovery declares this version dead and moves the
+//!   current version past it ([`Meta::settle_cut`]). From then on the interval counts (M2). The traces of its write groups reference their
+//!   blocks, like the traces of any rollback. The traces of the write group in flight reference no block.
 
 use pmem::{Error, Fence, LINE, Medium, Result, WORD};
 

@@ -1,4 +1,4 @@
-//! Reads the entries of a leaf without its structure.
+//! Reads the entries of a leaf alone, without the tree or the table to which the leaf belonged.
 
 use pmem::{Medium, Region};
 

@@ -3,9 +3,9 @@
 //! Invariants:
 //! * V1: versions are never reused. A version that may have left traces and was not committed stays dead as long as a trace may exist.
 //! * V2: no reader uses a version inside a dead interval. A rollback waits for the readers that use one, and a new reader checks the list
-//!   before it reads. So an end version inside a dead interval may be overwritten. The interval stays in the list as long as a mark
-//!   ([`Mark`](crate::pins::Mark)) keeps one of its versions. No view, not even of a kept version, sees an entry that began inside a dead
-//!   interval.
+//!   before it reads. So an end version inside a dead interval may be overwritten. A [`Mark`](crate::pins::Mark) may keep one of its
+//!   versions although no reader uses it; until the mark is gone, the interval stays in the list. No view, not even of a kept version, sees
+//!   an entry that began inside a dead interval.
 //! * V3: an entry that a crashed version began is void: it references no block, and its slot is equal to a free one. A rolled-back entry
 //!   references its blocks until it is removed.
 

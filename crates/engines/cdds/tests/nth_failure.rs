@@ -1,4 +1,4 @@
-//! The suite `nth_failure` for CDDS. (`mutants` explores crashes just after a failure.)
+//! The suite `nth_failure` for CDDS. (Crashes just after a failed operation are in the suite `mutants`.)
 
 #[path = "../../../index/tests/shared/nth_failure.rs"]
 mod shared;

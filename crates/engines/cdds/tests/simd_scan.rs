@@ -1,5 +1,5 @@
-//! SIMD and scalar search of nodes agree. Two trees do the same operations: one in memory that exposes its lines, and one in memory that
-//! does not. Their answers are equal, and so are all their stored words.
+//! SIMD and scalar search of nodes agree. Two trees do the same operations. One is in memory that exposes its lines, so it uses SIMD. The
+//! other is in memory that does not, so its search is scalar. Their answers are equal, and so are all their stored words.
 
 use std::ops::Bound;
 

@@ -1,7 +1,7 @@
 //! The mutation run of one engine. `BRISTLECONE_ENGINE` names the engine. Without it, the number `BRISTLECONE_TURN` selects the engine;
 //! `cargo xtask test` derives this number from the git commit.
 //!
-//! A run of all three engines would take longer than all other tests of this crate.
+//! Only one of the crate's three engines runs each time, because a run of all three would take longer than all other tests of this crate.
 
 use crate::{hash_mutants, mutants};
 

@@ -1,11 +1,12 @@
-//! A writer, a collector and users of kept versions in one thread, in an order that a seed determines. So a failure of `threads` can be
-//! repeated here.
+//! A writer, a collector and users of kept versions in one thread, in an order that a seed determines. So a failure can be repeated, unlike
+//! one of the suite `threads`.
 //!
 //! `BRISTLECONE_ROUNDS` multiplies the number of orders (default 1). `BRISTLECONE_SEED` offsets the seeds.
 //!
 //! Former defects:
-//! * A left sibling gave entries to the right one and kept them as ended entries. After the parent was replaced, no later step searched
-//!   the left sibling for them. So their blocks were freed while it still referenced them.
+//! * A left sibling gave entries to the right one and kept its own copies, with an end version. After the parent was replaced, the search
+//!   for references to a block no longer visited the left sibling. So the blocks of these entries were freed while the copies still
+//!   referenced them.
 //! * One step of the collector visited slots with deferred clearing twice, and freed their blocks twice.
 
 use crate::common::beside::{Kinds, Numbered, Record, Writer};

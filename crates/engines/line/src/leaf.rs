@@ -23,8 +23,8 @@
 //!   copies entries with unordered stores. Until the merge publishes its link, no search looks for the keys of these slots.
 //! * L2: between operations every key of a leaf is at or above its `low` and below the `low` of the next leaf. A crash during a split or a
 //!   merge can leave keys outside of this range ([`split`](crate::split)).
-//! * L3: with 64-bit keys a leaf that is both the first and the last one has no keys, because every key could
-//!   belong to it, and so no key could be its empty word.
+//! * L3: with 64-bit keys a list of a single leaf holds no entries: every key could belong to that leaf, so no key can serve as its empty
+//!   word. The first insert splits the leaf.
 
 use std::cmp::Ordering;
 

@@ -13,7 +13,7 @@
 //! ```
 //!
 //! Invariants:
-//! * W1: while the version of a leaf is not locked, and its line is full: each slot of the order is used, and the keys of these slots
+//! * W1: while the version of a leaf is not locked and its line holds an order, each slot of the order is used, and the keys of these slots
 //!   ascend. The writer clears the line before it frees a slot of the leaf, and before it writes a new leaf at its address. An update or an
 //!   insert does not clear it: an update keeps the key of its slot, and an insert takes a slot that is not in the order.
 //! * W2: lines are allocated only by a thread that has the writer's lock; a scan takes it for this purpose. So a writer that finds no lines

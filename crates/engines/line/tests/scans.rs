@@ -1,4 +1,4 @@
-//! Ranges of leaves whose order is kept from earlier scans: between changes, and beside damaged records.
+//! Scans of leaves whose key order is kept from earlier scans. The leaves change between the scans, or have damaged records.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;

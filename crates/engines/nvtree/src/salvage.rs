@@ -1,4 +1,4 @@
-//! Reads the entries of a leaf without its list.
+//! Reads the entries of a leaf alone, without the list of leaves to which it belonged.
 
 use index::Entry;
 use index::Schema;

@@ -1,4 +1,4 @@
-//! The suite `schedules` for the NV-Tree. Full leaves are replaced and inner nodes are rebuilt meanwhile.
+//! The suite `schedules` for the NV-Tree. In the schedules, full leaves are replaced and inner nodes are rebuilt.
 
 #[path = "../../../index/tests/shared/schedules.rs"]
 mod shared;

@@ -1,7 +1,7 @@
 //! The cost of a lookup with the directory and with a window of remapped pages, on one index in memory, in turns.
 //!
 //! `cargo run --release -p bristlecone-vlab --example rewired -- 1000000 ordered` (number of keys, default 1 million; without the second
-//! argument keys are inserted in random order, and nearly every bucket is a mapping of its own)
+//! argument keys are inserted in random order, so nearly every bucket of the window needs a kernel mapping of its own)
 //!
 //! Prints the minimum and the median of all turns: ns per lookup of an existing key, single and in calls for many keys (`get_each`); ns per
 //! delete and reinsert of a key, together; ns per key of a scan; ms per open.

@@ -1,7 +1,7 @@
 //! The directory, a software page table: the addresses of the buckets in key order, in volatile memory, with the words that search compares
 //! [VLAB §5.1].
 //!
-//! The paper uses the processor's page table and compares in the buckets.
+//! The paper has no such directory. It uses the processor's page table, and a search compares keys with the bounds in the buckets.
 //!
 //! An index into the directory is the *place* of a bucket. A search begins with a calculation: guided binary search [§4.2.3]. The search
 //! compares the `min` of the buckets as words. For byte strings the word is the eight bytes after the common prefix of all keys. If words

@@ -4,11 +4,12 @@
 //! |---|---|---|
 //! | none | perhaps entries in free slots | nothing to do: their bits are clear |
 //! | payload | the entries; the intents (the list of the blocks that are freed) | the same |
-//! | | then, in one line and in this order (K3 of `bucket`): flag, bits, `nxt`, `max`, no flag | see below |
-//! | commit | all of these | nothing to do |
+//! | payload, while the header changes | the entries; the first of these stores to the header, from none to all, in this order (K3 of `bucket`): set the flag, set the bits, `nxt`, `max`, clear the flag | see below |
+//! | commit | everything | nothing to do |
 //!
-//! A crash in the third row may leave the bucket flagged. Then recovery drops entries at or above the next bucket's `min`: this undoes the
-//! bits if `nxt` is not durable. Afterwards recovery sets `max` and clears the flag.
+//! A crash in the third row may leave the bucket flagged. If `nxt` is not durable, it still leads to the right bucket of the two, and
+//! recovery removes all entries at or above the `min` of that bucket: these are the copies. If `nxt` is durable, it leads to the bucket
+//! after the two, and no entry is at or above its `min`. Afterwards recovery sets `max` and clears the flag.
 
 use index::Schema;
 use index::leaf_list::bound::bound;

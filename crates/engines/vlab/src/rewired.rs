@@ -26,16 +26,17 @@
 //! * Entry i leads to the bucket that holds its key (D2 of [`crate::directory`]). So the `min` of page i is at or below that key. The `min`
 //!   is below that key if the bucket of the key was merged into another.
 //! * Hence, if an entry is at or below a wanted key, the `min` of its page is, too. The search ends at the last such entry or after it.
-//! * If it ends at that entry, everything is as with the directory. If it ends after it, the page's bucket begins at or below the wanted
-//!   key and holds a key above it. So it is the right bucket.
+//! * If it ends at that entry, everything is as with the directory. If it ends at a later entry, the key of that entry is above the wanted
+//!   key and its bucket's `min` is at or below the wanted key. So the wanted key belongs to this bucket.
 //! * If the bounds of a page on the way contain the key, its bucket is the right one, too.
 //!
 //! Why a reader may read a page that was freed or belongs to another bucket:
 //! * The reader reads `changes` before it loads the view. The writer of a merge publishes a view with the changed window before it adds 2
 //!   to `changes`. Only afterwards may the block be used again.
 //! * So if the reader's value of `changes` includes the merge, its view shows the merge. Otherwise the reader's validation fails. The
-//!   validation comes after all reads: a pair of fences orders it with the writer's stores to the block, see [`pmem::stripe`]. A changed
-//!   mapping is visible only after the version was locked, because the kernel interrupts every processor of the process in between.
+//!   validation comes after all reads: a pair of fences orders it with the writer's stores to the block, see [`pmem::stripe`]. No reader
+//!   sees a changed mapping before it can see the locked version: the writer locks the version first, and the change of the mapping then
+//!   interrupts every processor of the process.
 //! * The validated version is that of the bucket's own address, which the writer locks.
 //! * The words that the reader reads meanwhile may be anything. Places are bounded by the directory, slots by the shape, and every offset
 //!   by the window.

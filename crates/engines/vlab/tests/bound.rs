@@ -1,4 +1,5 @@
-//! The bounded work of a combine in one operation, in steps and parts: for any number of buckets and any distribution of keys.
+//! The work that a combine adds to one operation stays within its bound, for any number of buckets and any distribution of keys. The work
+//! is counted in steps and in freed parts of the old directory.
 
 use crate::common::{Sample, memory};
 use index::leaf_list::prelude::*;

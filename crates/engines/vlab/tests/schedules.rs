@@ -1,4 +1,4 @@
-//! The suite `schedules` for VLAB. Directories are combined with braids meanwhile, also by the paper's methods.
+//! The suite `schedules` for VLAB. In the schedules, directories are combined with braids, also by the paper's methods.
 
 #[path = "../../../index/tests/shared/schedules.rs"]
 mod shared;

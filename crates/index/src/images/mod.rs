@@ -5,9 +5,9 @@
 //!
 //! Images are kept in *segments*. A segment contains the images of a span of time. Each scan and each snapshot has a *view* ([`View`]). The
 //! view is anchored at the segment that was the newest one when the view was made. To read a key, the view searches the segments for the
-//! first image of the key, from its anchor to the newest one. If there is no image, the value is in the index. A segment that is not
-//! the newest one, and at which no view is anchored, is merged into the segment before it. If there is no segment before it, it is dropped.
-//! So memory grows with the number of changed keys, not with the number of changes.
+//! first image of the key, from its anchor to the newest one; a scan counts only images of batches. If there is no image, the value is in
+//! the index. A segment that is not the newest one, and at which no view is anchored, is merged into the segment before it. If there is no
+//! segment before it, it is dropped. So memory grows with the number of changed keys, not with the number of changes.
 //!
 //! Scans and snapshots look up images one by one, in key order. A reader copies only the image that it returns.
 //!

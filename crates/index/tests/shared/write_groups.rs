@@ -1,4 +1,5 @@
-//! Compares write groups with single writes to an ordered map: the result for each key, and the contents.
+//! Does the same writes to an index in write groups and to an ordered map one by one, and compares the result for each key and the
+//! contents.
 
 use std::collections::BTreeMap;
 

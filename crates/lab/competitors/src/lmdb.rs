@@ -3,7 +3,8 @@
 //! Process durability: `NO_SYNC` with `WRITE_MAP`. A commit stores into the shared map and returns. The kernel keeps the pages of a dead
 //! process. The two meta pages alternate, so an interrupted commit leaves the meta page of the previous commit. (`MAP_ASYNC` would add a
 //! system call.) Power durability: the default. A commit writes its pages, syncs the file, and writes the meta page through a descriptor
-//! that was opened with `O_DSYNC`. So a commit waits in both calls, but only one of them is a sync call.
+//! that was opened with `O_DSYNC`. So a commit waits for the disk twice, in the sync and in the write of the meta page, but only the first
+//! of them is a sync call.
 //!
 //! Each get is a separate read transaction: an older transaction would not see later commits (rule P3 of [the crate](crate)).
 #![allow(unsafe_code)]

@@ -5,8 +5,8 @@
 //! an empty tree, then two thirds of them are deleted. Nodes have 4 KB, entries 16 bytes. Each word that an operation stores into nodes or
 //! into the log belongs to one category:
 //!
-//! * *consistency*: log records and log truncations. For a copied leaf and the pointers switched to it: the words beyond those that the
-//!   same change would write in place;
+//! * *consistency*: log records and log truncations. If an operation copies a leaf and switches pointers to the copy, the words that a
+//!   change in place would not have written belong here, too;
 //! * *structure*: all other words of nodes, if the operation changed the number of nodes (a split or a merge);
 //! * *entry*: all other words of nodes, if the operation did not change the number of nodes.
 //!

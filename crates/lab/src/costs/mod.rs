@@ -1,9 +1,9 @@
 //! `bristlecone-lab costs`: measured words, flushes and fences of operations, compared with the papers' formulas.
 //!
 //! * [`engines`]: the durable trees and lists, each with the claims of a paper.
-//! * [`formulas`]: the papers' formulas, and the expected costs, which are exact for each operation.
+//! * [`formulas`]: the papers' formulas, and the expected cost of each operation (exact words and fences, bounds of flushes).
 //! * [`subject`], [`lists`]: a tree or a list on memory that counts stores, flushes and fences. [`tape`]: the counts of an operation.
-//!   [`survey`]: the path to its key before the operation.
+//!   [`survey`]: reads the path to the key of an operation before the operation.
 //! * [`measure`], [`judge`]: run operations one by one, and compare the counts of each with the expected cost and the formula.
 //! * [`report`], [`mod@print`]: the results as data and as text.
 //! * [`categories`]: bytes by purpose, as in VLAB's figure 6a.

@@ -1,4 +1,5 @@
-//! Records the effects of an operation on durable memory: counts, and for each commit the node lines that it changed without the log.
+//! Records the effects of an operation on durable memory: counts, and for each commit the node lines that it changed directly, without a
+//! log record.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};

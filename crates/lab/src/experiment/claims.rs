@@ -5,9 +5,9 @@
 //! factor, rounded as in the paper, is in the paper's range. A factor outside the range refutes the claim, even if the
 //! factor is better than the paper promises. A claim without measured rows is omitted.
 //!
-//! The printed reason names one pair of rows and compares their counts. If a factor is below the range, it is the pair
-//! with the smallest factor; if a factor is only above the range, the pair with the largest. If the claim holds, it is
-//! the pair with the smallest factor, or with the largest if the paper gives no minimum.
+//! The printed reason names one pair of rows and compares their counts. If some factor is below the range, it is the pair with the smallest
+//! factor. If factors are above the range and none is below it, it is the pair with the largest. If the claim holds, it is the pair with
+//! the smallest factor, or with the largest if the paper gives no minimum.
 
 use super::{Batch, Row};
 use crate::scratch::Instructions;

@@ -1,4 +1,4 @@
-//! Rows and claims of an experiment as text: first times and their ratios to `btree`, then counts, then the claims with their verdicts.
+//! Rows and claims of an experiment as text, in this order: times with their ratios to `btree`, counts, the claims with their verdicts.
 
 use std::fmt::{Display, Formatter, Result};
 

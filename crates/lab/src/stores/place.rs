@@ -1,4 +1,5 @@
-//! The directory of the stores of `bench store`, inside the backing. It is removed at the end, also after an error.
+//! The directory of the stores of `bench store`. It is inside the directory that `--backing` names, and is removed at the end, also after
+//! an error.
 //!
 //! A process that is killed cannot clean up. So each run locks a file in its directory, and removes the directories of other runs whose
 //! lock is free.

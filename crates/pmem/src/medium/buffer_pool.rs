@@ -14,8 +14,8 @@
 //! * P4: the first word of a line is written to the medium last. If it was published since the last write-back, it is published
 //!   there too. A write-back in the order of the words would lose the order of the stores to the line. That order matters only in
 //!   chunk headers (A3 of the allocator), where the first word is the published one.
-//! * P5: lines are written to the medium one at a time, so a sync concurrent with the writer never overwrites a newer word with an
-//!   older one.
+//! * P5: a lock is held while a line is read from its frame and written to the medium. [`Medium::sync`] also writes lines back,
+//!   concurrently with the writer. Because of the lock it never overwrites a newer word with an older one.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

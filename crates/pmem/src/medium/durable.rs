@@ -3,7 +3,7 @@
 //! One type covers both, so a tree is compiled once for both. Reads are the same for both and equally fast, because this type
 //! holds the address of the lines. Stores branch on the kind of medium.
 //!
-//! Invariant: `view` refers to the memory that `below` owns, and is dropped together with it.
+//! Invariant: the field `view` (the lines) refers to memory that the field `below` (the chosen medium) owns. Both are dropped together.
 
 use std::sync::Arc;
 

@@ -6,9 +6,9 @@
 //! [`Medium`] with its own offsets (`place * PAGE`). The window must not be written. Stores go through the file's own medium and are
 //! visible here, because both map the same memory. (Processor caches identify a line by its physical address.)
 //!
-//! Each run of neighbouring pages is one kernel mapping (192 bytes). A process may usually have 65,530 mappings
-//! (`vm.max_map_count`). Mappings are counted before they are made, over all windows of the process. [`RESERVE`] mappings are left
-//! to the rest of the process. Mapping a page takes 4 to 7 us; unmapping takes about half of that.
+//! Each run of neighbouring pages is one kernel mapping, for which the kernel needs 192 bytes. A process may usually have 65,530 mappings
+//! (`vm.max_map_count`). Mappings are counted before they are made, over all windows of the process. [`RESERVE`] mappings are left to the
+//! rest of the process. Mapping a page takes 4 to 7 us; unmapping takes about half of that.
 //!
 //! Invariants:
 //! * D1: the range and a guard after it stay readable while the `Window` lives. Places that are not mapped read as zeros.

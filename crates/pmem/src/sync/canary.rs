@@ -1,5 +1,5 @@
-//! Injected faults: parts of the protocols between threads that tests leave out, to prove that models and schedules detect their
-//! absence.
+//! Injected faults. An injected fault leaves out a part of a protocol between threads. Tests use it to prove that models and schedules
+//! detect the missing part.
 //!
 //! A part can be left out only in models and schedules. In other builds [`sings`] is a constant and costs nothing.
 

@@ -10,12 +10,12 @@
 //! are made during one sync share the next sync. Before a commit, the leader may wait a moment for more writers
 //! ([`crate::gathering`]).
 //!
-//! Most readers never wait. After its validation ([`crate::stripe`]), a lookup checks the dirty mark of its leaf. If the mark's
-//! group is not durable, the lookup checks the dirty mark of its key. If the group of this mark is not durable either, the lookup
-//! waits for it like a writer, and may become the leader. A scan checks only the dirty mark of the leaf, and waits if the mark's
-//! group is not durable. If the commit fails, the leader rolls the change back, and the reader reads again. So a lookup waits
-//! only for a change of its own key, and a scan only for changes of its own leaves. (A lookup may also wait for another key with
-//! the same hash, or for a group that changed very many keys.)
+//! Most readers never wait. After its validation ([`crate::stripe`]), a lookup checks the dirty mark of its leaf. If the mark's group is
+//! not durable, the lookup checks the dirty mark of its key. If the group of this mark is not durable either, the lookup waits for it like
+//! a writer, and may become the leader. A scan checks only the dirty mark of the leaf, and waits if the mark's group is not durable. So a
+//! lookup waits only for a change of its own key, and a scan only for changes of its own leaves. If the commit fails, the leader rolls the
+//! change back, and the reader reads again. (A lookup may also wait for another key with the same hash, or for a group that changed very
+//! many keys.)
 //!
 //! Dirty marks are in two maps: from a node's address to a ticket, and from the hash of a key to a ticket. Before a
 //! reader searches the map of nodes, it reads a small table, without a lock. For most nodes the table shows that all

@@ -15,7 +15,7 @@
 //!
 //! Invariants:
 //! * S1: one writer at a time locks versions (callers hold the writer's lock).
-//! * S2: the writer stores to a node that a reader may reach only while the node's version is locked.
+//! * S2: if a reader may reach a node, the writer locks the node's version before it stores to the node.
 //! * S3: if a validation succeeds, the reader read only values that were in the node when it read the version.
 //!
 //! S3 needs two fences. The writer stores the locked version, passes a release fence, and then stores the data. The reader loads the data,

@@ -1,5 +1,5 @@
-//! The process ends, the machine continues, and later its power is cut. The second process found contents in the page cache that were never
-//! on the disk. Writes that it acknowledges must survive, even if they depend on these contents.
+//! A process ends, and a second process opens its files on the same machine. It finds contents in the page cache that were never on the
+//! disk. Later the power is cut. Writes that the second process acknowledged must survive, even if they depend on these contents.
 
 use pmem::{Error, Journal, Medium};
 

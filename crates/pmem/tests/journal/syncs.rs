@@ -1,10 +1,10 @@
 //! Injected faults: each sync call in the journal's source is left out in turn, and some crash must then violate a
 //! guarantee (except for one equivalent mutant).
 //!
-//! A life is a sequence of groups and a close. It ends in one of two ways. A power cut ends it, and the test opens the
-//! contents of the disk. Or the process is killed or one of its calls fails, and the page cache stays. Then a second
-//! life opens the files, continues, and ends by a power cut. Recovery finds contents that are not durable yet only in a
-//! second life. It finds contents that no other sync makes durable only after a failed sync.
+//! A life is a sequence of groups and a close. It ends in one of two ways. A power cut ends it, and the test opens the contents of the
+//! disk. Or the process is killed or one of its calls fails, and the page cache stays. Then a second life opens the files, continues, and
+//! ends by a power cut. Second lives are needed: only there does recovery read contents of the page cache that are not durable yet. Failed
+//! calls are needed, too: after a failed sync recovery must make these contents durable itself, because no later sync does.
 
 use std::collections::BTreeSet;
 

@@ -1,7 +1,7 @@
-//! The log of ACL LOG: the newest commands, keys and passwords that the server refused.
+//! The log of ACL LOG: the newest commands, accesses to keys, and logins that the server refused.
 //!
 //! Invariant:
-//! * G1: the log is bounded in entries and in bytes of an entry. It has no passwords.
+//! * G1: the log is bounded in entries and in bytes of an entry. It never contains a password.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;

@@ -1,4 +1,4 @@
-//! The conditions for the report of a good run.
+//! A report is good only if all of its conditions hold: each fault alone makes it not good.
 
 use crash_tree::{Engine, Options, Report};
 

@@ -1,10 +1,10 @@
 //! The contents that one cache line may have after a crash.
 //!
-//! A line has a base (known durable) and an ordered list of the stores made since. Inside recovery a line can have several bases: if
-//! recovery stores to a line that it has not read, each content that the first crash may have left is a base. A crash keeps a prefix of the
-//! publishes: every store up to and including the last kept publish survives. Any subset of the copies between that publish and the next
-//! one may survive. So each word holds its old value or any value copied to it in that stretch. A flush records the number of stores that
-//! it covers. The next fence moves these stores into the base.
+//! A line has a base (known durable) and an ordered list of the stores made since: copies, and publishes of one word. Inside recovery a
+//! line can have several bases: if recovery stores to a line that it has not read, each content that the first crash may have left is a
+//! base. A crash keeps a prefix of the publishes: every store up to and including the last kept publish survives. Any subset of the copies
+//! between that publish and the next one may survive. So each word holds its old value or any value copied to it in that stretch. A flush
+//! records the number of stores that it covers. The next fence moves these stores into the base.
 //!
 //! Invariants:
 //! * choice 0 is always a base ("nothing survived"); contents are distinct.

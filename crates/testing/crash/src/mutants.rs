@@ -2,9 +2,9 @@
 //! (`mutate`). If the oracle rejects some image of a mutant, the mutant is killed. Otherwise it survives.
 //!
 //! A surviving mutant must be equivalent: it needs an entry with a reason in a table beside the subject. An entry matches the *source text*
-//! of the call site's line. The table includes the source file at compile time (`include_str!`), so its entries stay valid when lines move,
-//! even in an installed program. If the text is ambiguous, a trailing comment on the line is a label:
-//! `medium.fence(Fence::Commit); // [generation-fence]`. An entry without a matching survivor is stale and fails the run.
+//! of the call site's line, so it stays valid when lines move. The source file is part of the program (`include_str!`), so an installed
+//! program needs no sources. If the text is ambiguous, a trailing comment on the line is a label: `medium.fence(Fence::Commit); //
+//! [generation-fence]`. An entry without a matching survivor is stale and fails the run.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,9 +1,9 @@
 //! The crash points without a violation in a run without a mutant. The runs with mutants skip these points where possible.
 //!
-//! A mutant changes few of a run's crash points. The points before its first effect have the same images as without it. So do the points
-//! after later flushes and fences have compensated for its effect. Their verdicts are known. A fingerprint identifies a point. It covers
-//! everything that the verdict depends on: the durable words, the pending stores, the length, the expected contents, and the continuation.
-//! A point at which the mutant would also change recovery is explored again.
+//! A mutant changes few of a run's crash points. Some points have the same images as without the mutant, so their verdicts are known: those
+//! before the mutant's first effect, and those where later flushes and fences have made good what it left out. A fingerprint identifies a
+//! point. It covers everything that the verdict depends on: the durable words, the pending stores, the length, the expected contents, and
+//! the continuation. A point at which the mutant would also change recovery is explored again.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;

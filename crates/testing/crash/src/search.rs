@@ -1,14 +1,15 @@
 //! Searches all images of one crash point, and of the crash points inside the recovery from each image.
 //!
-//! An image is one execution of the oracle with a vector of choices. Afterwards the search advances the last choice that has an untried
-//! content, and drops all choices after it: a depth-first walk over exactly the choices that the execution needed. A crash point with far
-//! more images than its cap is sampled instead. An image inside recovery is not executed if the subject would read the same contents as
-//! from an earlier image (`recall`).
+//! A vector of choices determines an image. The search executes the oracle once for each image. Afterwards the search advances the last
+//! choice that has an untried content, and drops all choices after it: a depth-first walk over exactly the choices that the execution
+//! needed. A crash point with far more images than its cap is sampled instead. An image inside recovery is not executed if the subject
+//! would read the same contents as from an earlier image (`recall`).
 //!
 //! Inside recovery, the search replays recovery's own events on a second model. The base of this model is the image as far as recovery had
-//! read it. Lines that recovery had not read at the second crash stay open, below recovery's own stores. Two images that agree on their
-//! first `n` choices have the same recovery up to the next choice. So a crash point reached with at most `n` choices is explored only once.
-//! After the end of recovery, a reader may have seen the recovered contents. So later recoveries must keep exactly these contents.
+//! read it. Lines that recovery had not read at the second crash stay open, below recovery's own stores. If two images agree on their first
+//! `n` choices, their recoveries agree until one of them needs a further choice. So the crash points inside that common part are explored
+//! for one of the two images only. After the end of recovery, a reader may have seen the recovered contents. So later recoveries must keep
+//! exactly these contents.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

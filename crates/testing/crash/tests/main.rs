@@ -1,4 +1,5 @@
-//! Tests of the crash explorer itself, on toys and random programs. They form one program, so that the engines are compiled once.
+//! Tests of the crash explorer itself, on toys and random programs. All of them are one test program, so that their dependencies are linked
+//! once.
 
 mod caps_and_seeds;
 mod lazy_and_eager_agree;

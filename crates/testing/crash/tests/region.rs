@@ -1,4 +1,4 @@
-//! Tests of the region's oracle: the errors that it must find, and the states that it must accept.
+//! Tests of the oracle for regions ([`pmem::region`]): the errors that it must find, and the states that it must accept.
 
 use std::sync::Arc;
 

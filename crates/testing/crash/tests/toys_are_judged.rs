@@ -1,4 +1,5 @@
-//! A correct toy has no violation. Every flaw is caught by the image or the rule intended for it.
+//! A correct toy has no violation. Each flaw of a flawed toy is found in the intended way: by an image that its oracle rejects, or by a
+//! rule of the explorer.
 
 use crate::toys::{ALPHABET, Flaw, List, ListConfig, Pair, Push, Set};
 use crash::{Options, Report, Violation, Workload, explore, explore_all, interrupted, random, sequences};

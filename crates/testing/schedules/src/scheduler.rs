@@ -2,7 +2,7 @@
 //! executions.
 //!
 //! A uniform choice at every step would mix the threads evenly. A reader would rarely stand still between two steps while a writer makes
-//! hundreds. Only in such a schedule does a reader follow a stale pointer.
+//! hundreds of steps. But only a reader that stands still for so long follows a stale pointer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -3,8 +3,8 @@
 //!
 //! Words are changed in place.
 //!
-//! Commit point: the record of the last word that is overwritten. The crash table is the log's (see [`pmem::log`]). Allocation bits change
-//! after the first fence and before the last (A1 of [`pmem::alloc`]).
+//! Commit point: the record of the last word that is overwritten. The states after a crash are in the table of [`pmem::log`]. Allocation
+//! bits change after the first fence and before the last (A1 of [`pmem::alloc`]).
 
 use pmem::log::Format;
 use pmem::{Medium, Result};

@@ -8,7 +8,7 @@
 //!
 //! | fence passed | may be on the medium | recovery |
 //! |---|---|---|
-//! | none | guard word cleared or not; intents; records | old entries; their order is derived from the keys if the guard is cleared |
+//! | none | guard word cleared or not; intents; new records of byte strings | old entries; their order is derived from the keys if the guard is cleared |
 //! | guard | some of the fresh and guarded words | old entries; their order is derived from the keys |
 //! | payload | switch word or not; allocation bits | old or new entries; allocation bits are set to match |
 //! | commit | everything | new entries |

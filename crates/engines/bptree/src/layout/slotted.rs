@@ -12,9 +12,9 @@
 //! * W2: if bit 0 of every bitmap word is set, the slot array lists the same entries in key order. Otherwise the order is derived from the
 //!   keys.
 //!
-//! An insert or delete changes only the bitmap word of its own entry. If a crash left the valid bits (bit 0) of other bitmap words clear,
-//! the insert or delete also sets these bits again. The commit point of an insert or delete is the bitmap word of its entry. The commit
-//! point of an update in place is the entry's payload word.
+//! Besides the entry and the slot array, an insert or delete changes one bitmap word, that of its entry. If a crash left the valid bits
+//! (bit 0) of other bitmap words clear, the insert or delete sets these bits again, too. The commit point of an insert or delete is the
+//! bitmap word of its entry. The commit point of an update in place is the entry's payload word.
 
 use pmem::{Medium, WORD};
 

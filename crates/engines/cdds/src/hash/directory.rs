@@ -7,12 +7,13 @@
 //! ```
 //!
 //! Linear hashing: of `n` buckets, bucket `n - 2^L` is the next one to split (L is the logarithm of `n`, rounded down). The number of
-//! buckets determines the bucket of a hash. So a store of this one word grows or shrinks the table, and a larger top copies only the
-//! addresses of segments.
+//! buckets determines the bucket of a hash. So one store to word 1 of the top grows or shrinks the table. If the top is full, a top of
+//! twice the size replaces it; the new top copies the addresses of the segments, and no slots.
 //!
 //! Invariants:
 //! * D1: segments and slots below the number of buckets are valid. Above it they may contain anything.
-//! * D2: the directory has no versions. A change of the directory does not change the entries that a reader sees, at any version.
+//! * D2: there is one directory for all versions of the store's contents. A change of the directory does not change the entries that a
+//!   reader sees, whichever version it reads.
 
 use pmem::{LINE, Medium, WORD};
 

@@ -8,11 +8,12 @@
 //! | grow | none | some of the new nodes | the table has not grown; the blocks of the new nodes are free |
 //! | | payload | new nodes, the new slot, perhaps the number of buckets | the table has grown or not; allocation bits are set to match |
 //! | | commit | the number of buckets, allocation bits | nothing to do |
-//! | shrink | none, guard | some copies, in the partner (the bucket that receives the entries) | not shrunk; the copies do not count (H2) |
+//! | shrink | none, or the first one of two | some copies, in the partner (the bucket that receives the entries) | not shrunk; the copies do not count (H2) |
 //! | | payload | all copies, perhaps the number of buckets | the table has shrunk or not; allocation bits are set to match |
 //! | | commit | the number of buckets, allocation bits | nothing to do |
 //! | larger top | payload | the new top | the meta block references the old top or the new one |
 //!
+//! A shrink that adds a node to the partner's chain has two payload fences: one after the copies, and one after the link to the new node.
 //! Growing copies entries to the new bucket and leaves them in the old bucket, too. A crash during shrinking can leave copies in the
 //! partner. These leftovers do not count, because an entry counts only in the bucket of its hash (the table's H2). They are cleared before
 //! their bucket is split again or joined with another one.

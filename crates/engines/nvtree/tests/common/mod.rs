@@ -1,4 +1,4 @@
-//! Shared parts of the tests: the samples of all indexes over one list, and how an NV-Tree is made and opened.
+//! Shared parts of the tests: the samples for indexes that are one list of leaves, and how an NV-Tree is made and opened.
 
 #[path = "../../../../index/tests/shared/engine.rs"]
 pub mod engine;

@@ -6,17 +6,17 @@
 //!
 //! * Logging is redo-only: a logged word costs two words of log and itself (§5.2: 72 bytes for an entry and a counter). So the bytes of
 //!   rows B to D are three times the changed bytes, except for the bitmap of row D (next rule).
-//! * In row D, an insert counts one changed byte of the bitmap and its log record of 16 bytes (48 + 16 + 1 = 65). In row E, it counts a
-//!   whole word of the bitmap, which is written twice (16 + (M + 2) + 16 = M + 34).
+//! * In row D, an insert counts one changed byte of the bitmap and its log record of 16 bytes (48 + 16 + 1 = 65). In row E, an insert
+//!   counts the entry (16), the slot array (M + 2), and a whole word of the bitmap that is written twice (16): M + 34.
 //! * The flushes of rows B to D are those of the log and of the data lines. An insert of rows C and D flushes two lines of log, the line of
 //!   the entry, and the line of the counter or of the bitmap. Row B counts parts of lines: for the log its bytes / 64 plus one line, and
 //!   for the data words their bytes / 64 plus 7/8 of a line for each run of words, because a run can begin at any word of a line.
 //! * Fences: one for the log, one for the data words; two for each split node, which commits separately. Row E adds two for each split to
 //!   the three of the insert, while the wB+-Tree paper's own table has three in total.
-//! * Row G, VLAB itself, counts the bytes whose value changes (§5.2.2: an entry and one byte of the bitmap): E + 1 for an insert of an
-//!   entry of E bytes, 1 for a delete. The row of a split does not include the insert that filled the bucket. The row has five pairs of
-//!   flush and fence (§5.2.4), N entries of 16 bytes, N bits, and 88 bytes. The formula here adds the row of the insert. A split moves half
-//!   of the entries, which are 8 N bytes. The row counts 16 N bytes; the paper does not explain the difference.
+//! * Row G, VLAB itself, counts the bytes whose value changes (§5.2.2: an entry and one byte of the bitmap): 17 for an insert, 1 for a
+//!   delete. The row of a split does not include the insert that filled the bucket. The row has five pairs of flush and fence (§5.2.4), N
+//!   entries of 16 bytes, N bits, and 88 bytes. The formula here adds the row of the insert. A split moves half of the entries, which are 8
+//!   N bytes. The row counts 16 N bytes; the paper does not explain the difference.
 //!
 //! This module has no formulas for the paper's indexes A (shadowing) and F (all nodes have bitmaps).
 

@@ -4,7 +4,7 @@
 //!
 //! | step | may be on the media at a power failure | recovery |
 //! |---|---|---|
-//! | none yet | all groups (before a checkpoint they were acknowledged; recovery made them durable itself) | the generations are replayed |
+//! | none yet | all groups: the caller synced them (a checkpoint writes acknowledged groups, and recovery syncs the groups that it found) | the generations are replayed |
 //! | lines written to the data file | any sectors of them | the generations are replayed over them |
 //! | data file synced | all of them | the same |
 //! | first header copy written, synced | this copy, and the old content of the other copy | the generations are no longer live |

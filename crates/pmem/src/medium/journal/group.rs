@@ -17,8 +17,8 @@
 //! Bytes that a group did not change are defined by the groups before it and by the data file. So the changed bytes of a line are correct
 //! only on top of all older groups: groups are applied in their order, to the data file.
 //!
-//! The journal has two halves (`header`). If a group is larger than a half, its header and body are in the *annex*,
-//! after the halves. The half then contains only the group's first sector, which has the header.
+//! The journal has two halves (`header`). If a group is larger than a half, the whole group is in the *annex*, after the halves. The half
+//! then contains a copy of the group's first sector, with the header.
 //!
 //! Groups of format version 2 have another constant in word 4 and count their body in words. Each line has one word (its number times 256,
 //! and in the low byte a bit for each changed word), followed by the changed words. These groups are read, never written.
@@ -28,8 +28,8 @@
 //!   generation, except by recovery, with the same bytes. The annex contains at most one group of the two live generations.
 //! * G2: the header has its own checksum, independent of the body. So recovery sees that a group with a higher number was *begun*,
 //!   even if it is torn.
-//! * G3: decoding is bounded. Lengths are compared with the half, or the file, before they are used. A body that does not consist
-//!   of lines inside the region up to its end is refused ([`Header::is_sound`]).
+//! * G3: decoding is bounded. Lengths are compared with the half, or the file, before they are used. A body is refused if it does not
+//!   consist of complete lines up to the last byte of the body, or if a line is outside of the region ([`Header::is_sound`]).
 
 use crate::medium::traits::{LINE, WORD};
 

@@ -65,11 +65,10 @@
 //! committed lines back from the journal and verifies their checksums, because the image may already contain newer stores.
 //!
 //! Memory. A page costs 4 KiB of private memory from the first store to it until every generation with a line of it is checkpointed, and
-//! then until newer pages take its place (M5 of `image`). A generation ends when its half is full. It ends earlier if its pages take a fifth
-//! of the memory bound ([`Journal::bound_memory`]), or if the number of its pages reaches the number of lines that fit into a half. A
-//! running group is full at a fifth of that bound, too. Two generations, the running group, the buffers of the group that is being written,
-//! and the pages that are kept take at most a fifth each. So their sum stays within the bound. A single operation that changes more may
-//! exceed it.
+//! then until newer pages take its place (M5 of `image`). A generation ends when its half is full. It ends earlier if its pages take a
+//! fifth of the memory bound ([`Journal::bound_memory`]), or if it has as many pages as lines fit into a half. A running group is full at a
+//! fifth of that bound, too. Two generations, the running group, the buffers of the group that is being written, and the pages that are
+//! kept take at most a fifth each. So their sum stays within the bound. A single operation that changes more may exceed it.
 
 mod checkpoint;
 mod copy;

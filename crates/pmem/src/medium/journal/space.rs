@@ -1,15 +1,15 @@
 //! Storage of free chunks: it is returned to the file system, and allocated again before the next store.
 //!
 //! ```text
-//! in use --discard--> waiting (group, then its generation) --checkpoint of that generation: punch--> hole --provide--> in use
+//! in use --discard--> waiting --checkpoint of the generation with the group of the discard: punch--> hole --provide--> in use
 //!                        `--provide--> in use
 //! ```
 //!
-//! A discarded range waits until the group that freed it is checkpointed. Only then is the chunk free in the data file
-//! too, and no live generation has a line of it. Then the image maps anonymous memory, all zeros, over the range in
-//! place of the pages of the file, and the blocks are punched out of the file. The new mapping drops the private pages
-//! of the range, and no load asks the file system for a block. (In a simulation, there is no file to map and the image
-//! is a copy. There the range is overwritten with zeros after the punch.)
+//! A discarded range waits until the generation with the group that freed it is checkpointed. From then on the chunk is free in the data
+//! file, too, and no live generation has a line of it. Then the image maps anonymous memory, all zeros, over the range in place of the
+//! pages of the file, and the blocks are punched out of the file. The new mapping drops the private pages of the range, and no load asks
+//! the file system for a block. (In a simulation, there is no file to map and the image is a copy. There the range is overwritten with
+//! zeros after the punch.)
 //!
 //! Invariants:
 //! * P1: a range is punched only after the checkpoint of the generation that freed it, when the header durably says that the

@@ -1,7 +1,8 @@
 //! Holes of a mapped file: discarded ranges, and ranges for which a file has no blocks or no data when it is opened.
 //!
-//! A hole is not mapped. In its place are the zeros of the reserved range. They take no memory and cannot be stored to, so a load
-//! there never asks the file system for a block (N1). A hole is allocated and mapped before the next store to it.
+//! The file's mapping leaves a hole out. In its place, the reserved range of addresses shows zeros that take no memory and cannot be stored
+//! to. A load there reads these zeros and not the file, so it never asks the file system for a block. A hole is allocated and mapped before
+//! the next store to it.
 //!
 //! Each range between holes is one kernel mapping. A process may usually have 65,530 mappings (`vm.max_map_count`). Beyond that a
 //! discard is refused, and an open allocates blocks for the holes of the file.

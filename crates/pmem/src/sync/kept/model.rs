@@ -1,5 +1,5 @@
 //! The protocol under a model checker: a node of one word, a reader, and a writer that also reads. The kept words are copies of the node's
-//! word. The release fence of a fill is not checked: it matters only if a third thread fills the line.
+//! word. The release fence with which a reader begins to write kept words is not checked: it matters only if a third thread writes them.
 
 use std::sync::Arc;
 

@@ -8,7 +8,7 @@
 //! | delete | an entry with the key only, behind the last one | the word with the entry's sign; the number of entries |
 //! | delete in a full leaf | | the word with the sign of the removed entry |
 //! | new leaf of c entries | c entries, the header | |
-//! | split | a new leaf with the entries that stay | |
+//! | split | a second new leaf, with the lower entries: two new leaves replace the full one | |
 
 use bptree::shape::Shape;
 

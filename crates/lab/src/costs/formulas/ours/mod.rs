@@ -11,11 +11,12 @@
 //! Rules of counting:
 //!
 //! * Words: the stored words of nodes and of log records.
-//! * Flushes: the flushed lines of nodes and of log records. A commit counts each line of a node once.
-//! * Flushes of data lines have a count of their own. A commit counts each data line once. Under a protocol that waits
-//!   for its data lines, this count is added to the flushes.
-//! * Fences: all fences of an operation, except those of log truncations and of the allocator. (The allocator records a
-//!   block before the log references the block, and it opens chunks.)
+//! * Flushes: the flushed lines of log records, and those lines of nodes that the commit flushes itself because their words are not in the
+//!   log. A commit counts each line once.
+//! * Data lines are counted apart, each once in a commit: most protocols flush them later, after the commit. Under a protocol that waits
+//!   for them, this count is added to the flushes.
+//! * Fences: all fences of an operation, except those of log truncations and of the allocator. The allocator has fences when it records a
+//!   block before the log references the block, and when it begins to use a new chunk.
 //!
 //! Flushes have bounds because the records of a commit begin anywhere in a line of the log.
 

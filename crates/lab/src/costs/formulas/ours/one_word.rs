@@ -6,7 +6,7 @@
 //! |---|---|---|---|
 //! | insert | the entry, its bitmap word | lines of the entry; the header | 2 |
 //! | delete | a bitmap word | the header | 1 |
-//! | split | the flag of a running split, twice; c entries and 8 words of header; the link, b bitmap words, a bound | lines of the new bucket; the header | 2: the new bucket; the old bucket's header, whose line keeps the order of stores |
+//! | split | the flag of a running split, twice; c entries and 8 words of header; the link, b bitmap words, a bound | lines of the new bucket; the header | 2, one after each of: the new bucket; the old bucket's header (its words are in one line, where stores keep their order without fences) |
 //! | split in the stepwise variant | the same | lines of the new bucket; the header three times; the link's line | 5, one after each of: the flag; the new bucket; the link; the bitmap and the bound; the flag |
 //! | combine of B buckets in the stepwise variant | 3 B + 4: all links three times; the phase, three times; the second list's head | 2 B + 3 | 4 |
 //!
