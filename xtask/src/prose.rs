@@ -1,5 +1,5 @@
-//! Rule Y9 of [`tidy`](crate::tidy): documents use the field's terms, and no sentence of a document or comment has a pronoun in place of
-//! the actor or the thing that it is about. Code, fenced or between backticks, is not checked. Comments at the end of a line of code are
+//! Rule Y9 of [`tidy`](crate::tidy): documents use the field's terms, and sentences of documents and comments name the actor and the thing
+//! that they are about, instead of a pronoun. Code, fenced or between backticks, is not checked. Comments at the end of a line of code are
 //! not checked.
 
 /// Phrases of sentences that hide their subject, each with the remedy. Compared word by word in documents and comments; a phrase with a

@@ -1,8 +1,8 @@
 //! The record of soaks, `docs/records/soak.json`: the last result of each campaign.
 //!
-//! The file is one JSON object. `campaigns` maps a campaign's name to `commit`, `seed`, `ended` (seconds since 1970),
-//! `seconds`, `passed`, and `figures`. `figures` is the JSON output, with its commit, of the last run that used the
-//! first seed. It is null if there was no such run.
+//! The file is one JSON object. `campaigns` maps a campaign's name to `commit`, `seed`, `ended` (seconds since 1970), `seconds`, `passed`,
+//! and `figures`. `figures` is the JSON output of the last run of the campaign with its first seed, and the commit of that run. It is null
+//! if there was no such run.
 
 use std::collections::BTreeMap;
 use std::fs;

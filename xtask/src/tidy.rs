@@ -7,7 +7,7 @@
 //! * Y5: no path of one user's folders.
 //! * Y6: no test asserts a time or a speed, because machines differ.
 //! * Y7: the files of each crate of [`circles::FREE`] have no import cycle.
-//! * Y8: a table of a document that is made from a record equals the record.
+//! * Y8: the generated tables in documents agree with the records of measurements (`docs/records`).
 //! * Y9: documents use the field's terms; sentences of documents and comments name their subjects ([`prose`]).
 //!
 //! This file writes the forbidden words in two halves, so that it obeys the rules, too.

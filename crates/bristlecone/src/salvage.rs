@@ -1,4 +1,4 @@
-//! Salvage: copies every intact record of a damaged store into a new store.
+//! Salvage: copies every key and value of a damaged store that is intact into a new store.
 //!
 //! There are three sources, from the most to the least reliable:
 //! 1. Entries of all allocated leaves. Salvage does not descend through inner nodes, so a damaged inner node hides nothing.
@@ -7,8 +7,8 @@
 //!    checksum of a record.
 //!
 //! Salvage takes a key from the most reliable source that has it. Source 3 may return deleted keys, so its keys are counted separately. A
-//! store with integer keys has no records, so it has only source 1. Source 1 may return keys that a clear of the store removed, if their
-//! leaves were not freed yet.
+//! store with integer keys has no records (its keys and values are in the leaves), so it has only source 1. Source 1 may return keys that a
+//! clear of the store removed, if their leaves were not freed yet.
 //!
 //! Invariant: the damaged store is only read. Its file may be read-only.
 

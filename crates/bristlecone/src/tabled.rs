@@ -1,4 +1,5 @@
-//! The trait [`Tabled`] tells which kinds of keys and values can have tables: only byte strings can.
+//! The trait [`Tabled`] tells for each kind of keys and values whether its stores can have several tables ([`index::tables`]). Only stores
+//! of byte strings can.
 
 use std::sync::Arc;
 

@@ -10,12 +10,11 @@
 //! first one. So there is garbage of one clear at most, and each block is freed once.
 //!
 //! Invariants:
-//! * U1: the garbage owns the blocks that are reachable from the garbage word and not free. A walk visits them in a
-//!   fixed order. Each step frees the first blocks of the walk, and only these. The commit of the step also removes
-//!   exactly these blocks from the walk. So the walk never reaches a free block. Recovery checks the ownership only of
-//!   the blocks in the newest operation's intents (the durable list of the blocks that it allocates or frees). If the
-//!   garbage owns such a block, that operation was a step that did not commit. So the block is at the beginning of the
-//!   walk: it is the walk's first leaf, a record of that leaf, (in a list) that leaf's separator, or (in a tree) an
+//! * U1: the garbage owns the blocks that are reachable from the garbage word. A walk visits them in a fixed order. Each step frees the
+//!   first blocks of the walk, and only these. The commit of the step also removes exactly these blocks from the walk. So the walk never
+//!   reaches a free block. Recovery checks the ownership only of the blocks in the newest operation's intents (the durable list of the
+//!   blocks that it allocates or frees). If the garbage owns such a block, that operation was a step that did not commit. So the block is
+//!   at the beginning of the walk: it is the walk's first leaf, a record of that leaf, (in a list) that leaf's separator, or (in a tree) an
 //!   inner node above that leaf or a separator in such a node. Recovery does not walk further.
 //! * U2: a clear locks all version locks. So a reader that began before the clear fails its validation and does not continue in freed
 //!   memory.

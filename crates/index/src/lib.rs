@@ -7,7 +7,7 @@
 //! * [`kernel`]: the parts of an index, its phases, the writer's lock.
 //! * `group`: the life cycle, and commit groups.
 //! * [`batch`]: atomic batches. [`images`]: before-images for concurrent readers. [`snapshot`]: snapshots.
-//! * [`garbage`]: clearing in one commit. [`moves`]: moves records out of sparse chunks.
+//! * [`garbage`]: removes all keys in one commit, and frees the old structure afterwards. [`moves`]: moves records out of sparse chunks.
 //! * [`schema`]: keys and values. [`entry`]: the words of an entry. [`shape`]: the positions of entries in a node.
 //!   [`write`](mod@write): write requests.
 //! * [`leaf_list`]: the shared part of the indexes over one list of leaves.

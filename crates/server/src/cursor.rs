@@ -3,7 +3,8 @@
 //! Invariants:
 //! * I1: the table is bounded in entries and in bytes. The oldest cursors are removed first. A client that sends a removed cursor gets an
 //!   error, never a wrong position.
-//! * I2: a scan keeps at most its last two entries. So a client that lost a reply can repeat its request with the same cursor.
+//! * I2: the table keeps the last two cursors of each scan, and no older ones. So a client that lost a reply can repeat its request with
+//!   the same cursor.
 //! * I3: a process uses a number only once. The 20 bits above a number's lower 32 are chosen at random by each process. So it is very
 //!   unlikely that a number of an earlier process is valid.
 

@@ -1,8 +1,9 @@
 //! Handing over: a server ends without closing its sockets, and another process continues with them.
 //!
 //! The server stops accepting. Each connection runs the commands that have arrived completely, writes their replies, and is parked: its
-//! stream stays open, and [`ConnectionState`] has the data that the next server needs to continue the connection. Clients notice nothing.
-//! Bytes that have not been read stay in the socket, and new connections wait in the queue of the listening sockets.
+//! stream stays open, and [`ConnectionState`] has the data that the next server needs to continue the connection. The client of a parked
+//! connection notices nothing. Bytes that have not been read stay in the socket, and new connections wait in the queue of the listening
+//! sockets.
 //!
 //! Invariants:
 //! * H1: a connection is parked only between two commands: all its replies are written, and everything that its commands wrote or read is

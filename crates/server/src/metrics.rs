@@ -1,8 +1,8 @@
 //! HTTP for monitoring: `/metrics` in the text format of Prometheus, and `/health`.
 //!
 //! Invariants:
-//! * H1: an error or a slow client of this socket affects no client of the store, because the number of HTTP connections and their duration
-//!   are bounded.
+//! * H1: HTTP connections do not affect the clients of the store. Their number and their duration are bounded, and an error ends only the
+//!   connection in which it occurs.
 //! * H2: a request changes nothing, and returns no keys and no values.
 
 use std::convert::Infallible;

@@ -8,8 +8,8 @@
 //! * I2: while a client does not read its replies, the session does not read from that client. At most `FLUSH_BYTES` and one reply wait in
 //!   memory.
 //! * I3: the session frees large buffers when they are empty, so an idle connection needs little memory.
-//! * I4: the idle time restarts when commands or `READ_BYTES` bytes have arrived, or when bytes of a reply have left. So a client that
-//!   sends a command a few bytes at a time counts as idle.
+//! * I4: the idle time restarts when a complete command or `READ_BYTES` bytes have arrived, or when bytes of a reply have left. So a client
+//!   that sends a command a few bytes at a time counts as idle.
 //! * I5: when the server stops, the running command finishes, the session writes its reply and closes the connection. Later commands do not
 //!   run.
 //! * I6: if the server hands over its connections, a session runs all commands that have arrived completely, writes their replies, and

@@ -1,7 +1,7 @@
 //! Merges: they free nodes after deletes have made the tree sparse [wB+ §4.4].
 //!
-//! * A delete may leave a node at most a quarter full. This node is joined with a neighbour below the same parent, if both together fill at
-//!   most three quarters of a node, or if one of them is empty.
+//! * If a delete leaves a node a quarter full or less, this node is joined with a neighbour below the same parent, provided that both
+//!   together fill at most three quarters of a node or that one of them is empty.
 //! * An inner node that lost its last separator takes half of a neighbour's entries if the neighbour is too full for a join (T3).
 //! * A root that lost its last separator is replaced by its only child.
 //!

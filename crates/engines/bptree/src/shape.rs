@@ -1,4 +1,4 @@
-//! The geometry of a node, its entries, and the edit.
+//! The geometry of a node, its entries, and [`Edit`]: the description of a change, which a layout makes and a commit protocol carries out.
 //!
 //! A node has `lines` cache lines. Leaves and inner nodes of a tree have the same number of lines, but each kind has its own shape.
 //!

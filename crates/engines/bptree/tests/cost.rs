@@ -4,8 +4,9 @@
 //! For an insert without split the paper counts two bitmap words, the entry's two words and m + 2 bytes of slot array (m + 1 entries and
 //! their number): N_w = 4 + (m + 2) / 8, three fences. For a delete without merge it counts two bitmap words and m bytes of slot array: N_w
 //! = 2 + m / 8, three fences. A slot array is written in whole words, so the fractions round up. The paper flushes the bitmap twice, the
-//! entry once, and the lines of the slot array: N_clf = 3 + (m + 2) / 64 for an insert and 2 + m / 64 for a delete. Here the slot array
-//! begins in the third word of a line, so its lines are counted exactly.
+//! entry once, and the lines of the slot array: N_clf = 3 + (m + 2) / 64 for an insert and 2 + m / 64 for a delete. These fractions are
+//! right only if the slot array begins at the start of a line. Here it begins in the third word of a line, and the tests count its lines
+//! exactly.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

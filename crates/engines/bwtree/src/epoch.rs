@@ -14,7 +14,8 @@
 //!   epoch above `t` took its slot after the end of epoch `t`. At that time the object was not in the tree any more, so the thread cannot
 //!   find it. The retiring thread executes a fence after it takes the object out and before it reads `t`. A reading thread executes a fence
 //!   after it takes its slot and before it reads the tree. If the retiring thread's fence is first, the reader does not find the object. If
-//!   the reader's fence is first, the scan of the slots before the free sees that the reader's slot is taken.
+//!   the reader's fence is first, the retiring thread sees that the reader's slot is taken when it reads all slots before it frees the
+//!   object.
 //! * E3: a thread slot that is never released keeps all memory that was retired since it was taken, and delays nothing else.
 //!
 //! Linearization points: the exchange that takes a slot, and the store that releases it.

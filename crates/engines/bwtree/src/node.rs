@@ -28,11 +28,11 @@
 //! So a thread that found a node in the table while it holds a thread slot may follow the node's links until it releases the slot.
 //!
 //! Records outside of pages (those of byte strings) outlive nodes. Changes and leaves have pointers to them.
-//! * N5: a record has one owner: the page whose chain has it. A thread that takes its slot after the last exchange that gave the record
-//!   this owner (N6) finds the record only through the owner: in the array or in a visible place of exactly one node of the owner's chain.
-//!   Nodes that are not published yet may point to the record too. When the root shrinks, one exchange gives it the contents of its only
-//!   child; for a short time the child's old chain still points to the record. Only threads that took their slots before this exchange find
-//!   that chain.
+//! * N5: a record has one owner: the page whose chain has it. Consider threads that take their thread slots after the exchange that gave
+//!   the record its present owner (N6). They find the record only through this owner. One node of the owner's chain has the pointer to the
+//!   record, in its array of records or in a visible place of its slab. Nodes that are not published yet may point to the record too. When
+//!   the root shrinks, one exchange gives it the contents of its only child; for a short time the child's old chain still points to the
+//!   record. Only threads that took their slots before this exchange find that chain.
 //! * N6: an exchange that moves the pointers moves the ownership. The thread that replaces the nodes of a page owns the records of the
 //!   replaced nodes. The records that are also in the new nodes belong to the page of the new nodes from then on and stay untouched. All
 //!   other records are dead, and the thread retires them with the replaced nodes. If the exchange fails, the thread frees the nodes that it

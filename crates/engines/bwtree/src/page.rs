@@ -6,7 +6,7 @@
 //! * P1: each key in a node of a leaf is at or above the low key and below the high key that the page had when the node was added. The
 //!   same holds for each separator of an inner page; the first child has no separator. In one chain the bounds only widen, by a merge
 //!   delta: a split replaces the chain.
-//! * P2: an index term is the low key of its child. For the first child it is the page's own low key.
+//! * P2: the index term of a child is the child's low key. The low key of the first child is the low key of the page itself.
 //! * P3: a child is one level below its parent. The right sibling is on the same level, and its low key is the page's high key.
 //! * P4: a page with a remove delta gets no other delta.
 //! * P5: a right sibling that has no index term yet is reached through its left sibling.

@@ -12,7 +12,8 @@
 //! Invariants:
 //! * M1: one exchange changes a word from one state of a page to another ([`Table::exchange`]). A plain store changes it only if one thread
 //!   owns the word: the thread that allocated the PID and has not linked it, or the thread that frees it.
-//! * M2: a PID becomes free only after every thread that may know it has released its slot. A PID is retired like a node.
+//! * M2: a PID is retired like a node: it becomes free only after every thread that may know the PID has released its thread slot
+//!   ([`crate::epoch`]).
 //! * M3: the free list is a stack. Its head contains a count of the changes, so an exchange with a stale head fails.
 //!
 //! Linearization point: the exchange. Paper: Bw-tree §II-B.

@@ -5,8 +5,9 @@
 //! references are freed with it, and so are those that only a freed node references.
 //!
 //! A pass visits the tree in key order, some nodes in each step, under the writer's lock. It clears void slots, revives entries that a dead
-//! version ended, and removes second copies of entries. At its end, a complete pass removes from the list the dead intervals whose traces
-//! it removed.
+//! version ended, and removes second copies of entries. A dead version is one that a crash or a rollback ended; the meta block has a list
+//! of intervals of dead versions ([`crate::meta`]). At its end, a complete pass removes from this list the intervals whose traces it
+//! removed.
 //!
 //! | fence passed | durable | after a crash |
 //! |---|---|---|

@@ -17,8 +17,9 @@
 //!   not count.
 //! * M3: a rolled-back interval that *begins* after the current version has the write groups of an interrupted batch ([`crate::batch`]).
 //!   The version after the interval is the write group that was in flight at the crash. Recovery declares this version dead and moves the
-//!   current version past it ([`Meta::settle_cut`]). From then on the interval counts (M2). The traces of its write groups reference their
-//!   blocks, like the traces of any rollback. The traces of the write group in flight reference no block.
+//!   current version past it ([`Meta::settle_cut`]). From then on the interval counts (M2). The entries that the write groups of the
+//!   interval began own their blocks, like the entries of any rolled-back version. The entries that the write group in flight began own no
+//!   blocks.
 
 use pmem::{Error, Fence, LINE, Medium, Result, WORD};
 

@@ -1,8 +1,8 @@
 //! Lookups at any pinned version, concurrent with the writer [thesis algorithm 1].
 //!
-//! The entries of a pinned version stay valid (T1 of `tree`). So a lookup validates each node when it has read the node, and need not read
-//! the nodes above it again. Only a root may be freed while a reader uses it: when the tree loses a level, the root is freed and its only
-//! child becomes the root. When the tree loses another level, that child is freed, too.
+//! A lookup validates each node when it has read the node. It need not read the nodes above it again, because the entries of a pinned
+//! version stay valid (T1 of `tree`). Only a root may be freed while a reader uses it: when the tree loses a level, the root is freed and
+//! its only child becomes the root. When the tree loses another level, that child is freed, too.
 
 use index::Schema;
 use index::Target;

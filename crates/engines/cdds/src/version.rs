@@ -2,10 +2,10 @@
 //!
 //! Invariants:
 //! * V1: versions are never reused. A version that may have left traces and was not committed stays dead as long as a trace may exist.
-//! * V2: no reader uses a version inside a dead interval. A rollback waits for the readers that use one, and a new reader checks the list
-//!   before it reads. So an end version inside a dead interval may be overwritten. A [`Mark`](crate::pins::Mark) may keep one of its
-//!   versions although no reader uses it; until the mark is gone, the interval stays in the list. No view, not even of a kept version, sees
-//!   an entry that began inside a dead interval.
+//! * V2: no reader uses a version inside a dead interval. A rollback waits for the readers that use such a version, and a new reader checks
+//!   the list of dead intervals before it reads. So an end version inside a dead interval may be overwritten. A [`Mark`](crate::pins::Mark)
+//!   may still keep a version of a dead interval, although no reader uses the version; until the mark is gone, the interval stays in the
+//!   list. No view, not even of a kept version, sees an entry that began inside a dead interval.
 //! * V3: an entry that a crashed version began is void: it references no block, and its slot is equal to a free one. A rolled-back entry
 //!   references its blocks until it is removed.
 

@@ -2,10 +2,11 @@
 //!
 //! Each change creates one version. (A large batch creates several, see [`crate::batch`].) Every entry has a start version and an end
 //! version. The change stores its version as the start of its new entries and as the end of the entries that it replaces or deletes. No
-//! reader uses this version yet. The change flushes all these words and passes one fence. Then it publishes its version as the current
-//! version. This is the commit point of the whole change, whatever its size. So a change needs no log. A batch that is one version adds no
-//! cost to that of its writes. The trait [`Structure`] has the other part: the layout of the entries and the search for them. A structure
-//! may pass fences of its own before the fence above, for example when it shifts entries.
+//! reader uses this version yet. The change flushes all these words and passes one fence (*payload*). Then it publishes its version as the
+//! current version, with root and count, and passes a second fence (*commit*). This publish is the commit point of the whole change,
+//! whatever its size. So a change needs no log. A batch that creates only one version costs no more than its writes. The trait
+//! [`Structure`] has the other part: the layout of the entries and the search for them. A structure may pass fences of its own before the
+//! payload fence, for example when it shifts entries.
 //!
 //! | fence passed | durable | after a crash |
 //! |---|---|---|

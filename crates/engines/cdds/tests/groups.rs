@@ -1,8 +1,8 @@
 //! Commit groups: trees and tables over a journal, on a simulated machine with power cuts and failing calls.
 //!
-//! Acknowledged writes are present. A prefix of the later writes is present, and each batch in write groups completely or not at all. This
-//! does not depend on what grew, shrank, split or moved in the running group. After a failed call, readers find the durable version, also
-//! in nodes and buckets that were rolled back during the read.
+//! Acknowledged writes are present. A prefix of the later writes is present. A batch is present completely or not at all, even a batch that
+//! needs several write groups. This does not depend on what grew, shrank, split or moved in the running group. After a failed call, readers
+//! find the durable version, also in nodes and buckets that were rolled back during the read.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,7 +1,8 @@
 //! Exact costs of changes to the hash table: words stored, lines flushed and fences.
 //!
 //! * Commit: the count and the version, two words of one line.
-//! * An entry in a free slot: key, payload, end and start, four words of one line; one more if the slot was in use.
+//! * An entry in a free slot: key, payload, end and start, four words of one line; one more, which makes the slot void first, if the slot
+//!   had an entry before.
 //! * Ending an entry: one word of one line. The new entry is stored in the adjacent slot if that is free.
 //! * The first node of a bucket: three words of header, four for the entry, one per free slot; all of its lines, and a fence before the
 //!   slot of the directory references it.

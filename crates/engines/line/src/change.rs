@@ -20,7 +20,7 @@
 //! | fence passed | durable | after a crash |
 //! |---|---|---|
 //! | none | some of the new record; some intents | the new record's block has no owner and is freed |
-//! | payload | the new record, all intents; some allocation bits; the word or not | the block without an owner is freed |
+//! | payload | the new record, all intents; some allocation bits; the old word or the new one | of the old and the new record, the one that the word does not reference is freed |
 //! | commit | the word, all allocation bits | nothing to do |
 //!
 //! With 64-bit keys, a value that survives without its key is in a free slot, which nothing reads. A durable key has a durable value,

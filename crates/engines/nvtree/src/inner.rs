@@ -8,8 +8,9 @@
 //! The only pointers are those to leaves. The words of the levels never change. Parents add and remove leaves by shifting their entries.
 //! When a parent has little space left, all inner nodes are rebuilt ([`rebuild`](crate::rebuild)).
 //!
-//! A word stands for the `min` of a leaf. For keys that are words it is the key. For byte strings it is the first 8 bytes after the common
-//! prefix of all bounds at the time of the build. If words are equal, the separator that the leaf references is compared.
+//! An entry has one word for the lower bound of its leaf. With 64-bit keys the word is the bound. With byte strings it is 8 bytes of the
+//! bound, those after the common prefix of all bounds at the time of the build. If words are equal, the separator that the leaf references
+//! is compared.
 //!
 //! Invariants:
 //! * I1: entries ascend through all parents. No parent is empty. Entry 0 of parent 0 is the first leaf and is below all keys.

@@ -3,8 +3,8 @@
 //! * If more than half of a full leaf's entries are live, the leaf is split in two. Otherwise its live entries move to a new leaf. The live
 //!   entries of the right neighbour move there, too, if all of them together fill at most half a leaf.
 //! * After a delete a sparse leaf may be merged with either neighbour. A leaf without keys may be removed from the list.
-//! * In every case whole new leaves are written, and one word is published: the word in the preceding leaf or in the meta block that links
-//!   to the first old leaf.
+//! * In every case the new leaves (if there are any) are written as a whole, and one word is published: the word in the preceding leaf or
+//!   in the meta block that links to the first old leaf.
 //!
 //! | fence passed | durable | after a crash |
 //! |---|---|---|

@@ -1,4 +1,5 @@
-//! Exact costs of changes: words stored, lines flushed and fences. From the commit protocol of the index and of `replace`:
+//! Exact costs of changes: words stored, lines flushed and fences. The expected counts follow from the commit protocols of changes inside a
+//! leaf and of the replacement of leaves (module `replace`):
 //!
 //! * insert or update of a word: the entry's two words and the count; the entry's line and the header's, with a fence after each. In the
 //!   public implementation of the NV-Tree an insert has 4.0 flushes and 2.1 fences;

@@ -2,13 +2,13 @@
 //!
 //! | fence passed | durable | after a crash |
 //! |---|---|---|
-//! | insert: none | perhaps the entry in a free slot | nothing to do: its bit is clear (K1 of `bucket`) |
+//! | none | perhaps the entry in a free slot | nothing to do: its bit is clear (K1 of `bucket`) |
 //! | payload | the entry | the same; a record's block has no owner and is freed |
 //! | commit | its bit | nothing to do |
 //!
-//! A delete consists of the last step only. An update of a value of one word publishes that word. An update of a wider value writes the new
-//! entry to a free slot of the same bitmap word. One publish of this word then clears the old entry's bit and sets the new one's. `split`
-//! and `merge` have tables of their own.
+//! The table is for an insert. A delete consists of the last step only. An update of a value of one word publishes that word. An update of
+//! a wider value writes the new entry to a free slot of the same bitmap word. One publish of this word then clears the old entry's bit and
+//! sets the new one's. `split` and `merge` have tables of their own.
 //!
 //! Invariants:
 //! * V1: from the head on, each bucket's `nxt` references the next bucket. The `min` of the next bucket equals the `max` of this bucket.

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | none | perhaps entries in free slots | nothing to do: their bits are clear |
 //! | payload | the entries; the intents (the list of the blocks that are freed) | the same |
-//! | payload, while the header changes | the entries; the first of these stores to the header, from none to all, in this order (K3 of `bucket`): set the flag, set the bits, `nxt`, `max`, clear the flag | see below |
+//! | payload, while the header changes | the entries; a prefix of these stores to the header, in this order (K3 of `bucket`): set the flag, set the bits, `nxt`, `max`, clear the flag | see below |
 //! | commit | everything | nothing to do |
 //!
 //! A crash in the third row may leave the bucket flagged. If `nxt` is not durable, it still leads to the right bucket of the two, and

@@ -1,5 +1,6 @@
-//! The meta block: the heads of the bucket lists, and the phase of the running combine. The second list exists only with the option
-//! `faithful`. With this option a combine merges the second list into the first and rewrites the links of the buckets.
+//! The meta block: the heads of the bucket lists, and the phase of the running combine. A combine makes a new directory of all buckets
+//! ([`crate::combine`]). Only with the option `faithful`, new buckets are in a second list. Then a combine also merges the second list into
+//! the first and rewrites the links of the buckets.
 //!
 //! ```text
 //! word 0   head of the list (self-checking)

@@ -4,11 +4,11 @@
 //! lookup then reads the bucket in the same page, whose address the search has already translated. Writers and scans use the buckets' own
 //! addresses, so they search the directory. With a window they would need two address translations.
 //!
-//! The paper adds a system call. Here `mmap` is called for each run of pages that are adjacent in the file, too. A window needs keys that
-//! are words (for byte strings `min` is a record's address), buckets of one page (the allocator aligns them to pages of the file), and a
-//! medium with a shared mapping of a file. Otherwise, and beyond the kernel's limit of mappings, the index uses the directory alone, and
-//! [`Vlab::addressed`] gives the reason. A window does not affect durability: all stores use the region's own addresses, in the same order
-//! and number. So crash exploration runs without a window.
+//! The paper adds a system call. Here `mmap` is called for each run of pages that are adjacent both in the window and in the file. A window
+//! needs keys that are words (for byte strings `min` is a record's address), buckets of one page (the allocator aligns them to pages of the
+//! file), and a medium with a shared mapping of a file. Otherwise, and beyond the kernel's limit of mappings, the index uses the directory
+//! alone, and [`Vlab::addressed`] gives the reason. A window does not affect durability: all stores use the region's own addresses, in the
+//! same order and number. So crash exploration runs without a window.
 //!
 //! The directory is kept beside a window. The directory has the buckets' own addresses, which version locks and all stores need. It also
 //! has the words that a search compares, so a window can be dropped at any time. A combine publishes the new directory immediately. Later

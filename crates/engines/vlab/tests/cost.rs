@@ -4,11 +4,11 @@
 //! counts the entries that move, half of N, so 8 N bytes of 16-byte entries. Its fences are 2, 1 and 5. From the layout here:
 //!
 //! * insert: the entry's words and one word of the bitmap; the entry's line and the header's; a fence after each;
-//! * delete: one word, line and fence. The update of a word costs the same. A larger update costs as an insert, because one bitmap word
-//!   publishes both changes;
-//! * split: the flag; a header of 8 words and the entries that move; the link; the bitmap words that change, `max`; the flag again. Under
-//!   `faithful` there is a fence after each of the five, otherwise after the new bucket and at the end. The allocator's intent and bit cost
-//!   a word and a line each, without fences of their own.
+//! * delete: one word, line and fence. The update of a word costs the same. The update of a larger value costs as much as an insert: the
+//!   new entry goes to a free slot, and one bitmap word publishes the new entry and removes the old one;
+//! * split: the flag; a header of 8 words and the entries that move; the link; the bitmap words that change, `max`; the flag again. These
+//!   are five parts. Under `faithful` there is a fence after each of them, otherwise after the second part (the new bucket) and at the end.
+//!   The allocator's intent and bit cost a word and a line each, without fences of their own.
 
 use std::sync::Arc;
 

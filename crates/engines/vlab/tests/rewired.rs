@@ -1,5 +1,5 @@
-//! Windows of remapped pages. The tests verify that an index has a window or the reason why it has none, that lookups find the same with
-//! and without a window, and that nothing durable depends on it.
+//! Windows of remapped pages. The tests verify that an index has a window or reports why it has none, that lookups find the same with and
+//! without a window, and that nothing durable depends on it.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,4 +1,5 @@
-//! The suite `schedules` for VLAB. In the schedules, directories are combined with braids, also by the paper's methods.
+//! The suite `schedules` for VLAB. In the schedules, the writer also combines the directory with the braids (the lists of new buckets),
+//! stepwise and with the paper's method.
 
 #[path = "../../../index/tests/shared/schedules.rs"]
 mod shared;

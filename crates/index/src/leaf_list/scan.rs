@@ -1,10 +1,10 @@
 //! Scans in both directions, concurrent with the writer.
 //!
-//! A cursor copies the entries of one leaf (the page), orders them, and validates the copy. Each leaf has a lower and
-//! an upper bound of its keys. To find the next leaf, the cursor searches for the leaf at the upper bound, or in a
-//! descending scan for the leaf below the lower bound. With byte strings, the cursor validates each record that it
-//! reads: if the leaf has changed since it was copied, the cursor searches for the leaf again, from the last returned
-//! key. So a scan returns each key at most once and in order. It misses no key that was present throughout the scan.
+//! A cursor copies the entries of one leaf (the page), orders them, and validates the copy. Each leaf has a lower and an upper bound of its
+//! keys. To find the next leaf, an ascending cursor searches for the leaf that begins at the upper bound, and a descending cursor for the
+//! leaf below the lower bound. If keys and values are byte strings, they are in records outside of the leaf, which the cursor reads later.
+//! After each record it validates the leaf again. If the leaf has changed since it was copied, the cursor searches for the leaf again, from
+//! the last returned key. So a scan returns each key at most once and in order. It misses no key that was present throughout the scan.
 //!
 //! The records of a leaf are scattered in the region. While an ascending cursor returns the entries of a leaf, it
 //! prefetches the records of the next leaf, a few at a time. So a short scan prefetches few records that it does not

@@ -18,16 +18,16 @@
 //! * T2: a value with a deadline has an entry. The entry is written before the value, and is removed after the value
 //!   was changed or removed, or both changes are in one batch. So a crash leaves at most entries without a value, which
 //!   the background thread removes when their deadline passes.
-//! * T3: two changes of deadlines of one key do not overlap: each holds the key's lock (`stripes`). A writer that sets
-//!   no deadline, and that saw no deadline in the index, takes no lock. If such a writer replaces a value whose
-//!   deadline was set meanwhile, an entry without a value stays until that deadline passes.
+//! * T3: two changes of deadlines of one key do not overlap: each holds the key's lock (`stripes`). A writer that sets no deadline, and
+//!   that saw no deadline in the index, takes no lock. If another writer sets a deadline meanwhile and such a writer then replaces the
+//!   value, the new value has no deadline, and the entry of the deadline stays until the deadline passes.
 //! * T4: a table's number is used again only after all of its keys are removed, and not before the next open.
 //! * T5: the numbers of keys are exact when counting has ended. Counting visits the keys in order, and advances only
 //!   while no write runs. A write changes the number of keys only if counting has passed its key.
 //! * T6: a clean close stores the numbers of keys. An open uses the stored numbers only after a clean close.
-//! * T7: a change of the catalog is visible only when it is durable. Otherwise a reader could see a clear that is not
-//!   durable, and would not wait for the commit of the clear. The reason: a clear gives the table a new number, and
-//!   keys of the new number have no dirty marks (the marks of changes that are not durable).
+//! * T7: a change of the catalog is visible only when it is durable. Otherwise a reader could see a clear that is not durable, and would
+//!   not wait for its commit. A reader waits only if it finds a dirty mark (the mark of a change that is not durable) of its key, but a
+//!   clear gives the table a new number, and keys of the new number have no dirty marks.
 
 pub mod catalog;
 mod commit;

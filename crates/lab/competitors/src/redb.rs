@@ -2,8 +2,8 @@
 //!
 //! Power durability: the default `Durability::Immediate`, which syncs in each commit. Process durability: the same commits on a file whose
 //! syncs do nothing. `Durability::None` would be cheaper but is not durable enough: such a commit stays in the memory of the process until
-//! the next `Immediate` one, and `kill -9` loses it. An `Immediate` commit writes everything to the file, so the kernel has it; only the
-//! wait for the disk is omitted.
+//! the next `Immediate` one, and `kill -9` loses it. On the file without syncs, an `Immediate` commit still writes everything to the file,
+//! so the kernel has it; only the wait for the disk is omitted.
 //!
 //! Each get is a separate read transaction: an older transaction would not see later commits (rule P3 of [the crate](crate)).
 

@@ -5,8 +5,8 @@
 //! ordinary file system, without and with `fsync` after each block. Figure 3.4: the experiment makes single lines at
 //! random positions durable, by a flush and a fence or by `write` and `fsync`.
 //!
-//! The experiment counts the system calls of each block: writes by the kernel's statistics of the thread, syncs as in
-//! [`crate::syncs`].
+//! The experiment counts the system calls of each block. The number of `write` calls is from the kernel's statistics of the thread. Syncs
+//! are counted as in [`crate::syncs`].
 //!
 //! Stores to mapped memory have eight bytes, as in trees. So the thesis's smallest blocks, of two bytes, are omitted.
 //! The experiment touches all pages before it measures.

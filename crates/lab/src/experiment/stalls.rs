@@ -1,5 +1,6 @@
-//! The cost of a combine for inserts: percentiles of the time of an insert while a combine runs and while none runs, compared with `wb-4k`.
-//! A combine merges VLAB's directory and its braids (short lists of new buckets) into a new directory.
+//! The cost of a combine for inserts: percentiles of the time of an insert while a combine runs and while none runs, compared with inserts
+//! into a wB+-Tree of 4 KiB nodes (`wb-4k`). A combine merges VLAB's directory and its braids (short lists of new buckets) into a new
+//! directory.
 //!
 //! The work that a combine adds to one operation ([`vlab::combine`]) is bounded by a number of steps, independent of the number of buckets.
 //! A new directory is built separately, with at most `combine_step` steps per operation. One store replaces the old directory, and each

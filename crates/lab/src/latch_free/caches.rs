@@ -1,10 +1,10 @@
 //! Counts the loads of lookups by the cache level that serves them [Bw-tree figure 7].
 //!
-//! The other maps are foreign code whose reads cannot be counted from inside. So the program runs again under Valgrind, whose tool
-//! Callgrind simulates a first and a last cache level. Each map is simulated twice: in one run the last level has the size of [`Config`]'s
-//! second level, in the other run the size of its third level. The third level serves the loads that miss the last level in the first run
-//! and hit it in the second run. The second run has no second level that would keep loads away from its last level. So the figures are
-//! those of caches whose third level also holds all lines of the second.
+//! The maps with which the Bw-tree is compared are foreign code, whose reads cannot be counted from inside. So the program runs again under
+//! Valgrind, whose tool Callgrind simulates a first and a last cache level. Each map is simulated twice: in one run the last level has the
+//! size of [`Config`]'s second level, in the other run the size of its third level. The third level serves the loads that miss the last
+//! level in the first run and hit it in the second run. The second run has no second level that would keep loads away from its last level.
+//! So the figures are those of caches whose third level also holds all lines of the second.
 
 use std::path::Path;
 use std::process::{Command, Stdio};

@@ -5,7 +5,7 @@
 //! word 1   bit 0..32 crc32c of word 0, key and value, each padded with zeros to 8 bytes    32..48 number of pieces
 //!          48..64 a piece's bytes / 8
 //! then     the pieces' addresses, 8 bytes each
-//! then     key, padded to 8 bytes, then the value, padded too (of a large value: the rest after its pieces)
+//! then     key, padded to 8 bytes, then the value, padded too (if the value has pieces, only its last bytes, which are in no piece)
 //! ```
 //!
 //! A large value is cut into pieces, blocks of kind `Piece`, eight to a chunk. Word 0 of a piece is the address of its record;

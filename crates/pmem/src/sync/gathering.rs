@@ -1,13 +1,13 @@
 //! The policy of gathering: how long a commit waits for more callers. A sync costs the same for one caller and for hundreds, and callers
-//! that a commit released usually write again soon. Therefore the thread that commits first *gathers*. When a commit ends, it releases some
+//! that a commit released usually write again soon. Therefore a thread *gathers* before it commits. When a commit ends, it releases some
 //! callers, and others already wait. The next gathering ends when the number of waiting callers reaches the sum of the two. Without
 //! gathering, the callers would split into two halves that commit in turn, and each half would wait for the sync of the other.
 //!
 //! Limits: a gathering takes at most a part of the duration of the last commit, and at most 2 ms. There is none if the last commit was very
 //! fast. If the sum is one, there is no gathering, because no other caller is expected. A leader among waiting threads gathers for a
 //! quarter of the duration, and after a gathering that timed out, the next three commits do not gather: the released threads may be
-//! readers, or have stopped. A commit thread with many connections gathers for half of the duration, before every commit: few of its
-//! callers are missing for long, and each sync costs time of the processors that they need.
+//! readers, or have stopped. A commit thread with many connections gathers for half of the duration, and also after a gathering that timed
+//! out: most of its callers come back soon, and each sync that is saved leaves them processor time.
 
 use std::time::Duration;
 

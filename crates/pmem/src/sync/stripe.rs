@@ -1,4 +1,4 @@
-//! Striped version locks: readers run concurrently with the writer. They take no lock and write no shared memory.
+//! Striped version locks: readers run concurrently with the writer. They take no lock and, with one exception, write no shared memory.
 //!
 //! A volatile table contains version words. A hash of a node's address is the index into the table. The writer locks a node's version
 //! (makes it odd) before it changes the node. It unlocks the version (makes it even) after the last fence of the change. A reader reads the
@@ -10,8 +10,8 @@
 //! attempt. So after [`TRIES`] failed validations the reader asks the writer to give way ([`Tries`]). Before its next change the writer
 //! waits until no reader is asking (without a journal: before it locks the first version; with a journal: before it takes the writer's
 //! lock). The reader does not take the writer's lock. So the thread that holds the writer's lock may read, too. The reader still needs a
-//! successful validation. The writer does not wait forever: while it waits, no node changes, so the next attempt of each reader succeeds.
-//! Only a reader that asks writes shared memory.
+//! successful validation. The writer does not wait forever: while it waits, no node changes, so the next attempt of each reader succeeds. A
+//! reader that asks is the exception: it writes shared memory.
 //!
 //! Invariants:
 //! * S1: one writer at a time locks versions (callers hold the writer's lock).

@@ -4,7 +4,7 @@
 //! A life is a sequence of groups and a close. It ends in one of two ways. A power cut ends it, and the test opens the contents of the
 //! disk. Or the process is killed or one of its calls fails, and the page cache stays. Then a second life opens the files, continues, and
 //! ends by a power cut. Second lives are needed: only there does recovery read contents of the page cache that are not durable yet. Failed
-//! calls are needed, too: after a failed sync recovery must make these contents durable itself, because no later sync does.
+//! calls are needed, too: if a sync failed, a later sync does not make the same contents durable, so recovery must write them again.
 
 use std::collections::BTreeSet;
 

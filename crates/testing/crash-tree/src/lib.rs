@@ -11,7 +11,7 @@
 //! Runs and mutants are independent of each other and run on several threads. Except for the times, the report depends only on the seed and
 //! the options. A run is good only if no image has a violation, every mutant is killed or has a reason, the *canary* (the mutant without
 //! the most important fence of the commit protocol) is killed, and the number of explored states reaches the engine's recorded minimum. So
-//! a test that silently stops testing fails.
+//! a run that explores less than before without notice is not good.
 
 #![forbid(unsafe_code)]
 

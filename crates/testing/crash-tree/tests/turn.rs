@@ -1,8 +1,8 @@
-//! The mutation run and the injected fault. Each test run covers the default engine and one other engine.
+//! The mutation run (every flush and fence is left out in turn, and the explorer must find an error) and the injected fault. Each test run
+//! covers the default engine and one other engine.
 //!
 //! `BRISTLECONE_TURN` is a number that selects the other engine. `cargo xtask test` derives it from the git commit, so that all engines
-//! take turns. `bristlecone-lab crash` makes the mutation run and injects the fault for any engine, after an exploration without the low
-//! caps of `trees.rs`.
+//! take turns. `bristlecone-lab crash` does both for any engine, after an exploration with higher limits of images than the suite `trees`.
 
 use crash::{Share, Stage};
 use crash_tree::{Engine, Options, suite};

@@ -24,7 +24,8 @@
 //! Invariants:
 //! * I1: a run depends only on workload, options and mutant, not on a clock, an address or a hash order.
 //! * I2: between two images the stage holds exactly the known-durable words. Every change has an undo entry.
-//! * I3: an image branches on a line at most once, at the line's first read. Words stored before that read do not branch.
+//! * I3: an image branches on a line at most once, at the line's first read. Words that recovery has stored to the line before this read do
+//!   not branch.
 //! * I4: the report counts everything that is not explored: capped lines, sampled crash points.
 //!
 //! # Example

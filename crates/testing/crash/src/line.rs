@@ -7,7 +7,7 @@
 //! records the number of stores that it covers. The next fence moves these stores into the base.
 //!
 //! Invariants:
-//! * choice 0 is always a base ("nothing survived"); contents are distinct.
+//! * the possible contents are numbered. Number 0 is always a base ("nothing survived"). No two of them are equal.
 //! * a store only adds contents, and a fence only removes some. So a crash before a fence covers every instant since the previous fence.
 
 use std::collections::HashSet;

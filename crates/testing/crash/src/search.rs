@@ -6,10 +6,10 @@
 //! would read the same contents as from an earlier image (`recall`).
 //!
 //! Inside recovery, the search replays recovery's own events on a second model. The base of this model is the image as far as recovery had
-//! read it. Lines that recovery had not read at the second crash stay open, below recovery's own stores. If two images agree on their first
-//! `n` choices, their recoveries agree until one of them needs a further choice. So the crash points inside that common part are explored
-//! for one of the two images only. After the end of recovery, a reader may have seen the recovered contents. So later recoveries must keep
-//! exactly these contents.
+//! read it. If recovery had not read a line before the second crash, the contents of that line from the first crash are still undecided,
+//! and recovery's own stores come on top of each of them. If two images agree on their first `n` choices, their recoveries agree until one
+//! of them needs a further choice. So the crash points inside that common part are explored for one of the two images only. After the end
+//! of recovery, a reader may have seen the recovered contents. So later recoveries must keep exactly these contents.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

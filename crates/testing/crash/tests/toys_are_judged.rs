@@ -1,5 +1,5 @@
-//! A correct toy has no violation. Each flaw of a flawed toy is found in the intended way: by an image that its oracle rejects, or by a
-//! rule of the explorer.
+//! Toys are small structures in durable memory. The explorer finds no violation of a correct toy. It finds each flaw of a flawed toy in the
+//! intended way: by an image that the toy's oracle rejects, or by a rule of the explorer.
 
 use crate::toys::{ALPHABET, Flaw, List, ListConfig, Pair, Push, Set};
 use crash::{Options, Report, Violation, Workload, explore, explore_all, interrupted, random, sequences};

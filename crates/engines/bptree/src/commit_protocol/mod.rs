@@ -10,7 +10,7 @@
 //! | [`UndoRedo`] | undo-redo log | undo-redo log |
 //! | [`Redo`] | redo-only log; one more fence makes the data words durable | as for one leaf, one commit for each split node |
 //! | [`WriteAhead`] | redo-only log; the nodes are in frames of a buffer pool | as for one leaf |
-//! | [`Shadow`] | a copy of the leaf, two pointers through the redo-only log | redo-only log |
+//! | [`Shadow`] | writes a copy of the leaf; the redo-only log switches the pointers of the parent and of the left sibling to it | redo-only log |
 
 mod redo;
 mod shadow;

@@ -7,7 +7,7 @@
 //! | fence passed | may be on the medium | recovery |
 //! |---|---|---|
 //! | none | intents, if blocks are allocated or freed; otherwise records | the old nodes, or the new ones if the records are complete |
-//! | allocate (if blocks are allocated or freed) | intents, records, allocation bits | the same; all these blocks have durable intents |
+//! | allocate (if blocks are allocated or freed) | intents, records, allocation bits | the same; the bit of each block in an intent is set if the found nodes reference the block, else cleared |
 //! | commit (commit point: the last record) | all records, all allocation bits; data words of older generations only | replays the log |
 //! | checkpoint (the first fence of the log truncation that ends the generation) | all data words | a replay changes nothing |
 

@@ -7,7 +7,7 @@
 //! | [`Counted`] | count | packed, in order of arrival | the count (a delete: also the hole) |
 //! | [`Bitmap`] | bitmap | any | the bitmap word |
 //! | [`SlotOnly`] | slot word | any; the slots list them in key order | the slot word |
-//! | [`Slotted`] | bitmap, slot array | any; the slots list them in key order | slot array (valid bit clear), bitmap word |
+//! | [`Slotted`] | bitmap, slot array | any; the slots list them in key order | the slot array (its valid bit in the bitmap is cleared first), the bitmap word |
 //!
 //! A tree has one layout for leaves and one for inner nodes: [`Layouts`].
 

@@ -1,15 +1,16 @@
 //! The CDDS hash table: entries with versions in buckets. (The thesis mentions such a table in §4.5, without details.)
 //!
 //! Entries are in chains of nodes, one chain for each bucket of a linear hash table [Litwin 1980]. Entries, versions, dead intervals, pins
-//! and the meta block are the tree's. A change is a version. It costs one or two lines and two fences: its entry goes into a free slot, the
-//! replaced entry ends, and the current version is published.
+//! and the meta block are the same as in the CDDS B-Tree: an entry has a start version and an end version, and recovery declares the
+//! version that was interrupted by a crash dead. A change is a version. It costs one or two lines and two fences: its entry goes into a
+//! free slot, the replaced entry gets an end version, and the current version is published.
 //!
 //! The place of an entry has no version. Buckets are split and joined, and nodes are added and removed, in steps that no reader sees, at
-//! any version. So old versions need no copies of the directory, and a rollback undoes no split.
+//! any version. So old versions need no copies of the directory. A rollback to an older version undoes no split.
 //!
 //! | fence passed | durable | after a crash |
 //! |---|---|---|
-//! | none, or some that new nodes need | any of the ends, starts, new nodes | their version is dead; new nodes contain void entries |
+//! | none, or some that new nodes need | any of the stored start and end versions, new nodes | the version of the change is declared dead; new nodes contain void entries |
 //! | payload | the whole change; perhaps count and current version | the same; or nothing to do, if the current version is durable |
 //! | commit | count, version, allocation bits | nothing to do |
 //!
@@ -24,7 +25,8 @@
 //! * H4: an entry is garbage if no reader is between its start and its end. So after a collection a key has no more old entries than there
 //!   are versions that may still be read.
 //! * H5: over a journal a move of entries is part of the running group. A reader at the durable version finds the entries at their new
-//!   place. If the group fails, entries and directory are rolled back together, while all version locks are locked.
+//!   place. If the commit of the group fails, the words of entries and directory get the values that they had before the group, while all
+//!   version locks are locked.
 //!
 //! * [`directory`]: the bucket of a hash, and the chain of a bucket.
 //! * [`bucket`]: chains of nodes.

@@ -5,7 +5,8 @@
 //! the contents of these versions. After a crash the newest version must be a committed one with complete contents. It must not be older
 //! than a version that was acknowledged or read.
 //!
-//! Without rollbacks, reads of single keys are judged as histories, too. Histories do not use the tree's version numbers.
+//! In runs without a rollback to an older version, reads of single keys are also checked as a concurrent history: some order of all
+//! operations must explain their results. This check does not use the tree's version numbers.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;

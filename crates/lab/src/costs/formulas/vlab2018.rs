@@ -11,8 +11,8 @@
 //! * The flushes of rows B to D are those of the log and of the data lines. An insert of rows C and D flushes two lines of log, the line of
 //!   the entry, and the line of the counter or of the bitmap. Row B counts parts of lines: for the log its bytes / 64 plus one line, and
 //!   for the data words their bytes / 64 plus 7/8 of a line for each run of words, because a run can begin at any word of a line.
-//! * Fences: one for the log, one for the data words; two for each split node, which commits separately. Row E adds two for each split to
-//!   the three of the insert, while the wB+-Tree paper's own table has three in total.
+//! * Fences: one for the log, one for the data words; two for each split node, which commits separately. Row E (the wB+-Tree) has three for
+//!   an insert and two more for each split, while the wB+-Tree paper's own table has three for an insert with its splits.
 //! * Row G, VLAB itself, counts the bytes whose value changes (§5.2.2: an entry and one byte of the bitmap): 17 for an insert, 1 for a
 //!   delete. The row of a split does not include the insert that filled the bucket. The row has five pairs of flush and fence (§5.2.4), N
 //!   entries of 16 bytes, N bits, and 88 bytes. The formula here adds the row of the insert. A split moves half of the entries, which are 8

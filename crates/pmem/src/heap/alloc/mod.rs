@@ -8,14 +8,13 @@
 //! ring    words: offset of a block (48 bits), number of the operation (16 bits)
 //! ```
 //!
-//! Usually the allocator adds no fence to an operation. Before its first fence, an operation writes an *intent* for each block
-//! that it allocates or frees: the block's offset and the operation's number, in the next word of the ring. Between its first and
-//! its last fence, the operation flips the bits of these blocks ([`Allocator::flip`]). So after a crash, a bit can contradict the
-//! index only if the ring has an intent of its block. For each of these blocks, recovery asks the index whether it references the
-//! block, and sets the bit to the answer. The pieces of a large value have no intents. Recovery sets their bits to the bit of
-//! their record ([`crate::record`]). When an operation writes its intents, the bits of all earlier operations are durable. So
-//! recovery checks only the blocks of the newest operation. An older intent is harmless: a second check of its block changes
-//! nothing.
+//! Usually the allocator adds no fence to an operation. Before its first fence, an operation writes an *intent* for each block that it
+//! allocates or frees: the block's offset and the operation's number, in the next word of the ring. Between its first and its last fence,
+//! the operation flips the bits of these blocks ([`Allocator::flip`]). So after a crash, a bit can contradict the index only if the ring
+//! has an intent of its block. Recovery asks the index whether it references such a block, and sets the bit to the answer. The pieces of a
+//! large value have no intents. Recovery sets their bits to the bit of their record ([`crate::record`]). When an operation writes its
+//! intents, the bits of all earlier operations are durable. So only the blocks of the newest operation need this check. If recovery finds
+//! older intents in the ring, too, their check changes nothing.
 //!
 //! Invariants:
 //! * A1: a bit is flipped only after the intent of its block (for a piece: of its record) is durable in the ring.

@@ -5,8 +5,8 @@
 //! next [`PROBE_CHUNKS`] headers that were not read since open; a known free chunk; a discarded chunk; a new chunk, for which the
 //! region grows. The allocator reads all remaining headers only before it would refuse a write.
 //!
-//! When a chunk is needed and there are sparse chunks, the index moves their records ([`Allocator::next_to_move`]), a
-//! few after each write. The moves end when the records of no sparse chunk fit into the other chunks of its class.
+//! When a chunk is needed and there are sparse chunks, the index moves their records ([`Allocator::next_to_move`]), a few after each write.
+//! The moves end when, for every sparse chunk, the other chunks of its class have too little space for its records.
 
 use rustc_hash::FxHashMap as HashMap;
 

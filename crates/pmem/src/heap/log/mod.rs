@@ -33,7 +33,7 @@
 //! | records written, flushed | any of them | replays them if all are there, else ignores them |
 //! | fence; the commit point is the moment when the last of the records becomes durable | all of them | replays them |
 //! | data words written, flushed (now or at truncation) | all records, any data words | replays the records |
-//! | truncation: fence, generation word published, flushed, fence | all, with or without the new word | replays, or finds no records |
+//! | truncation: fence, generation word published, flushed, fence | all; the old generation word or the new one | replays, or finds no records |
 //!
 //! An undo-redo commit ([`Log::commit_undo_redo`]) changes words of *unused space*, which have no meaning before the
 //! commit, and words in use. It stores a word of unused space without waiting for the word's record. One fence makes
@@ -44,7 +44,7 @@
 //! | step | may be on the medium at a crash | recovery |
 //! |---|---|---|
 //! | `NewRedo`: record and data word, for each word of unused space | any of them | ignores the records: the words have no meaning |
-//! | `CommitNewRedo`: flush, fence | all these records | ignores the records |
+//! | `CommitNewRedo`: flush, fence | all these records | ignores the records, or replays them if the last one has the commit mark |
 //! | `WriteUndoRedo`, each but the last: record, flush, fence, data word | records, data words so far | restores old words, last first |
 //! | the last `WriteUndoRedo`: record with the commit mark, flush, fence (commit point) | all records | replays them |
 

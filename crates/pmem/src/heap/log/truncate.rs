@@ -1,6 +1,6 @@
-//! Truncation of the log: the lines of all data words become durable, then the generation is declared void. For that,
-//! its number becomes durable in the log line of the region (the *generation word*). The records of a void generation
-//! have no meaning. Every `GENERATIONS` generations, before their tags are used again, all records are wiped (L2).
+//! Truncation of the log: the lines of all data words become durable, then the generation is declared void. For that, its number becomes
+//! durable in the log line of the region (the *generation word*). The records of a void generation have no meaning. Every `GENERATIONS`
+//! generations, before their tags are used again, all records are wiped (L2 of [`super`]).
 //!
 //! A generation whose number is a multiple of `GENERATIONS` is a *wipe generation*: it holds no records, and the wipe takes place in it:
 //!

@@ -17,9 +17,9 @@
 //! * V2: a copy takes complete groups only, from the oldest one on, without a gap. So it contains a prefix of all groups, with every
 //!   group that was durable when the copy began.
 //! * V3: a copy has an id of its own ([`pair`]), so its files cannot be confused with the original's.
-//! * V4: the header is written between a punch and the first group that may have stores to that hole (`space`). So if a copy has read the
-//!   range and the range is punched afterwards, the copy finds the new header and begins again. While the process that has the pair open
-//!   copies it, it suspends changes of the header, and punches nothing.
+//! * V4: a copy may read a range of the data file before the range is punched. Its groups must then have no stores to the hole. The header
+//!   is written between a punch and the first group that may have such stores (`space`). So a copy that read such a group finds a changed
+//!   header and begins again. While the process that has the pair open copies it, it suspends changes of the header, and punches nothing.
 
 use std::fs::{File, Metadata};
 use std::os::unix::fs::{FileExt, MetadataExt};

@@ -6,9 +6,10 @@
 //!   of its page is set under the lock of the running group and cleared only when the group is closed or rolled back.
 //!   The saved lines of a closed group are kept until it is acknowledged, so both groups can be rolled back, the
 //!   younger one first.
-//! * M2: for each page, the image records the newest generation that contains one of the page's lines. A page is dropped only under
-//!   the lock, while no line of it is saved and that generation is checkpointed. Then the data file has the same bytes, and the next
-//!   store must take the lock first. A group gets its generation when it is closed. (`space` has the rules for discarded pages.)
+//! * M2: for each page, the image records the newest generation that contains one of the page's lines. A page is dropped only under the
+//!   lock, while no line of it is saved and that generation is checkpointed. Then the data file has the same bytes. No store can happen
+//!   during the drop: no line of the page is saved, so a store must first save its line under the lock (M1). A group gets its generation
+//!   when it is closed. (`space` has the rules for discarded pages.)
 //! * M3: stores, closing and roll-back are done by one writer at a time (the index's own lock), as in every medium. If
 //!   a group were closed between two stores of another thread, the group could lose the older store, and the next group
 //!   would contain the younger one.

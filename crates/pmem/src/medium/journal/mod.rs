@@ -64,11 +64,12 @@
 //! the id, and a data file without its journal is not mistaken for a complete store. Groups are padded to sectors. A checkpoint reads
 //! committed lines back from the journal and verifies their checksums, because the image may already contain newer stores.
 //!
-//! Memory. A page costs 4 KiB of private memory from the first store to it until every generation with a line of it is checkpointed, and
-//! then until newer pages take its place (M5 of `image`). A generation ends when its half is full. It ends earlier if its pages take a
-//! fifth of the memory bound ([`Journal::bound_memory`]), or if it has as many pages as lines fit into a half. A running group is full at a
-//! fifth of that bound, too. Two generations, the running group, the buffers of the group that is being written, and the pages that are
-//! kept take at most a fifth each. So their sum stays within the bound. A single operation that changes more may exceed it.
+//! Memory. A page costs 4 KiB of private memory from the first store to it on. It can be dropped when every generation with a line of it is
+//! checkpointed, but is kept until newer pages take its place (M5 of `image`). A generation ends when its half is full. It ends earlier if
+//! its pages take a fifth of the memory bound ([`Journal::bound_memory`]), or if the number of its pages reaches the number of lines that
+//! fit into a half. (One bound then covers every generation: a group that fills a half may have only one line in each page.) A running
+//! group is full at a fifth of that bound, too. Two generations, the running group, the buffers of the group that is being written, and the
+//! pages that are kept take at most a fifth each. So their sum stays within the bound. A single operation that changes more may exceed it.
 
 mod checkpoint;
 mod copy;

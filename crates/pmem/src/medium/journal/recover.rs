@@ -13,7 +13,7 @@
 //!
 //! | step | may be on the media at a power failure | next recovery |
 //! |---|---|---|
-//! | header written again in place, synced (H1) | it, or an older one if it was not durable | uses either |
+//! | newest header written again in place, synced (H1 of `header`) | the newest header; an older header, if the newest was not durable | uses either |
 //! | newest complete group written again in place | any of its sectors, if it was not durable | replays with or without this group |
 //! | journal synced | all of it | all complete groups are replayed |
 //! | data file's page and lines written | any sectors of them | replayed over them |
@@ -24,8 +24,8 @@
 //! * R1: recovery may read data that is only in the page cache, because the previous process may have ended between a write and its
 //!   sync, or after a failed sync. So recovery first makes the data durable that it depends on. It rewrites this data, because after a
 //!   failed sync the kernel may treat a page as clean that the disk never received. A sync alone would skip the page.
-//! * R2: among the headers, only the newest one can be in the page cache but not on the disk (H1). Among the groups, only the newest
-//!   complete one can be (J1): the others were synced before this group was begun.
+//! * R2: among the headers, only the newest one can be in the page cache but not on the disk (H1 of `header`). Among the groups, only the
+//!   newest complete one can be (J1 of [`super`]): the others were synced before this group was begun.
 //! * R3: recovery must make the first page and the length of the data file durable. A line of the data file that may not be durable is in a
 //!   live generation, so recovery writes it again: a generation ends only after the sync of the data file. Nothing is acknowledged that
 //!   depends on a page or a length that recovery has not made durable.

@@ -1,5 +1,5 @@
-//! The protocol under a model checker: a node of one word, a reader, and a writer that also reads. The kept words are copies of the node's
-//! word. The release fence with which a reader begins to write kept words is not checked: it matters only if a third thread writes them.
+//! The protocol under a model checker: a node of one word, a reader, and a writer that also reads. A reader keeps copies of the node's word
+//! for later readers (the kept words). The release fence before it writes them is not checked: the fence matters only with a third thread.
 
 use std::sync::Arc;
 

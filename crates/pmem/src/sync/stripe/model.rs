@@ -4,7 +4,8 @@
 //! * One node of two words, a writer and a reader: torn pairs, and the reader that asks the writer to give way.
 //! * A tree of four blocks, with the descent rule of trees: inserts, splits, merges, changes of the root, and blocks that are
 //!   reused while a reader or a scan is on its way to them.
-//! * Records, which have no version. The second of two writers writes to the block of the first one's old record.
+//! * Records, which have no version. One writer replaces a record and frees the block of the old one; a second writer then writes to this
+//!   block, while a reader may still read it.
 
 use std::sync::Arc;
 

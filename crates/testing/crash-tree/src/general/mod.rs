@@ -3,8 +3,8 @@
 //!
 //! * [`subject`]: an index as the explorer's subject.
 //! * [`workloads`]: the workloads of the indexes.
-//! * `suite`: the choice of workloads for an index, and the mutation run. `argued`: equivalent mutants with their reasons, and the
-//!   injected fault.
+//! * `suite`: the choice of workloads for an index, and the mutation run. `argued`: equivalent mutants with their reasons, and for each
+//!   engine the mutant that every run must detect (the injected fault).
 
 pub(crate) mod argued;
 pub mod subject;

@@ -1,5 +1,6 @@
-//! VLAB's buckets: a header of one line (link, a word that combines of the directory use, two bounds, four words of bitmap), then entries
-//! in any order. The columns of the table are fields of [`Change`]: *fresh*, words in unused space; *over*, overwritten words in use.
+//! VLAB's buckets: a header of one line (link, a word for the combine operation ([`vlab::combine`]), two bounds, four words of bitmap),
+//! then entries in any order. The columns of the table are fields of [`Change`]: *fresh*, words in unused space; *over*, overwritten words
+//! in use.
 //!
 //! | change | fresh | over |
 //! |---|---|---|

@@ -6,7 +6,7 @@
 //! | insert | the entry, after the last one | the number of entries |
 //! | delete | | the last entry, copied into the position of the deleted entry (nothing, if the deleted entry is the last one); the number of entries |
 //! | new node of c entries | c entries, link, the number of entries | |
-//! | split | | entries that stay but lie beyond the new number of entries, copied into free positions; the new entry, if it stays in the old node; the link, if the node is a leaf; the number of entries |
+//! | split | | entries that stay, but in positions above the new number of entries: they are copied into positions of entries that left; the new entry, if it stays in the old node; the link, if the node is a leaf; the number of entries |
 
 use bptree::shape::Shape;
 

@@ -1,6 +1,6 @@
-//! NV-Tree's leaves: a header of one line (link, number of entries, lower bound, seal of the bound, four words of signs), then signed
-//! entries in the order of their insertion. The columns of the table are fields of [`Change`]: *fresh*, words in unused space; *over*,
-//! overwritten words in use.
+//! NV-Tree's leaves: a header of one line (link, number of entries, lower bound, seal of the bound, four words of signs), then entries in
+//! the order of their insertion. The sign of an entry tells whether it inserts its key (positive) or deletes it (negative). The columns of
+//! the table are fields of [`Change`]: *fresh*, words in unused space; *over*, overwritten words in use.
 //!
 //! | change | fresh | over |
 //! |---|---|---|

@@ -8,7 +8,7 @@
 //! | delete | a bitmap word | the header | 1 |
 //! | split | the flag of a running split, twice; c entries and 8 words of header; the link, b bitmap words, a bound | lines of the new bucket; the header | 2, one after each of: the new bucket; the old bucket's header (its words are in one line, where stores keep their order without fences) |
 //! | split in the stepwise variant | the same | lines of the new bucket; the header three times; the link's line | 5, one after each of: the flag; the new bucket; the link; the bitmap and the bound; the flag |
-//! | combine of B buckets in the stepwise variant | 3 B + 4: all links three times; the phase, three times; the second list's head | 2 B + 3 | 4 |
+//! | combine of B buckets in the stepwise variant | 3 B + 4: all links three times; three words of the phase and one word of a list's head, both in the meta block | 2 B + 3 | 4 |
 //!
 //! A key above all others does not split a full last bucket: a new bucket begins with that key, which completes the insert, at the cost of
 //! a split with c = 1 and b = 0. (The stepwise variant splits the bucket. It has a fence after each step of a split.)

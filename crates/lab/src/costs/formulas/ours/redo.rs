@@ -2,7 +2,7 @@
 //! flushes their lines and passes a second fence. Full nodes are split one by one from the top down, each in a separate
 //! commit, before the entry is inserted.
 //!
-//! | | words | flushes | data lines | fences |
+//! | | words | flushes of log lines | flushes of data lines | fences |
 //! |---|---|---|---|---|
 //! | a commit of w words | 3 w (2 w in the log) | lines of w records, four to a line | lines of the w words | 2 |
 

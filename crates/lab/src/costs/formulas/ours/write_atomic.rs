@@ -5,7 +5,7 @@
 //! | | words | flushes | fences |
 //! |---|---|---|---|
 //! | one node | cleared bit, fresh, guarded, over | the bit's line, lines of fresh, lines of guarded, lines of over | one for each of: cleared bit; fresh or guarded words; over |
-//! | several nodes | fresh; over and guarded three times (two of the three in the log) | lines of fresh; lines of records, four to a line | 2: fresh words and new nodes; the log |
+//! | several nodes | fresh words; for each over or guarded word, the word and two words of its log record | lines of fresh; lines of records, four to a line | 2: fresh words and new nodes; the log |
 //!
 //! If the order of stores within a line is used ([`LineOrder`]), a cleared bit needs no flush and no fence of its own if all its guarded
 //! words are in its line.
