@@ -9,9 +9,10 @@
 //!
 //! Invariants:
 //! * T1: under the lock of the state, a poll finds that its ticket is not durable and adds its future to `waiting`. The poll signals the
-//!   commit thread (`asked`) in two cases: the thread is idle, or the thread gathers callers and enough futures wait. Otherwise the thread
-//!   commits or gathers on, and reads `waiting` again afterwards. The thread removes a future from `waiting` under the same lock, and only
-//!   after the ticket is durable or the store has failed. So no wake-up is lost.
+//!   commit thread (`asked`) in two cases: the thread is idle, or the thread gathers callers and enough futures wait. In all other cases no
+//!   signal is needed, because the thread reads `waiting` again: after the commit that is running, or when the gathering ends. The thread
+//!   removes a future from `waiting` under the same lock, and only after the ticket is durable or the store has failed. So no wake-up is
+//!   lost.
 //! * T2: the thread keeps the index alive only while it commits. Dropping the engine ends the thread.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -30,8 +30,8 @@
 //! | fence passed | may be on the medium | recovery |
 //! |---|---|---|
 //! | none | some of the record | the record has no owner; its block is free |
-//! | payload | the record; the batch word or not | the old index, or the batch is applied |
-//! | commit | the batch word, some of the writes | the batch is applied |
+//! | payload (after the record) | the record; perhaps the batch word | without the batch word: the old index, and the record's block is freed; with it: the batch is applied |
+//! | commit (after the batch word) | the batch word, some of the writes | the batch is applied |
 //! | commit of the clearing | everything | nothing to do |
 
 use pmem::alloc::Kind;

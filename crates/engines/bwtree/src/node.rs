@@ -19,28 +19,28 @@
 //! * N1: a node does not change after its address went into the mapping table. Exception: a writer may claim a place of a leaf, and
 //!   write it while its change is not visible.
 //! * N2: if node A links to node B, B is retired together with A or later, never earlier.
-//! * N3: a node has one owner: the page that has the node in its chain. As soon as a merge delta is in the table, it owns the contents of
-//!   the removed page. It does not own the remove delta in front of these contents.
+//! * N3: a node has one owner: the page that has the node in its chain. As soon as a merge delta is in the table, its page owns the
+//!   contents of the removed page, but not the remove delta in front of these contents.
 //! * N4: only the writer that claimed a place writes it, once. A thread reads a place only if it found a word or a link that makes the
 //!   place visible. Places are claimed in order: a writer claims a place only if all earlier places are visible to it. If a claimed place
 //!   never becomes visible, no place after it is claimed.
 //!
-//! So a thread that found a node in the table while it holds a thread slot may follow the node's links until it releases the slot.
+//! A retired node is freed only when every thread that may have found it has released its thread slot (E2 of [`crate::epoch`]). Together
+//! with N2: while a thread holds its thread slot, it may follow the links of each node that it found in the table.
 //!
 //! Records outside of pages (those of byte strings) outlive nodes. Changes and leaves have pointers to them.
-//! * N5: a record has one owner: the page whose chain has it. Consider threads that take their thread slots after the exchange that gave
-//!   the record its present owner (N6). They find the record only through this owner. One node of the owner's chain has the pointer to the
-//!   record, in its array of records or in a visible place of its slab. Nodes that are not published yet may point to the record too. When
-//!   the root shrinks, one exchange gives it the contents of its only child; for a short time the child's old chain still points to the
-//!   record. Only threads that took their slots before this exchange find that chain.
+//! * N5: a record has one owner: the page whose chain has it. Only an exchange gives a record a new owner (N6). A thread that takes its
+//!   thread slot after that exchange finds the record only in the chain of the new owner, and there in only one node. Other pointers to the
+//!   record may exist, but no such thread reaches them. They are in nodes that are not published yet, and, after an exchange has given the
+//!   root the contents of its only child, in the old chain of that child.
 //! * N6: an exchange that moves the pointers moves the ownership. The thread that replaces the nodes of a page owns the records of the
 //!   replaced nodes. The records that are also in the new nodes belong to the page of the new nodes from then on and stay untouched. All
 //!   other records are dead, and the thread retires them with the replaced nodes. If the exchange fails, the thread frees the nodes that it
 //!   made. It frees only one of their records: the record that it made itself.
-//! * N7: so a record is retired only after an exchange took the last node with a pointer to it out of the table. A thread that may read a
-//!   node may read the node's records. A retired node is freed without access to its records: by then they may belong to another
-//!   page, or be freed. A node that is still in the table when the tree is dropped is freed with all its records, because they are its own
-//!   (N5).
+//! * N7: so a record is retired only after an exchange took the last node through which a later thread could find it out of the table. A
+//!   thread that may read a node may read the node's records. A retired node is freed without access to its records: by then they may
+//!   belong to another page, or be freed. A node that is still in the table when the tree is dropped is freed with all its records, because
+//!   they are its own (N5).
 //!
 //! A split does not keep the old chain, because that chain has the records of both halves. Both halves are new base pages. One exchange
 //! installs the left one, which leads to the right one, and gives each half its records.

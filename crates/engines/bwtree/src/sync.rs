@@ -1,8 +1,10 @@
 //! The only module that selects the atomics and cells for the protocols between threads. All other modules import them from here:
 //!
-//! * the processor's, in every build that is shipped;
-//! * loom's in the models (test modules under `cfg(loom)`): every order of the loads and stores of a few operations;
-//! * shuttle's in the schedules (under `cfg(shuttle)`): complete runs of small trees with many random orders of their steps.
+//! * atomics of the processor and cells of the standard library, in every build that is shipped;
+//! * those of the model checker loom, in the models (test modules under `cfg(loom)`): every order of the loads and stores of a few
+//!   operations;
+//! * those of the scheduler shuttle, in the schedules (under `cfg(shuttle)`): complete runs of small trees with many random orders of their
+//!   steps.
 //!
 //! `cargo xtask test` runs models and schedules.
 //!

@@ -17,9 +17,8 @@
 //!   not count.
 //! * M3: a rolled-back interval that *begins* after the current version has the write groups of an interrupted batch ([`crate::batch`]).
 //!   The version after the interval is the write group that was in flight at the crash. Recovery declares this version dead and moves the
-//!   current version past it ([`Meta::settle_cut`]). From then on the interval counts (M2). The entries that the write groups of the
-//!   interval began own their blocks, like the entries of any rolled-back version. The entries that the write group in flight began own no
-//!   blocks.
+//!   current version past it ([`Meta::settle_cut`]). From then on the interval counts (M2). The new entries of the write groups in the
+//!   interval own blocks, like the new entries of any rolled-back version. The new entries of the write group in flight own none.
 
 use pmem::{Error, Fence, LINE, Medium, Result, WORD};
 

@@ -1,10 +1,10 @@
 //! Vector comparison of all slots of a node at once. It needs keys that are words or begin with one, a medium that gives access to whole
 //! lines, and a processor that compares eight words at a time.
 //!
-//! A binary search through slots of four words, some of them void, mispredicts about half of its branches. After it has found the key, it
-//! must still search for the entry that its view sees. Here the search is two comparisons per line, for all lines in parallel, and a few
-//! operations on masks. Without such a processor or medium, or while there are dead versions (which background work removes), slots are
-//! compared one by one.
+//! A binary search through slots of four words, some of them void, mispredicts about half of its branches. A node may have several entries
+//! of one key, each for some versions. So after a binary search has found the key, the reader must still search for the entry of its
+//! version. Here the search is two comparisons per line, for all lines in parallel, and a few operations on masks. Without such a processor
+//! or medium, or while there are dead versions (which background work removes), slots are compared one by one.
 
 use index::Schema;
 use pmem::Medium;

@@ -1,5 +1,6 @@
-//! Mutants of the hash table: each mutant omits, moves or tears one flush, fence or publish. At least one image of each mutant must be
-//! wrong, unless the mutant is equivalent.
+//! Mutants of the hash table, made by the crash explorer ([`crash::mutants`](mod@crash::mutants)). A mutant leaves out one flush or fence
+//! of the table's code, or stores one publish before the preceding fence or in two halves. At least one of the images that a crash of the
+//! mutant can leave must be wrong, unless the mutant is equivalent.
 
 use crate::common::Sample;
 use crate::common::subject::{LAZY, Op, SCAN, Sizes, Work, lives, mixed, sizes};

@@ -1,5 +1,6 @@
-//! Mutants of `crash`: each flush and each fence is left out, and each publish is stored before the preceding fence or in two halves. At
-//! least one image of each mutant must be wrong, unless the mutant is equivalent; then a table gives the reason.
+//! Mutants of the CDDS B-Tree, made by the crash explorer ([`crash::mutants`](mod@crash::mutants)). A mutant leaves out one flush or fence
+//! of the tree's code, or stores one publish before the preceding fence or in two halves. At least one of the images that a crash of the
+//! mutant can leave must be wrong, unless the mutant is equivalent; then a table gives the reason.
 //!
 //! A mutant is tried on the workloads in which it changes something, in their order, until an image is wrong.
 

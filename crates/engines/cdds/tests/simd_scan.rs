@@ -1,5 +1,6 @@
-//! SIMD and scalar search of nodes agree. Two trees do the same operations. One is in memory that exposes its lines, so it uses SIMD. The
-//! other is in memory that does not, so its search is scalar. Their answers are equal, and so are all their stored words.
+//! SIMD and scalar search of nodes agree. Two trees do the same operations. The medium of one tree gives access to whole cache lines
+//! ([`pmem::Medium::lines`]), which the SIMD search needs. The medium of the other tree does not, so its search is scalar. Their answers
+//! are equal, and so are all their stored words.
 
 use std::ops::Bound;
 

@@ -5,8 +5,8 @@
 //! * split: all words and lines of the new leaf; the link and its line; in the old leaf, one word for the slot of each moved entry, which
 //!   marks the slot as free, and the lines of these slots; three fences, or two if no entry moves. The allocator's intents and bits cost
 //!   further words and lines, but no fence, except when a chunk is opened;
-//! * byte strings: also a record, and the fence before the slot's word. An update costs no more than an insert, except for the old
-//!   record's intent and bit.
+//! * byte strings: in addition the words and lines of a record, and a second fence, before the slot's word. An update costs no more than an
+//!   insert, except for the old record's intent and bit.
 
 use crate::counted;
 use index::leaf_list::prelude::*;

@@ -1,5 +1,6 @@
-//! The work that a combine adds to one operation stays within its bound, for any number of buckets and any distribution of keys. The work
-//! is counted in steps and in freed parts of the old directory.
+//! VLAB replaces its directory by a new one from time to time (a *combine*, see [`vlab::combine`]). Each operation does a small part of
+//! this work: some steps that build the new directory, or the free of one part of the old one. The tests verify the bound of this part, for
+//! any number of buckets and any distribution of keys.
 
 use crate::common::{Sample, memory};
 use index::leaf_list::prelude::*;

@@ -3,8 +3,9 @@
 //! directory.
 //!
 //! The work that a combine adds to one operation ([`vlab::combine`]) is bounded by a number of steps, independent of the number of buckets.
-//! A new directory is built separately, with at most `combine_step` steps per operation. One store replaces the old directory, and each
-//! operation frees at most one part of it. The steps are counted ([`vlab::Work`]) and reported with the times.
+//! A new directory is built separately, with at most `combine_step` steps per operation. When it is complete, one word is published and the
+//! new directory replaces the old one. Each later operation frees at most one part of the old directory. The steps are counted
+//! ([`vlab::Work`]) and reported with the times.
 
 use std::borrow::Borrow as _;
 use std::fmt::{Display, Formatter};

@@ -13,9 +13,9 @@
 //! and stores through one.
 //!
 //! Invariants:
-//! * N1: `[0, len)` of the range is the file, backed by allocated blocks, and zeros where the file has holes ([`Medium::holes`]).
-//!   So no store and no load raises SIGBUS, and reading allocates nothing. A hole gets blocks ([`Medium::provide`]) before the
-//!   allocator stores to it again.
+//! * N1: `[0, len)` of the range is the file, backed by allocated blocks, and zeros where the file has holes ([`Medium::holes`]). A hole
+//!   gets blocks ([`Medium::provide`]) before the allocator stores to it again. So stores and loads raise no SIGBUS, and a load allocates
+//!   nothing.
 //! * N2: the range and one guard area after it stay readable while the `Native` lives.
 //! * N3: only the operations of the trait store, and only below `len`.
 //! * N4: pages of a private image are dropped only by `drop_pages`, while the file holds the same bytes, or by `hide`,

@@ -1,5 +1,5 @@
-//! Copies of a pair's region while groups are committed and checkpointed: from the open journal, and from files that another process has
-//! open.
+//! Copies of a region while its groups are committed and checkpointed: by the process that has the journal open, and from the two files
+//! (data file and journal) while another process has them open.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};

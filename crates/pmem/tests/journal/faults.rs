@@ -1,4 +1,5 @@
-//! Every call fails in every way, once. Acknowledged writes survive a restart and a power cut, later writes are refused, and reads go on.
+//! Failing calls of the file system. In each run one call on the files fails, in one of the ways in which it can fail. The runs cover all
+//! calls and all ways. Acknowledged writes survive a restart and a power cut, later writes are refused, and reads go on.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! The choice of workloads for an engine, and the mutation run over them.
+//! The choice of workloads for an engine, and the mutation run over them: it leaves out flushes and fences one at a time
+//! ([`crash::mutants`](mod@crash::mutants)).
 
 use std::sync::Arc;
 

@@ -1,10 +1,10 @@
 //! The mutation run: tries mutants one at a time. A mutant leaves out a flush, a fence or a sync, or it moves or splits a publish
 //! (`mutate`). If the oracle rejects some image of a mutant, the mutant is killed. Otherwise it survives.
 //!
-//! A surviving mutant must be equivalent: it needs an entry with a reason in a table beside the subject. An entry matches the *source text*
-//! of the call site's line, so it stays valid when lines move. The source file is part of the program (`include_str!`), so an installed
-//! program needs no sources. If the text is ambiguous, a trailing comment on the line is a label: `medium.fence(Fence::Commit); //
-//! [generation-fence]`. An entry without a matching survivor is stale and fails the run.
+//! A surviving mutant must be equivalent: it needs an entry, with a reason, in the table of equivalent mutants that belongs to the code
+//! under test. An entry matches the *source text* of the call site's line, so it stays valid when lines move. The source file is part of
+//! the program (`include_str!`), so an installed program needs no sources. If the text is ambiguous, a trailing comment on the line is a
+//! label: `medium.fence(Fence::Commit); // [generation-fence]`. An entry without a matching survivor is stale and fails the run.
 
 use std::fmt;
 use std::sync::Arc;

@@ -5,8 +5,8 @@
 //! consists of the words of the copy (in unused space) and the two pointers (words in use). [`WriteAtomic`](super::WriteAtomic) commits it
 //! as a change of several nodes.
 //!
-//! Figure 7 flushes the copy and the log under one fence. So the log may be durable before the copy. Here the copy has one fence and the
-//! log has one. Allocation needs no fence of its own, so the number of fences is two, as in the paper's table 3.
+//! Figure 7 flushes the copy and the log under one fence. So the log may be durable before the copy. Here the copy has a fence of its own.
+//! This makes two fences, as many as in the paper's table 3.
 
 use pmem::{Medium, Result};
 

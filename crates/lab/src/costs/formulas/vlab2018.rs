@@ -14,9 +14,9 @@
 //! * Fences: one for the log, one for the data words; two for each split node, which commits separately. Row E (the wB+-Tree) has three for
 //!   an insert and two more for each split, while the wB+-Tree paper's own table has three for an insert with its splits.
 //! * Row G, VLAB itself, counts the bytes whose value changes (§5.2.2: an entry and one byte of the bitmap): 17 for an insert, 1 for a
-//!   delete. The row of a split does not include the insert that filled the bucket. The row has five pairs of flush and fence (§5.2.4), N
-//!   entries of 16 bytes, N bits, and 88 bytes. The formula here adds the row of the insert. A split moves half of the entries, which are 8
-//!   N bytes. The row counts 16 N bytes; the paper does not explain the difference.
+//!   delete. The paper's formula of a split does not include the insert that filled the bucket. It has five pairs of flush and fence
+//!   (§5.2.4), N entries of 16 bytes, N bits, and 88 bytes. The formula in this module adds the insert. A split moves half of the entries,
+//!   which are 8 N bytes. The paper's formula has 16 N bytes; the paper does not explain the difference.
 //!
 //! This module has no formulas for the paper's indexes A (shadowing) and F (all nodes have bitmaps).
 

@@ -1,4 +1,5 @@
-//! The generations of the journal: space for the next group, and their checkpoints.
+//! The generations of the journal. This module finds the place of the next group in the current generation, begins a new generation when
+//! the current one is full, and checkpoints old ones.
 
 use std::sync::atomic::Ordering;
 

@@ -1,7 +1,7 @@
 //! Storage of free chunks: it is returned to the file system, and allocated again before the next store.
 //!
 //! ```text
-//! in use --discard--> waiting --checkpoint of the generation with the group of the discard: punch--> hole --provide--> in use
+//! in use --discard--> waiting --punch, after a checkpoint--> hole --provide--> in use
 //!                        `--provide--> in use
 //! ```
 //!

@@ -2,8 +2,8 @@
 //!
 //! A formula combines two parts, as the trees do: the words that a layout writes, by class of words ([`Nodes`], one file per layout;
 //! [`Change`] has the classes), and the cost of each class under a commit protocol ([`Protocol`], one file per commit protocol). The
-//! formulas follow the module heads of the engines' layouts and commit protocols. They use the path to the key ([`Way`]): counts, ranks and
-//! positions.
+//! formulas follow the module heads of the engines' layouts and commit protocols. A formula also needs facts about the nodes on the path to
+//! the key ([`Way`]), for example their numbers of entries and the position of the key.
 //!
 //! *Data words* (`home` in the code) are the words of the index that a log record changes. *Data lines* are the lines
 //! that contain data words.

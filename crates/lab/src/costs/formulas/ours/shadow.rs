@@ -4,7 +4,7 @@
 //!
 //! | words | flushes | fences |
 //! |---|---|---|
-//! | the copy: 2 c, link and header; for each pointer that is switched (one or two): the pointer and two words of its log record | lines of the copy; lines of the records, four to a line | 2: the copy; the log |
+//! | the copy: 2 c, link and header; for each pointer that is switched (one or two): the pointer and two words of its log record | lines of the copy; lines of the log records, which have four records each | 2: the copy; the log |
 //!
 //! A leaf that is the root has one pointer, the root's word. The first leaf has no left neighbour. A leaf that is split is copied into two.
 //! Inner nodes change through the log.
