@@ -5,8 +5,9 @@
 //! If a condition does not hold, nothing has changed, and the transaction runs again. So committed transactions are serializable in the
 //! order of their commits (optimistic concurrency control by validation).
 //!
-//! The commit takes the writer's lock and compares the values that were read with the present ones. If ranges were scanned, it first keeps
-//! all other writes of the store out until it ends, and scans the ranges again; this needs a store with [tables](crate::tables).
+//! The commit takes the writer's lock and compares the values that were read with the present ones. If ranges were scanned, the commit must
+//! scan them again, and it cannot do this under the writer's lock. So before it takes that lock, it keeps all other writes of the store out
+//! by a second lock, and scans the ranges. Only a store with [tables](crate::tables) has this second lock.
 //!
 //! Until the commit, two reads may return values of different moments. If the values that were read never existed together, the transaction
 //! does not commit, but its code has run: this code must not rely on conditions that hold only between values of one moment.

@@ -1,7 +1,7 @@
 //! The suite `snapshots` for trees: each layout and commit protocol, both kinds of keys.
 //!
-//! Tests of the bound of a snapshot's memory, and of scans beside batches, run on the default tree only: their code is in the crate
-//! `index`, which all trees share.
+//! Tests of the bound of a snapshot's memory, and of scans beside batches, run on the default tree only, because the crate `index` does
+//! this work for all trees.
 
 #[path = "../../../index/tests/shared/snapshots.rs"]
 mod shared;

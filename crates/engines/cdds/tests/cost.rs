@@ -9,7 +9,7 @@
 //! * A shift by one slot: the same four words, and a fifth that invalidates the slot if it was in use. An entry that moves to another line
 //!   must be durable before its old slot is overwritten: a flush and a fence per crossed line.
 //! * Ending an entry: one word (§4.4.3). An update ends one entry and stores one (§4.4).
-//! * A new node is written once: three words of header, four per entry, one per free slot; all of its lines.
+//! * A new node is written once: three words of header, four per entry, one per free slot. All of its lines are flushed.
 //!
 //! Without order (`cdds-unsorted`) there are no shifts: a put stores four words of one line for any key, and a fifth if the slot had a dead
 //! entry, without a fence in between. All other costs are equal.

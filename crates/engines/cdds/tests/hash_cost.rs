@@ -3,11 +3,13 @@
 //! * Commit: the count and the version, two words of one line.
 //! * An entry in a free slot: key, payload, end and start, four words of one line; one more, which makes the slot void first, if the slot
 //!   had an entry before.
-//! * Ending an entry: one word of one line. The new entry is stored in the adjacent slot if that is free.
+//! * The end of an entry that is deleted or replaced: one word of one line. A replacement is stored in the adjacent slot if that is free,
+//!   so both may be in one line.
 //! * The first node of a bucket: three words of header, four for the entry, one per free slot; all of its lines, and a fence before the
 //!   slot of the directory references it.
 //!
-//! `faithful` has two fences for each flush of an operation, and no others [thesis §4.1].
+//! With the option `faithful`, the commit protocol of the thesis, an operation has two fences for each of its flushes, and no others
+//! [thesis §4.1].
 
 use std::sync::Arc;
 

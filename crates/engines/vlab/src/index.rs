@@ -3,7 +3,7 @@
 //! | fence passed | durable | after a crash |
 //! |---|---|---|
 //! | none | perhaps the entry in a free slot | nothing to do: its bit is clear (K1 of `bucket`) |
-//! | payload | the entry | the same; a record's block has no owner and is freed |
+//! | payload | the entry | its bit is clear; if it has a record, the record's block is freed |
 //! | commit | its bit | nothing to do |
 //!
 //! The table is for an insert. A delete consists of the last step only. An update of a value of one word publishes that word. An update of

@@ -1,4 +1,5 @@
-//! The suite `threads` for VLAB, also with windows of remapped pages, which come and go.
+//! The suite `threads` for VLAB, with and without windows: second mappings of the buckets' pages ([`vlab::rewired`]). During the tests, the
+//! index removes its window and maps a new one again and again.
 
 #[path = "../../../index/tests/shared/threads.rs"]
 mod shared;

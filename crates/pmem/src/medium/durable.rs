@@ -1,9 +1,9 @@
 //! The medium of a store, chosen when the store is opened: mapped memory ([`Native`]) or a journal ([`Journal`]).
 //!
-//! One type covers both, so a tree is compiled once for both. Reads are the same for both and equally fast, because this type holds the
-//! address of the lines. A write to the medium branches on the kind of medium.
+//! One type covers both, so a tree is compiled once for both. A read is the same for both and equally fast, because this type holds the
+//! address of the mapped memory and reads there. A write to the medium branches on the kind of medium.
 //!
-//! Invariant: the field `view` (the lines) refers to memory that the field `below` (the chosen medium) owns. Both are dropped together.
+//! Invariant: the field `view` (the address) refers to memory that the field `below` (the chosen medium) owns. Both are dropped together.
 
 use std::sync::Arc;
 

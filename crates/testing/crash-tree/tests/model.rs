@@ -1,4 +1,5 @@
-//! Compares every tree with `BTreeMap`. The tests are in this crate because it has compiled all trees.
+//! Compares every tree with `BTreeMap`. The tests are in this crate because it depends on all trees, so no other test program must compile
+//! them.
 
 // The library already has the instantiations on a store's medium.
 use bptree::WriteAtomic;

@@ -1,6 +1,6 @@
-//! Schedules of whole operations: indexes with the smallest nodes, with concurrent writers and readers. The scheduler may switch threads
-//! before every load and store (`medium`). Some executions use random bursts (`scheduler`), others random priorities (shuttle's PCT
-//! scheduler).
+//! Schedules: runs of concurrent writers and readers in which a scheduler chooses the order of all steps. The threads do whole operations
+//! on an index with the smallest nodes. The scheduler may switch threads before every load and store (`medium`). Some executions use random
+//! bursts (`scheduler`), others random priorities (shuttle's PCT scheduler).
 //!
 //! `work` records the answer of each operation. For each key, one order of its operations must explain all answers; a batch counts as one
 //! operation. An order must also explain the contents after a power cut at any moment (`campaign`): they include every write that returned

@@ -43,8 +43,8 @@
 //!
 //! | step | may be on the medium at a crash | recovery |
 //! |---|---|---|
-//! | `NewRedo`: record and data word, for each word of unused space | any of them | ignores the records: the words have no meaning |
-//! | `CommitNewRedo`: flush, fence | all these records | ignores the records, or replays them if the last one has the commit mark |
+//! | `NewRedo`: record and data word, for each word of unused space | any of them | ignores the records, unless all are there and the last one has the commit mark |
+//! | `CommitNewRedo`: flush, fence | all these records | replays them if the last one has the commit mark, else ignores them |
 //! | `WriteUndoRedo`, each but the last: record, flush, fence, data word | records, data words so far | restores old words, last first |
 //! | the last `WriteUndoRedo`: record with the commit mark, flush, fence (commit point) | all records | replays them |
 

@@ -16,10 +16,10 @@
 //! durably records the next generation as the oldest.
 //!
 //! Invariants:
-//! * H1: a header copy is changed only while the other copy is complete and durable. A change of the header writes both copies. First, the
-//!   copy that is possibly not durable is written and synced. The other copy becomes durable with the sync of the next group, before any
-//!   group in the freed half is acknowledged. No group follows a close, so a close syncs the second copy, too. An open may find a header
-//!   that is only in the page cache. It then rewrites the same bytes to the same sector and syncs them before it changes anything.
+//! * H1: a header copy is changed only while the other copy is complete and durable. A change of the header writes both copies. A change
+//!   first writes and syncs the copy that the previous change wrote second. The other copy becomes durable with the sync of the next group,
+//!   before any group in the freed half is acknowledged. No group follows a close, so a close syncs the second copy, too. An open may find
+//!   a header that is only in the page cache. It then rewrites the same bytes to the same sector and syncs them before it changes anything.
 //! * H2: the salt of a generation follows from the pair's random id and the generation's number. No number is used again, so bytes
 //!   that an earlier generation left in a half are never taken for a group.
 //! * H3: when a pair of files is made, the data file's page is written last. A data file with that page has a complete journal.

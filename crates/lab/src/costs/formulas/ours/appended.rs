@@ -6,7 +6,7 @@
 //! |---|---|---|---|
 //! | insert | the entry, the count of entries | lines of the entry; the header | 2 |
 //! | delete | a negative entry: its key and its sign; the count of entries | the key's line; the header | 2 |
-//! | delete in a full leaf | a sign | the header | 1 |
+//! | delete in a full leaf, which has no space for a negative entry | the sign of the deleted entry, in a word of the header | the header | 1 |
 //! | a full leaf replaced | c entries, 8 words of header for each new leaf, one link | lines of the new leaves; the link's line | 2: the new leaves; the link |
 //!
 //! A full leaf becomes two leaves if more than half of its entries are live, else one. One case is different: the full leaf is the last

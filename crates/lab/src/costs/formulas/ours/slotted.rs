@@ -10,7 +10,8 @@
 //! | new node of c entries | c entries, ⌈(c + 1) / 8⌉ slot words, link, bitmap | | |
 //! | split | | | the new entry, if it stays in the old node; slot and bitmap words that differ; the link, if the node is a leaf |
 //!
-//! A full node has no free position: a new entry that stays in it takes the lowest position that a moving entry leaves.
+//! At a split the old node has no free position. If the new entry belongs to the old node, it takes the lowest position of the entries that
+//! move to the new node.
 
 use bptree::shape::Shape;
 

@@ -2,10 +2,11 @@
 //!
 //! | | words | flushes | fences |
 //! |---|---|---|---|
-//! | f unused words | 3 f (2 f in the log) | lines of f records, three to a line | 1, none if f is 0 |
+//! | f unused words | 3 f (2 f in the log) | lines of f records, three records in a line | 1, none if f is 0 |
 //! | u words in use | 4 u (3 u in the log) | u | u |
 //!
-//! The last record carries the commit mark. A record never straddles two lines of the log.
+//! The last record carries the commit mark. A record is in one line of the log. A line has slots for three records: two of three words, one
+//! of two words. Every line has the same slots, so it never holds more than three.
 
 use super::{Bounds, Change, Parts, Price, Protocol, lines_of, split, words_of};
 use crate::costs::survey::Way;
