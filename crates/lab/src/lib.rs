@@ -15,11 +15,13 @@
 //! * [`versioned`]: `bench cdds`: the CDDS B-Tree compared with Berkeley DB, and the cost of versions.
 //! * [`trees`]: `bench trees`: a table of operations, as times and as multiples of the baseline of the same run.
 
+mod callgrind;
 pub mod costs;
 pub mod experiment;
 pub mod floor;
 pub mod flush;
 pub mod heat;
+pub mod instructions;
 pub mod keys;
 pub mod latch_free;
 pub mod measured;
@@ -145,7 +147,7 @@ pub enum Error {
     },
     /// Valgrind is missing or failed.
     #[error(
-        "cannot count loads below Valgrind: {0}\nIs it installed (apt-get install valgrind)? Without --caches it is not needed."
+        "cannot count below Valgrind: {0}\nIs it installed (apt-get install valgrind)? Without --caches or --count-instructions it is not needed."
     )]
     Valgrind(String),
     /// A competitor returned a wrong answer. Its times are meaningless.

@@ -40,6 +40,8 @@ pub struct Options {
     pub backing: PathBuf,
     /// Instructions that make a change durable.
     pub instructions: Instructions,
+    /// Counts the instructions of each operation, too, below Valgrind.
+    pub count_instructions: bool,
     /// Seed of keys and their order.
     pub seed: u64,
 }
@@ -57,6 +59,9 @@ pub struct Row {
     pub fences: Option<[f64; 2]>,
     /// Lines flushed per insert, counted in the same way.
     pub flushes: Option<[f64; 2]>,
+    /// Instructions by operation, counted on an index of at most 300,000 keys ([`crate::instructions`]). `None` if they were not counted,
+    /// for the map of the standard library, and for a durable engine at process durability.
+    pub executed: Option<BTreeMap<&'static str, f64>>,
 }
 
 /// The table of results.
@@ -183,7 +188,11 @@ pub fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Report, Error> 
             bytes: competitor.bytes(),
             fences: counts.map(|[fences, _]| fences),
             flushes: counts.map(|[_, flushes]| flushes),
+            executed: None,
         });
+    }
+    if options.count_instructions {
+        count_instructions(options, &mut rows, progress)?;
     }
     Ok(Report {
         keys: options.keys,
@@ -199,6 +208,27 @@ pub fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Report, Error> 
         inner_bytes,
         rows,
     })
+}
+
+/// Counts instructions for the rows of volatile trees and of trees at power durability.
+fn count_instructions(options: &Options, rows: &mut [Row], progress: &dyn Fn(&str)) -> Result<(), Error> {
+    let sizes = options.engines.iter().flat_map(|engine| {
+        lines_of(options, engine).into_iter().map(move |node_lines| (*engine, node_lines))
+    });
+    let sizes: Vec<_> = sizes.collect();
+    let counted = crate::instructions::count(options, &sizes, progress)?;
+    for ((engine, lines), counts) in sizes.into_iter().zip(counted) {
+        let name = if engine.durable { power(engine, lines) } else { volatile(engine, lines) };
+        if let Some(row) = rows.iter_mut().find(|row| row.name == name) {
+            row.executed = Some(counts);
+        }
+    }
+    Ok(())
+}
+
+/// Name of the tree of a volatile engine.
+fn volatile(engine: &About, node_lines: u64) -> String {
+    format!("{} {}", engine.name, node_lines * pmem::LINE)
 }
 
 /// Name of the tree of an engine at power durability.
@@ -331,6 +361,16 @@ impl std::fmt::Display for Report {
                     "{}: {alone:.2} fences and {:.2} flushes an insert alone, {grouped:.3} and {:.2} in groups of {GROUP}",
                     row.name, flushed[0], flushed[1]
                 )?;
+            }
+        }
+        for row in &self.rows {
+            if let Some(executed) = &row.executed {
+                let counts = OPERATIONS
+                    .iter()
+                    .filter_map(|(operation, _)| Some((operation, executed.get(operation)?)));
+                let counts: Vec<_> =
+                    counts.map(|(operation, count)| format!("{operation} {count:.0}")).collect();
+                writeln!(f, "{}: instructions: {}", row.name, counts.join(", "))?;
             }
         }
         Ok(())

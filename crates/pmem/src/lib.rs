@@ -16,7 +16,8 @@
 //! * [`log`]: the logs of [wB+ §3.1, figures 5 and 6], completed with log generations, commit marks and truncation.
 //! * [`record`]: checksummed key and value bytes in blocks.
 //! * [`simd`]: vector comparison of a node's keys, the only module that reads a line as a vector.
-//! * [`stripe`]: volatile striped version locks: readers validate instead of locking. [`kept`]: words that a reader
+//! * [`stripe`]: volatile striped version locks: readers validate instead of locking. [`changes`]: the counter with which
+//!   readers validate the way to a leaf. [`kept`]: words that a reader
 //!   derived from a node and keeps for later readers.
 //! * [`page_remap`]: pages of a mapped file, mapped a second time in another order.
 //! * [`system`]: the system calls on files; tests inject faults there. [`error`]: the error type. [`bus`]: the message
@@ -44,7 +45,7 @@ pub mod system;
 
 pub use heap::{alloc, log, record, region};
 pub use medium::{buffer_pool, copy, durable, journal, native, observed, page_remap};
-pub use sync::{canary, gathering, kept, pending, stripe};
+pub use sync::{canary, changes, gathering, kept, pending, stripe};
 
 pub use buffer_pool::{Access, BufferPool};
 pub use durable::Durable;

@@ -4,8 +4,8 @@
 //!   functions for nodes whose level is known only at run time.
 //! * [`layout`]: the arrangement of entries in a node: sorted, counter, bitmap, slots, slot+bitmap. A tree has one layout for its leaves
 //!   and one for its inner nodes.
-//! * [`commit_protocol`]: the sequence of stores, flushes and fences that makes an edit durable: volatile, write-atomic (three variants),
-//!   undo-redo log, redo log, write-ahead log, shadow copy.
+//! * [`commit_protocol`]: the sequence of stores, flushes and fences that makes an edit durable: write-atomic (three variants), undo-redo
+//!   log, redo log, write-ahead log, shadow copy; and `Volatile`, which stores only.
 //! * [`tree`]: the tree and the steps of a change.
 //! * [`batch`]: the tree's part of a batch. [`space`]: the maximum number of lines that an operation changes; the operation reserves space
 //!   for them in the running commit group.
@@ -16,7 +16,7 @@
 //! [`roster`] lists the combinations that are engines. The kernel ([`index`]) has the rest: keys and values, life cycle, group commit,
 //! batches.
 //!
-//! Invariants of every tree:
+//! Invariants of every tree (T4: of every durable tree):
 //! * T1: all leaves are at level 0. Their link words link them from left to right.
 //! * T2: an inner entry is a pair (separator, child). Each key in the child's subtree is greater than or equal to the separator and less
 //!   than the next separator.

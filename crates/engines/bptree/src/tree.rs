@@ -6,7 +6,7 @@
 //!    lock was taken.)
 //! 2. It locks the versions of all nodes in its edits.
 //! 3. The commit protocol commits the edits.
-//! 4. It ends the operation of the allocator.
+//! 4. It tells the allocator that the operation has ended, so the freed blocks can be used again.
 //! 5. It unlocks the versions.
 //!
 //! Without a journal, a reader sees the nodes as they were before the change, or as they are after all of it is durable. With a journal,

@@ -17,10 +17,10 @@
 //!   the two. Then this page takes the role of L.
 //! * G2: step 3 is one exchange (compare-and-swap) of L's word in the mapping table. The exchange expects a head under which L's high
 //!   key is R's low key, and R is L's right sibling. Afterwards L ends further right, so the exchange can succeed only once.
-//! * G3: a PID is not reused while a thread that knew it is active. So R is the same page throughout.
+//! * G3: a PID is reused only when no active thread can still know it (M2 of [`crate::table`]). So R is the same page throughout.
 //!
-//! The root shrinks when it has one child without a right sibling. The child gets a remove delta without a low key, and its contents become
-//! the root's. Only a split of the child could give the root another child, and the child cannot be split any more.
+//! The root shrinks when it has only one child, and this child has no right sibling. The child gets a remove delta without a low key, and
+//! its contents become the root's. Only a split of the child could give the root another child, and the child cannot be split any more.
 //!
 //! Commit point: the exchange of step 3; for the shrink, the exchange of the root's word. Paper: Bw-tree §IV-B, §IV-C.
 

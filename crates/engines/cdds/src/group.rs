@@ -1,10 +1,10 @@
 //! Groups: over a journal, where a commit takes milliseconds, many versions become durable together.
 //!
 //! The writer continues from version to version in memory. Readers use the newest durable version. A failed commit does not roll back this
-//! version, so readers need no marks of changes that are not durable, and do not wait. There is one exception: a caller that wrote without
-//! waiting ([`WriteOptions`]) must find its write. So a lookup that may find such a write also reads the newest version. The lookup waits
-//! for the commit if the newest version has an entry of the key that began after the durable version, or if only the durable version has
-//! the key.
+//! version, so readers never have to wait for a commit. There is one exception: a caller that wrote without waiting ([`WriteOptions`]) must
+//! find its write. So a lookup that may find such a write also reads the newest version. The lookup waits for the commit if the two
+//! versions differ in this key: the newest version has an entry of it that the durable version does not have, or the key was deleted after
+//! the durable version.
 //!
 //! Invariants:
 //! * G1: a group ends only between two changes. A batch is one change, even if it has several versions. So each version and each batch is

@@ -78,13 +78,13 @@ impl<M: Medium, S: Schema> Line<M, S> {
             Found::Clean { keys } if keys != KEYS_UNKNOWN => Some(keys),
             _ => None,
         };
-        self.begin_change();
+        self.changes.begin();
         let leaves = leaves.into_iter().map(|(_, leaf)| leaf).collect();
         self.directory.build::<M, S>(medium, &mut writer.own.own.spare, leaves);
         self.keys.store(keys.unwrap_or(0), Ordering::Release);
         writer.loading = Some(Loading { next: S::KeyBuf::default(), counts: keys.is_none() });
         self.loading.store(true, Ordering::Relaxed);
-        self.end_change();
+        self.changes.end();
         Ok(())
     }
 
@@ -124,9 +124,9 @@ impl<M: Medium, S: Schema> Line<M, S> {
             match next {
                 Some((low, next)) => (loading.next, at) = (low, next),
                 None => {
-                    self.begin_change();
+                    self.changes.begin();
                     self.loading.store(false, Ordering::Relaxed);
-                    self.end_change();
+                    self.changes.end();
                     return Ok(false);
                 }
             }
@@ -157,14 +157,14 @@ impl<M: Medium, S: Schema> Line<M, S> {
             Some((key, next)).filter(|(key, _)| is_leaf && key > low).ok_or(corrupt).map(Some)?
         };
         if self.directory.leaf_of::<M, S>(medium, None, S::borrow(low), false) != leaf.0 {
-            self.begin_change();
+            self.changes.begin();
             self.directory.insert::<M, S>(
                 (medium, self.vectors),
                 &mut writer.own.own.spare,
                 S::borrow(low),
                 child,
             );
-            self.end_change();
+            self.changes.end();
         }
         Ok(behind)
     }

@@ -136,7 +136,7 @@ impl<M: Medium, S: Schema> Line<M, S> {
         medium.flush(leaf.0 + LINK, WORD);
         medium.fence(Fence::Commit);
         writer.allocator.finish(region, &mut writer.log);
-        self.begin_change();
+        self.changes.begin();
         let child = Child::leaf(low, new.0);
         self.directory.insert::<M, S>(
             (medium, self.vectors),
@@ -144,7 +144,7 @@ impl<M: Medium, S: Schema> Line<M, S> {
             S::borrow(&low_key),
             child,
         );
-        self.end_change();
+        self.changes.end();
         if !moved.is_empty() {
             leaf.free_slots::<M, S>(medium, moved.iter().map(|(_, (slot, _))| *slot));
             medium.fence(Fence::Guard); // S1
@@ -244,9 +244,9 @@ impl<M: Medium, S: Schema> Line<M, S> {
         medium.flush(left.0 + LINK, WORD);
         medium.fence(Fence::Commit);
         writer.allocator.finish(region, &mut writer.log);
-        self.begin_change();
+        self.changes.begin();
         self.directory.remove::<M, S>((medium, self.vectors), &mut writer.own.own.spare, S::borrow(&low_key));
-        self.end_change();
+        self.changes.end();
         self.stripes.unlock(&mut writer.held);
         writer.newest = (0, 0);
         writer.turnover.merges += 1;

@@ -1,6 +1,6 @@
 //! Deletes: a negative entry is appended. In a full leaf the sign of the entry itself is changed in place.
 //!
-//! So a delete needs no new space and works in a full store. A sparse leaf is replaced afterwards if possible
+//! So a delete never allocates a block, and works in a full store. A sparse leaf is replaced afterwards if possible
 //! ([`replace`](crate::replace)).
 
 use index::leaf_list::prelude::*;

@@ -7,8 +7,8 @@
 //!
 //! With keys that are words, a negative entry has the key that it removes, and no value. A newer entry of a key, of either sign, replaces
 //! the older ones. With byte strings, a negative entry has the number of the entry that it removes. The record of the removed entry is
-//! freed, and its block may be reused. So no search may depend on the record of a removed entry. An update of a byte string is a negative
-//! and a positive entry under one count.
+//! freed, and its block may be reused. So no search may depend on the record of a removed entry. An update of a byte-string key appends a
+//! negative and a positive entry, and one store of the count publishes both.
 //!
 //! `min` is the lower bound of the keys. It is a key word: for keys that are words the key, for byte strings the address of a separator
 //! record that the leaf owns. 0 means no bound; only the first leaf has none. The upper bound is the `min` of the next leaf, so there are

@@ -173,9 +173,9 @@ impl<M: Medium, S: Schema> NvTree<M, S> {
                 writer.rebuild = Some(rebuild);
             }
         }
-        self.begin_change();
+        self.changes.begin();
         apply::<S>(&inner, place, change, new);
-        self.end_change();
+        self.changes.end();
     }
 
     /// Rebuilds the inner nodes at once. Completes a running rebuild.

@@ -36,10 +36,10 @@ impl<M: Medium, S: Schema> NvTree<M, S> {
             inner.push(word, *at);
         }
         inner.finish();
-        self.begin_change();
+        self.changes.begin();
         self.keys.store(keys, Ordering::Release);
         self.set_inner(inner);
-        self.end_change();
+        self.changes.end();
         Ok(())
     }
 

@@ -31,7 +31,7 @@ use index::leaf_list::LeafList;
 use index::leaf_list::garbage::find_garbage;
 use index::leaf_list::recover::recover_blocks;
 use index::region::{create_region, open_region};
-use pmem::sync::{AtomicU64, Ordering, step};
+use pmem::sync::{AtomicU64, step};
 use pmem::{Durability, Error, Found, Geometry, Medium, Region, Result};
 
 use crate::braids::Braids;
@@ -272,7 +272,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
     /// Publishes a view that includes a split or merge (V2). The versions of the changed buckets are locked.
     pub(crate) fn show(&self, view: View<S>) {
         self.set_view(view);
-        self.changes.fetch_add(2, Ordering::AcqRel);
+        self.changes.add();
     }
 }
 

@@ -61,7 +61,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         }
         self.keys.store(keys, Ordering::Release);
         self.set_view(view_of::<S>(&main, &second));
-        self.changes.fetch_add(2, Ordering::AcqRel);
+        self.changes.add();
         Ok(())
     }
 

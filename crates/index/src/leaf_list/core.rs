@@ -3,16 +3,15 @@
 //! The *directory* is the engine's structure that finds the leaf of a key.
 //!
 //! Invariants:
-//! * C1: a leaf changes only while its version is locked. Every change of the assignment of keys to leaves adds 2 to
-//!   [`Core::changes`] before the versions are unlocked. If the directory is changed in place, the writer adds 1 before
-//!   the change and 1 after it. So the number is odd during the change.
+//! * C1: a leaf changes only while its version is locked. Every change of the assignment of keys to leaves is counted in
+//!   [`Core::changes`] before the versions are unlocked. The protocol of writer and readers is in [`pmem::changes`].
 
 use std::ops::{Deref, DerefMut};
 
 use pmem::alloc::Kind;
+use pmem::changes::Changes;
 use pmem::log::Format;
 use pmem::region::ROOT_AT;
-use pmem::sync::{AtomicU64, Ordering, fence};
 use pmem::{Durability, Fence, Found, LINE, Medium, Region, Result, WORD};
 
 use super::copy::LeafCopy;
@@ -73,8 +72,8 @@ pub type Writer<W> = kernel::Writer<Side<W>>;
 /// The parts that every index over a list has.
 pub struct Core<M: Medium, S: Schema, W> {
     kernel: Kernel<M, S, Side<W>>,
-    /// Twice the number of visible changes of the assignment of keys to leaves; odd during a change of the directory (C1).
-    pub changes: AtomicU64,
+    /// Counts the changes of the assignment of keys to leaves (C1).
+    pub changes: Changes,
 }
 
 impl<M: Medium, S: Schema, W> Deref for Core<M, S, W> {
@@ -98,7 +97,7 @@ impl<M: Medium, S: Schema, W> Core<M, S, W> {
     ) -> Result<Self> {
         let own = Side { turnover: Turnover::default(), own };
         let kernel = Kernel::new(region, found, durability, stripes, Format::Redo, own)?;
-        Ok(Self { kernel, changes: AtomicU64::new(0) })
+        Ok(Self { kernel, changes: Changes::default() })
     }
 
     /// Creates the root and the first leaf of an index that has none, because it is new or crashed before it had a root. `write` gets the
@@ -129,17 +128,6 @@ impl<M: Medium, S: Schema, W> Core<M, S, W> {
     /// Numbers of structure changes since the index was opened.
     pub fn turnover(&self) -> Turnover {
         self.writer_side().turnover
-    }
-
-    /// Begins a change of the directory in place (C1). The versions of the leaves that change are locked.
-    pub fn begin_change(&self) {
-        self.changes.store(self.changes.load(Ordering::Relaxed) | 1, Ordering::Relaxed);
-        fence(Ordering::Release);
-    }
-
-    /// Ends a change of the directory (C1).
-    pub fn end_change(&self) {
-        self.changes.store((self.changes.load(Ordering::Relaxed) | 1) + 1, Ordering::Release);
     }
 }
 

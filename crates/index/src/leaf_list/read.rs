@@ -1,13 +1,11 @@
 //! Lookups, concurrent with the writer.
 //!
-//! A reader waits until the counter `changes` of [`Core`](super::core::Core) is even and remembers its value. Then the
-//! reader finds the leaf, reads the leaf's version, and reads the entry. Finally it validates: if the version is
-//! unchanged, the entry was consistent; if the counter is unchanged, this was the leaf of the key (C1 of `core`).
+//! A reader reads the counter of structure changes ([`pmem::changes`]), finds the leaf, reads the leaf's version, and reads
+//! the entry. Finally it validates: if the version is unchanged, the entry was consistent; if the counter is unchanged,
+//! this was the leaf of the key.
 
 use crate::schema::Schema;
-use pmem::canary::{Canary, sings};
 use pmem::stripe::Version;
-use pmem::sync::{Ordering, yield_now};
 use pmem::{Error, Result};
 
 use super::core::{KeyOf, LeafList, SchemaOf, ValueBufOf};
@@ -39,31 +37,15 @@ pub trait Reads: LeafList {
     /// Reads the state to validate, before a read of the leaf that `choose` returns.
     #[inline]
     fn see(&self, choose: impl Fn() -> u64) -> Seen {
-        let changes = self.settled_changes();
+        let changes = self.changes.settled(&self.stripes);
         let leaf = choose();
         Seen { leaf, version: self.stripes.read(leaf), changes }
-    }
-
-    /// The number of changes. Waits while a change is incomplete.
-    #[inline]
-    fn settled_changes(&self) -> u64 {
-        let mut changes = self.changes.load(Ordering::Acquire);
-        while changes & 1 == 1 && !sings(Canary::Settled) && !self.stripes.is_abandoned() {
-            // The change moves only a few words, but the writer's thread may not be running.
-            yield_now();
-            changes = self.changes.load(Ordering::Acquire);
-        }
-        changes
     }
 
     /// Validates a read.
     #[inline]
     fn is_good(&self, seen: &Seen) -> bool {
-        // After a panic of the writer, an incomplete change stays incomplete.
-        let is_settled = seen.changes & 1 == 0 || !self.stripes.is_abandoned();
-        self.stripes.check(seen.version)
-            && is_settled
-            && (self.changes.load(Ordering::Relaxed) == seen.changes || sings(Canary::Changes))
+        self.stripes.check(seen.version) && self.changes.are_unchanged(seen.changes, &self.stripes)
     }
 
     /// Copies the value of `key` into `value` (if given). False if the key is absent.
@@ -115,7 +97,7 @@ pub trait Reads: LeafList {
     ) -> Result<()> {
         let now = self.images.view();
         for some in keys.chunks(LANES) {
-            let (changes, mut leaves) = (self.settled_changes(), [0; LANES]);
+            let (changes, mut leaves) = (self.changes.settled(&self.stripes), [0; LANES]);
             self.leaves_to_read(some, &mut leaves[..some.len()]);
             for (key, leaf) in some.iter().zip(leaves) {
                 let leaf = (leaf != 0).then_some((leaf, changes));
@@ -156,7 +138,7 @@ pub trait Reads: LeafList {
                 let (entry, is_leaf) = self.entry_with_leaf(leaf, key);
                 (seen, entry, is_leaf)
             } else {
-                let changes = self.settled_changes();
+                let changes = self.changes.settled(&self.stripes);
                 self.entry_for(key, |leaf| Seen { leaf, version: self.stripes.read(leaf), changes })
             };
             let leaf = seen.leaf;

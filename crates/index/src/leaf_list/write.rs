@@ -225,7 +225,7 @@ impl<T: LeafList> Batching for T {
         let mut before = Vec::with_capacity(writes.len());
         let mut leaves_of = Vec::with_capacity(writes.len());
         for some in writes.chunks(LANES) {
-            let (changes, mut leaves) = (self.settled_changes(), [0; LANES]);
+            let (changes, mut leaves) = (self.changes.settled(&self.stripes), [0; LANES]);
             let keys: Vec<_> = some.iter().map(|(key, _)| SchemaOf::<T>::borrow(key)).collect();
             self.leaves_to_read(&keys, &mut leaves[..some.len()]);
             // The writes read whole leaves.

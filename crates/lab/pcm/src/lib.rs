@@ -2,9 +2,9 @@
 //! §2.4, §5.1].
 //!
 //! [`Pcm`] observes an [`Observed`](pmem::Observed) medium, so the code that runs on DRAM runs here unchanged. The results are the same on
-//! any machine, to the cycle. The simulator models one in-order core with a clock, not a pipeline:
+//! any machine, to the cycle. The simulator models one in-order core, which has a clock but no pipeline. Its modules:
 //!
-//! * `config`: all parameters of the hierarchy, and presets of Table 4 and of other memories.
+//! * `config`: all parameters of the hierarchy, with presets for the paper's phase-change memory (table 4) and for other memories.
 //! * `cache`: a set-associative cache. `device`: ranks that read and write lines, with priority for reads, and the write-back queue.
 //! * `sim`: the clock, and the effects of a load, store, prefetch, flush and fence.
 //! * `wear`: writes per line, with and without wear levelling; years of lifetime.

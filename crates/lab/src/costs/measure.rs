@@ -1,5 +1,5 @@
 //! The measurement bulk-loads a tree, then runs operations one by one. For each operation it reads the path from the root to the leaf, runs
-//! the operation, computes the expected cost, and compares it with the counts.
+//! the operation, counts its words, flushes and fences meanwhile, and compares the counts with the expected cost.
 //!
 //! Inserts without split and deletes without merge run on leaves loaded to the requested fill factor. Inserts with splits run on full
 //! leaves. Keys are random, so their ranks in a leaf are uniform.

@@ -3,11 +3,10 @@
 //! The maps with which the Bw-tree is compared are foreign code, whose reads cannot be counted from inside. So the program runs again under
 //! Valgrind, whose tool Callgrind simulates a first and a last cache level. Each map is simulated twice: in one run the last level has the
 //! size of [`Config`]'s second level, in the other run the size of its third level. The third level serves the loads that miss the last
-//! level in the first run and hit it in the second run. The second run has no second level that would keep loads away from its last level.
-//! So the figures are those of caches whose third level also holds all lines of the second.
+//! level in the first run and hit it in the second run. This assumes that the third level also holds all lines of the second level.
 
+use std::collections::HashMap;
 use std::path::Path;
-use std::process::{Command, Stdio};
 
 use bwtree::Tree;
 use competitors::maps::{Handle, Map};
@@ -15,6 +14,7 @@ use pcm::{Config, Level};
 
 use super::streams::{self, Keys, Stream, WordKeys};
 use super::{OURS, Ours, SKIP_LIST, STD};
+use crate::callgrind;
 use crate::stores::place::Place;
 use crate::{Error, wrong};
 
@@ -125,38 +125,22 @@ fn simulate(
     last: Level,
     folder: &Path,
 ) -> Result<Counted, Error> {
-    let failed = |why: String| Error::Valgrind(why);
     let out = folder.join(format!("{} {}", map, last.bytes));
-    let own = std::env::current_exe().map_err(|error| failed(error.to_string()))?;
     let geometry = |level: Level| format!("{},{},{}", level.bytes, level.ways, pmem::LINE);
-    let output = Command::new("valgrind")
-        .args(["--tool=callgrind", "--cache-sim=yes", "--collect-atstart=no"])
-        .arg("--toggle-collect=*counted_lookups*")
-        .arg(format!("--callgrind-out-file={}", out.display()))
-        .arg(format!("--I1={}", geometry(caches.l1)))
-        .arg(format!("--D1={}", geometry(caches.l1)))
-        .arg(format!("--LL={}", geometry(last)))
-        .arg(own)
-        .args(["bench", "bwtree-lookups", map, &keys.to_string(), "--seed", &seed.to_string()])
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|error| failed(error.to_string()))?;
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        let last: Vec<_> = said.lines().rev().take(5).collect();
-        return Err(failed(last.into_iter().rev().collect::<Vec<_>>().join("\n")));
-    }
-    let report = std::fs::read_to_string(&out).map_err(|error| failed(error.to_string()))?;
-    read(&report).ok_or_else(|| failed("Callgrind's report names no loads of lookups".into()))
+    let options = [
+        "--cache-sim=yes".to_owned(),
+        format!("--I1={}", geometry(caches.l1)),
+        format!("--D1={}", geometry(caches.l1)),
+        format!("--LL={}", geometry(last)),
+    ];
+    let arguments = ["bench", "bwtree-lookups", map, &keys.to_string(), "--seed", &seed.to_string()];
+    callgrind::run(&arguments.map(str::to_owned), "counted_lookups", &options, &out)?;
+    loads(&callgrind::sums(&out)?).ok_or_else(|| Error::Valgrind("no loads of lookups were counted".into()))
 }
 
-/// Parses the sums in Callgrind's report, which omits zeros at the end of a line. `None` if there are no sums.
-fn read(report: &str) -> Option<Counted> {
-    let words =
-        |title| report.lines().find_map(|line: &str| line.strip_prefix(title)).map(str::split_whitespace);
-    let of: std::collections::HashMap<_, _> =
-        words("events:")?.zip(words("totals:")?.chain(std::iter::repeat("0"))).collect();
-    let sum = |name| of.get(name)?.parse().ok();
+/// The loads among a report's sums. `None` if there are none.
+fn loads(sums: &HashMap<String, u64>) -> Option<Counted> {
+    let sum = |name| sums.get(name).copied();
     let counted = Counted { all: sum("Dr")?, miss_first: sum("D1mr")?, miss_last: sum("DLmr")? };
     (counted.all > 0).then_some(counted)
 }
@@ -166,13 +150,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sums_are_found_by_their_names() {
-        let report = "version: 1\nevents: Ir Dr Dw D1mr DLmr\nfn=(1) x\n1 2 3\ntotals: 900 400 10 30 7\n";
-        assert_eq!(read(report), Some(Counted { all: 400, miss_first: 30, miss_last: 7 }));
-        assert_eq!(read("events: Ir Dr Dw D1mr DLmr\ntotals: 900 0 0 0 0\n"), None, "nothing was counted");
-        let short = read("events: Ir Dr D1mr DLmr\ntotals: 900 400 30\n");
-        assert_eq!(short, Some(Counted { all: 400, miss_first: 30, miss_last: 0 }));
-        assert_eq!(read("events: Ir\ntotals: 900\n"), None);
+    fn loads_are_found_by_their_names() {
+        let sums =
+            |counts: &[(&str, u64)]| counts.iter().map(|(name, sum)| ((*name).to_owned(), *sum)).collect();
+        let counted = loads(&sums(&[("Ir", 900), ("Dr", 400), ("D1mr", 30), ("DLmr", 7)]));
+        assert_eq!(counted, Some(Counted { all: 400, miss_first: 30, miss_last: 7 }));
+        assert_eq!(loads(&sums(&[("Dr", 0), ("D1mr", 0), ("DLmr", 0)])), None, "nothing was counted");
+        assert_eq!(loads(&sums(&[("Ir", 900)])), None);
     }
 
     #[test]

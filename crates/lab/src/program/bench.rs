@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use competitors::Promise;
 use lab::scratch::Instructions;
-use lab::{Engine, engine, latch_free, readers, reopen, stores, trees, versioned};
+use lab::{Engine, engine, instructions, latch_free, readers, reopen, stores, trees, versioned};
 
 use terminal::show;
 
@@ -23,6 +23,9 @@ enum What {
     /// Time searches, inserts, updates, deletes and scans of trees, with std's BTreeMap and the memory's baseline
     #[command(after_help = "Example:\n  bristlecone-lab bench trees --keys 10000000 --json")]
     Trees(Trees),
+    /// Do the operations that `bench trees --count-instructions` runs under Valgrind
+    #[command(hide = true)]
+    TreesOperations(TreesOperations),
     /// Time the opening of a store that was not closed, by number of keys, for the default engine and both variants of `cdds`
     #[command(after_help = "Example:\n  bristlecone-lab bench reopen --keys 1000000,10000000")]
     Reopen(Reopen),
@@ -131,6 +134,16 @@ struct BwtreeLookups {
     map: String,
     keys: u64,
     #[arg(long)]
+    seed: u64,
+}
+
+#[derive(clap::Args)]
+struct TreesOperations {
+    #[arg(value_parser = engine)]
+    engine: Engine,
+    operation: String,
+    node_lines: u64,
+    keys: u64,
     seed: u64,
 }
 
@@ -251,6 +264,9 @@ struct Trees {
     /// Flush with clflush and fence with mfence, as the papers did.
     #[arg(long)]
     paper_instructions: bool,
+    /// Count the instructions of each operation, too, on at most 300,000 keys. This needs Valgrind, and takes about a minute for each engine.
+    #[arg(long)]
+    count_instructions: bool,
     #[command(flatten)]
     common: Common,
 }
@@ -271,6 +287,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
                     true => Instructions::Paper,
                     false => Instructions::Best,
                 },
+                count_instructions: trees.count_instructions,
                 seed: trees.common.seed,
             };
             show(with_spinner(|progress| trees::run(&options, progress))?, trees.common.json)?;
@@ -314,6 +331,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
                 seed: bwtree.common.seed,
             };
             show(with_spinner(|progress| latch_free::run(&options, progress))?, bwtree.common.json)?;
+        }
+        What::TreesOperations(of) => {
+            instructions::operate(of.engine, &of.operation, of.node_lines, of.keys, of.seed)?;
         }
         What::BwtreeLookups(of) => latch_free::lookups(&of.map, of.keys, of.seed)?,
         What::Readers(arguments) => {

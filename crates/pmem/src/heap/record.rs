@@ -8,10 +8,11 @@
 //! then     key, padded to 8 bytes, then the value, padded too (if the value has pieces, only its last bytes, which are in no piece)
 //! ```
 //!
-//! A large value is cut into pieces, blocks of kind `Piece`, eight to a chunk. Word 0 of a piece is the address of its record;
-//! bytes of the value follow. Pieces have no intents. The record of the pieces has an intent, and lists the pieces. While a
-//! large record is written, a piece's bit is set only after the list with its address is durable. Recovery makes the bits of
-//! the pieces of a record in the intent ring agree with the record's own bit.
+//! A large value is cut into pieces, blocks of kind `Piece`, eight to a chunk. Word 0 of a piece is the address of its record; bytes of the
+//! value follow. Each piece has an allocation bit, as every block, but no intent in the allocator's intent ring ([`crate::alloc`]). Only
+//! the record of the pieces has an intent, and it lists the pieces. While a large record is written, the allocation bit of a piece is set
+//! only after the record's list with the address of the piece is durable. If the intent ring names a record, recovery sets the allocation
+//! bits of its pieces to the allocation bit of the record.
 //!
 //! Invariants:
 //! * C1: a record is written once, before anything points to it, and never changed.

@@ -14,6 +14,8 @@ pub enum Canary {
     Settled,
     /// A reader of a list of leaves does not validate that these structures are unchanged.
     Changes,
+    /// The writer passes no release fence before it changes these structures.
+    ChangesFence,
     /// Readers do not check whether a batch runs.
     Batches,
     /// Readers do not check whether the data that they read is durable.

@@ -2,6 +2,7 @@
 
 pub(crate) mod atomics;
 pub mod canary;
+pub mod changes;
 pub mod gathering;
 pub mod kept;
 #[cfg(all(test, loom))]

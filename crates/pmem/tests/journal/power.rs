@@ -1,5 +1,5 @@
-//! A power cut at every write, sync and growth of a run, and a second one in the work after it. Recovery finds the image after some group:
-//! the newest acknowledged one or a later one.
+//! A run is repeated with a power cut at each of its calls in turn: writes, syncs and growths of the files. Recovery and further work
+//! follow, with a second power cut. Recovery finds the image after some group: the newest acknowledged one or a later one.
 
 use pmem::region::{Found, Geometry, Identity};
 use pmem::{Durability, Journal, Medium, Region, RegionOptions};

@@ -1,4 +1,5 @@
-//! Real files: a checkpoint frees the blocks of discarded pages in the file system, and pages get blocks again before they are stored to.
+//! Discarded pages on real files: a checkpoint frees their blocks in the file system, and a page gets a block again before the next store
+//! to it.
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;

@@ -132,7 +132,7 @@ impl<M: Medium, S: Schema> Toy<M, S> {
         medium.fence(Fence::Commit);
         writer.allocator.finish(region, &mut writer.log);
 
-        self.begin_change();
+        self.changes.begin();
         self.with_pages(|pages| {
             match new_left {
                 Some(page) => _ = pages.insert(low_key, page.0),
@@ -142,7 +142,7 @@ impl<M: Medium, S: Schema> Toy<M, S> {
                 pages.insert(key, page.0);
             }
         });
-        self.end_change();
+        self.changes.end();
         self.stripes.unlock(&mut writer.held);
         Ok(())
     }

@@ -52,10 +52,10 @@ impl<M: Medium, S: Schema> Toy<M, S> {
             keys += count as u64;
             next = behind;
         }
-        self.begin_change();
+        self.changes.begin();
         self.keys.store(keys, Ordering::Release);
         self.with_pages(|old| *old = pages);
-        self.end_change();
+        self.changes.end();
         Ok(())
     }
 }

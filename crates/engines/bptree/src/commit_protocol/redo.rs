@@ -7,8 +7,8 @@
 //! | fence passed | may be on the medium | recovery |
 //! |---|---|---|
 //! | none | intents, if blocks are allocated or freed; otherwise records | the old node, or the new one if the records are complete |
-//! | allocate (if blocks are allocated or freed) | intents, records, allocation bits | the same; all these blocks have durable intents |
-//! | commit (commit point: the last record) | data words or not, allocation bits | replays the log |
+//! | allocate (if blocks are allocated or freed) | intents, records, allocation bits | the same; the bit of each block in an intent is set if the found nodes reference the block, else cleared |
+//! | commit (commit point: the last record) | all records; some of the data words and allocation bits | replays the log |
 //! | data words | everything | a replay changes nothing |
 
 use pmem::log::DataLines;

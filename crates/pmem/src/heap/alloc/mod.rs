@@ -19,15 +19,16 @@
 //! Invariants:
 //! * A1: a bit is flipped only after the intent of its block (for a piece: of its record) is durable in the ring.
 //! * A2: between open and close, a freed block is allocated again only after the operation that freed it has ended.
-//! * A3: word 0 of a chunk gets a new class only after all bitmap words of that class are durably zero. As long as word 0 may
-//!   durably have an older class, the bitmap words of the older class are not used for anything else. For bitmap words in the
-//!   line of word 0, the order of stores within a line ensures this. For all other bitmap words, a fence does.
+//! * A3: word 0 of a chunk gets a new class only after all bitmap words of that class are durably zero. As long as word 0 may durably have
+//!   an older class, the bitmap words of the older class are not used for anything else. Both rules hold for bitmap words in the line of
+//!   word 0 because the stores to one line keep their order, and for all other bitmap words because of a fence.
 //! * A4: a chunk or block is allocated again only when the redo log has no record of its words. If the log has one, the allocator
 //!   truncates the log first.
 //! * A5: a record is moved by an ordinary update of its key to its present value, so a move needs no protocol of its own.
-//! * A6: the allocator *discards* a chunk (its storage returns to the file system) only if the chunk is free: its bits are
-//!   durably zero, and the log has no record of it (A4). After a crash, each word of the chunk has its old value or is zero. In
-//!   each case the chunk is empty or free. Before the next store to the chunk, the allocator provides storage for it again.
+//! * A6: the allocator *discards* a chunk (its storage returns to the file system) only if the chunk is free: its bits are durably zero,
+//!   and the log has no record of it (A4). After a crash, each word of the chunk has its old value or is zero. So word 0 has a class or is
+//!   zero, and no bit is set: the chunk has no allocated block in either case. Before the next store to the chunk, the allocator provides
+//!   storage for it again.
 //!
 //! Commit point of an allocation and of a free: the commit point of the operation in the index. Crash table:
 //!

@@ -10,8 +10,8 @@
 //! If the order of stores within a line is used ([`LineOrder`]), a cleared bit needs no flush and no fence of its own if all its guarded
 //! words are in its line.
 //!
-//! Unused words of a node also go through the log if the log has data words of this node since the last truncation. The measured counts
-//! show whether this happened; the formula does not compute it.
+//! Fresh words also go through the log if the log has a record of a word of the same node. The measured counts show whether this happened;
+//! the formula does not compute it.
 
 use super::{Bounds, Change, Parts, Price, Protocol, lines_of, offset, split, words_of};
 use crate::costs::survey::Way;
