@@ -27,7 +27,7 @@
 //! The commit point is the publish of the batch word; with a journal, it is the commit of the group. A batch of one
 //! write is an ordinary write. The crash table is for batches without a journal:
 //!
-//! | fence passed | may be on the medium | recovery |
+//! | fence passed ([`pmem::Fence`]) | may be on the medium | recovery |
 //! |---|---|---|
 //! | none | some of the record | the record has no owner; its block is free |
 //! | payload (after the record) | the record; perhaps the batch word | without the batch word: the old index, and the record's block is freed; with it: the batch is applied |

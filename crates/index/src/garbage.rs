@@ -24,7 +24,7 @@
 //! The commit point of a clear is the switch to the empty structure. The commit point of a step is the commit that
 //! removes the freed blocks from the walk (U1).
 //!
-//! | fence passed | may be on the medium at a crash | recovery |
+//! | fence passed ([`pmem::Fence`]) | may be on the medium at a crash | recovery |
 //! |---|---|---|
 //! | clear: none | some of the new nodes, intents | the old structure; the new blocks are free |
 //! | clear: payload | the new root and the garbage word, or neither | the old structure; or the empty one and the garbage |

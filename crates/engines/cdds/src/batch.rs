@@ -6,7 +6,7 @@
 //! been rolled back. So a crash rolls them back. At the end of the batch the last write group's version becomes the current one, and all
 //! write groups count.
 //!
-//! | fence passed | durable | after a crash |
+//! | fence passed ([`pmem::Fence`]) | durable | after a crash |
 //! |---|---|---|
 //! | payload of a write group | its entries; perhaps some of its allocation bits, its root, the interval | see below |
 //! | root of a write group (only if the write group changes the root) | its root, which shows older versions unchanged | the same |

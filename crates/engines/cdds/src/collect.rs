@@ -9,7 +9,7 @@
 //! of intervals of dead versions ([`crate::meta`]). At its end, a complete pass removes from this list the intervals whose traces it
 //! removed.
 //!
-//! | fence passed | durable | after a crash |
+//! | fence passed ([`pmem::Fence`]) | durable | after a crash |
 //! |---|---|---|
 //! | none | some of the intents; some cleared slots that free no block; some revived entries | slots that free a block are unchanged |
 //! | payload | intents; some of the cleared slots and allocation bits | a block is free if no slot references it |

@@ -1,10 +1,11 @@
 //! The order of entries in a node: by key, as in the thesis, or in order of arrival, as in its alternate implementation [thesis §4.4.1].
 //!
 //! The thesis has one sentence on the alternative: without order there is less to write, and lookups take longer. This sentence does not
-//! distinguish leaves and inner nodes, and one procedure (`find`) searches both. So here no node has an order. Then the thesis's algorithm
-//! 2 applies as printed: an entry goes into an empty slot. If no slot is empty, it overwrites the first dead entry. Nothing is shifted. A
-//! put of any key stores to one line, without a fence between its stores. A crash leaves no entry twice. A search reads every entry that
-//! its view sees. A split, a merge, a scan and the collector sort the entries that they read.
+//! distinguish leaves and inner nodes, and one procedure (`find`) searches both. So in the alternative ([`Unsorted`]) neither leaves nor
+//! inner nodes have an order. The thesis's algorithm 2 then applies as printed: an entry goes into an empty slot. If no slot is empty, it
+//! overwrites the first dead entry. Nothing is shifted. A put of any key stores to one line, without a fence between its stores. A crash
+//! leaves no entry twice. A search reads every entry that its view sees. A split, a merge, a scan and the collector sort the entries that
+//! they read.
 //!
 //! Invariants:
 //! * O1 ([`Sorted`]): N4 of [`crate::node`].

@@ -3,15 +3,16 @@
 //! The list of named versions is a record of the kind that batches use. A word of the meta block references it. A change of the list writes
 //! a new record. The publish of the word is the commit point, as with a root.
 //!
-//! | fence passed | durable | after a crash |
+//! | fence passed ([`pmem::Fence`]) | durable | after a crash |
 //! |---|---|---|
-//! | payload | the new record; some of the allocation bits of both records | the record that the word references counts; the block of the other one is freed |
+//! | payload | the new record; some of the allocation bits of both records | the word decides: the record that it references is the list, and the block of the other record is freed |
 //! | commit | the word | nothing to do |
 //!
 //! Invariants:
 //! * K1: a mark ([`Mark`], an object that keeps one version) protects each version in the list from garbage collection.
 //!   The mark exists before the word is published. After an open, it exists before the first collection.
-//! * K2: a rolled-back version is removed from the list before its dead interval is removed.
+//! * K2: a rollback puts its versions into a dead interval ([`crate::meta`]). A named version among them is removed from the list of named
+//!   versions before the dead interval is removed.
 
 use std::sync::PoisonError;
 

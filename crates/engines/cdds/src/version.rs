@@ -1,11 +1,13 @@
 //! Versions: determines from the start version and the end version of an entry whether a reader at a version sees it.
 //!
 //! Invariants:
-//! * V1: versions are never reused. A version that may have left traces and was not committed stays dead as long as a trace may exist.
+//! * V1: a version is *dead* if a crash interrupted it or a rollback removed it. The meta block has a list of intervals of dead versions
+//!   ([`crate::meta`]). Versions are never reused. A version that may have left traces and was not committed stays dead as long as a trace
+//!   may exist.
 //! * V2: no reader uses a version inside a dead interval. A rollback waits for the readers that use such a version, and a new reader checks
 //!   the list of dead intervals before it reads. So an end version inside a dead interval may be overwritten. A [`Mark`](crate::pins::Mark)
-//!   may still keep a version of a dead interval, although no reader uses the version; until the mark is gone, the interval stays in the
-//!   list. No view, not even of a kept version, sees an entry that began inside a dead interval.
+//!   of a version may still exist after a rollback has made the version dead. Until the mark is gone, the interval stays in the list. A
+//!   view at a version that is not dead sees no entry that began inside a dead interval.
 //! * V3: an entry that a crashed version began is void: it references no block, and its slot is equal to a free one. A rolled-back entry
 //!   references its blocks until it is removed.
 

@@ -8,7 +8,7 @@
 //! [`Structure`] has the other part: the layout of the entries and the search for them. A structure may pass fences of its own before the
 //! payload fence, for example when it shifts entries.
 //!
-//! | fence passed | durable | after a crash |
+//! | fence passed ([`pmem::Fence`]) | durable | after a crash |
 //! |---|---|---|
 //! | none, or only the structure's | some words of the change | the version is declared dead: its starts and ends do not count |
 //! | payload | the whole change; perhaps also root, count and current version | the same; or nothing to do, if the current version is durable |

@@ -10,14 +10,14 @@
 //!
 //! Crash table for 64-bit keys:
 //!
-//! | fence passed | durable | after a crash |
+//! | fence passed ([`pmem::Fence`]) | durable | after a crash |
 //! |---|---|---|
 //! | none | of an insert: nothing, the value, or value and key; of an update or delete: the old word or the new one | nothing to do |
 //! | commit | the change | nothing to do |
 //!
 //! Crash table for byte strings. Intents are the durable list of the blocks that the operation allocates or frees ([`pmem::alloc`]):
 //!
-//! | fence passed | durable | after a crash |
+//! | fence passed ([`pmem::Fence`]) | durable | after a crash |
 //! |---|---|---|
 //! | none | some of the new record; some intents | the new record's block has no owner and is freed |
 //! | payload | the new record, all intents; some allocation bits; the old word or the new one | of the old and the new record, the one that the word does not reference is freed |

@@ -8,7 +8,7 @@
 //!
 //! Crash table of a split. Intents are the durable list of the blocks that the operation allocates or frees ([`pmem::alloc`]):
 //!
-//! | fence passed | durable | after a crash |
+//! | fence passed ([`pmem::Fence`]) | durable | after a crash |
 //! |---|---|---|
 //! | none | some of the new leaf; some intents | the new leaf is not in the list: its block is freed |
 //! | payload | the new leaf, all intents; some allocation bits; the link or not | without the link: as above. With the link: as below |
@@ -18,7 +18,7 @@
 //! A merge copies the entries of the right leaf into free slots of the left leaf. Then it publishes the left leaf's link to the leaf after
 //! the right one. Its crash table:
 //!
-//! | fence passed | durable | after a crash |
+//! | fence passed ([`pmem::Fence`]) | durable | after a crash |
 //! |---|---|---|
 //! | none | some intents | nothing to do |
 //! | guard | all intents; some of the copies | recovery frees the slots of the strays |

@@ -3,7 +3,7 @@
 //! An insert, an update and a delete each append one entry. An update of a byte string appends two. Each entry has a *sign*, a bit in the
 //! header of the leaf: an entry with the negative sign removes a key.
 //!
-//! | fence passed | durable | after a crash |
+//! | fence passed ([`pmem::Fence`]) | durable | after a crash |
 //! |---|---|---|
 //! | none | perhaps the new entry | nothing to do: the count excludes it (L1 of `leaf`); its record's block has no owner and is freed |
 //! | payload | the new entry | the same |

@@ -6,7 +6,7 @@
 //! * In every case the new leaves (if there are any) are written as a whole, and one word is published: the word in the preceding leaf or
 //!   in the meta block that links to the first old leaf.
 //!
-//! | fence passed | durable | after a crash |
+//! | fence passed ([`pmem::Fence`]) | durable | after a crash |
 //! |---|---|---|
 //! | none | some of the new leaves | no link references them: their blocks are freed |
 //! | payload | the new leaves, the allocator's intents | the same |

@@ -22,7 +22,7 @@
 //! a bucket. The paper does not say how recovery distinguishes a complete chain of `vnxt` links from a partial one. Here a word in the meta
 //! block contains the phase of the combine (idle, linked, copied):
 //!
-//! | fence passed | durable | recovery |
+//! | fence passed ([`pmem::Fence`]) | durable | recovery |
 //! |---|---|---|
 //! | none | some `vnxt` | phase idle: recovery clears every `vnxt` |
 //! | links | every `vnxt`; phase linked or not | as in the row above or below, by the phase |

@@ -1,6 +1,6 @@
 //! The index: its parts, and the steps of a change.
 //!
-//! | fence passed | durable | after a crash |
+//! | fence passed ([`pmem::Fence`]) | durable | after a crash |
 //! |---|---|---|
 //! | none | perhaps the entry in a free slot | nothing to do: its bit is clear (K1 of `bucket`) |
 //! | payload | the entry | its bit is clear; if it has a record, the record's block is freed |

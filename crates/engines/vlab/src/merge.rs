@@ -1,15 +1,16 @@
 //! Merges: a sparse bucket joins a neighbour, and one bucket is freed. (In the paper and under `faithful` buckets are never freed.)
 //!
-//! | fence passed | durable | after a crash |
+//! | fence passed ([`pmem::Fence`]) | durable | after a crash |
 //! |---|---|---|
 //! | none | perhaps entries in free slots | nothing to do: their bits are clear |
 //! | payload | the entries; the intents (the list of the blocks that are freed) | the same |
 //! | payload, while the header changes | the entries; a prefix of these stores to the header, in this order (K3 of `bucket`): set the flag, set the bits, `nxt`, `max`, clear the flag | see below |
 //! | commit | everything | nothing to do |
 //!
-//! A crash in the third row may leave the bucket flagged. If `nxt` is not durable, it still leads to the right bucket of the two, and
-//! recovery removes all entries at or above the `min` of that bucket: these are the copies. If `nxt` is durable, it leads to the bucket
-//! after the two, and no entry is at or above its `min`. Afterwards recovery sets `max` and clears the flag.
+//! A crash in the third row may leave the bucket flagged. If the new `nxt` is not durable, the left bucket still leads to the right one,
+//! and recovery removes all entries of the left bucket at or above the `min` of the right one: these are the copies. If the new `nxt` is
+//! durable, it leads to the bucket after the two, and no entry is at or above the `min` of that bucket. Afterwards recovery sets `max` and
+//! clears the flag.
 
 use index::Schema;
 use index::leaf_list::bound::bound;

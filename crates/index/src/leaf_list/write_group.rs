@@ -13,7 +13,7 @@
 //!
 //! The commit point of a write is the publish of its commit word ([`LeafList::publish`]).
 //!
-//! | fence passed | may be on the medium | after a crash |
+//! | fence passed ([`pmem::Fence`]) | may be on the medium | after a crash |
 //! |---|---|---|
 //! | none | some of the stored writes | no write is visible: no word references it, and its blocks have no owner |
 //! | payload | all stored writes; some commit words | writes with a durable commit word are visible; each block has its owner |

@@ -1,5 +1,5 @@
-//! Damaged lists: the tests flip bits and overwrite words in the leaves, the meta block and the records of an index.
-//! The index was closed cleanly or not.
+//! Damaged lists: the tests flip bits and overwrite words in the leaves, the meta block and the records of an index. The tests damage
+//! indexes that were closed, and indexes that were not.
 //!
 //! Every operation on a damaged index returns, with or without an error: no panic, no endless loop. A flipped bit in a
 //! checked word is always reported. Checked words are those of the meta block, and the words of a leaf that the engine

@@ -4,15 +4,15 @@
 //! line's content at the first read of the line. So if it would read the same contents from a second image, the second image has the same
 //! verdict. This is frequent inside recovery: the images differ only in lines that recovery overwrites, or that are never read.
 //!
-//! Recall keeps the reads of executed images as a tree. A sequence has the reads that follow each other in all images so far, each with a
-//! fingerprint of everything read up to then. After a read whose content differed between images, a table maps each fingerprint to the
-//! sequence that followed. Fingerprints have 128 bits. In a run of a hundred million images, the probability that two of them collide is
-//! less than 10^-22.
+//! Recall keeps the reads of executed images as a tree. Images that read the same contents follow the same path. The path branches after a
+//! read that returned different contents in different images. At a branch, a table maps the fingerprint of everything read so far to the
+//! reads that followed. Fingerprints have 128 bits. In a run of a hundred million images, the probability that two of them collide is less
+//! than 10^-22.
 //!
 //! Invariants:
 //! * R1: only good images are kept. A broken image is executed every time.
-//! * R2: a fingerprint starts with the expected contents and the bytes in use. All images are forgotten when the explorer changes the
-//!   operations that it runs after recovery (the continuation).
+//! * R2: a fingerprint also covers the expected contents and the length of the region. All images are forgotten when the explorer changes
+//!   the operations that it runs after recovery (the continuation).
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};

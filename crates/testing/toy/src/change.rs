@@ -2,10 +2,10 @@
 //!
 //! The commit point is an 8-byte store. It replaces the link to the old page. This link is in the previous page or in the meta block.
 //!
-//! | last fence | possible state of the medium | recovery |
+//! | fence passed ([`pmem::Fence`]) | possible state of the medium | recovery |
 //! |---|---|---|
 //! | none | some of the new pages, of the records of their values, and of the intents (the list of the blocks that the change allocates or frees) | frees the blocks of the pages and records, because nothing references them |
-//! | payload | all of them; the old or the new link | keeps the pages that the link references, the old one or the new ones, and frees the others |
+//! | payload | all new pages, records and intents; the old or the new link | keeps the pages that the link references, the old one or the new ones, and frees the others |
 //! | commit | the new link | frees the blocks of the old page, if they are not free |
 
 use index::leaf_list::Writer;

@@ -4,7 +4,7 @@
 //! Dirty lines are checkpointed at the end of a log generation. Intents are the durable list of the blocks that the operation allocates or
 //! frees ([`pmem::alloc`]).
 //!
-//! | fence passed | may be on the medium | recovery |
+//! | fence passed ([`pmem::Fence`]) | may be on the medium | recovery |
 //! |---|---|---|
 //! | none | intents, if blocks are allocated or freed; otherwise records | the old nodes, or the new ones if the records are complete |
 //! | allocate (if blocks are allocated or freed) | intents, records, allocation bits | the same; the bit of each block in an intent is set if the found nodes reference the block, else cleared |

@@ -6,7 +6,7 @@
 //! One node. [`Edit`] defines the word classes (fresh, guard, guarded, switch). The commit point is the store of the switch word. If an
 //! edit has several independent switch words, the store of each is a commit point of its own. The table is for one switch word:
 //!
-//! | fence passed | may be on the medium | recovery |
+//! | fence passed ([`pmem::Fence`]) | may be on the medium | recovery |
 //! |---|---|---|
 //! | none | guard word cleared or not; intents; new records of byte strings | old entries; their order is derived from the keys if the guard is cleared |
 //! | guard | some of the fresh and guarded words | old entries; their order is derived from the keys |
@@ -15,7 +15,7 @@
 //!
 //! Several nodes (commit point: the log's last record):
 //!
-//! | fence passed | may be on the medium | recovery |
+//! | fence passed ([`pmem::Fence`]) | may be on the medium | recovery |
 //! |---|---|---|
 //! | none | some of the fresh words, intents | old tree |
 //! | payload | log records, allocation bits | old tree, or the new one if the records are complete |

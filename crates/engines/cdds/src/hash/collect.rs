@@ -7,7 +7,7 @@
 //! bucket that is removed is cleaned when its entries move into its partner (the bucket that receives them). So at the end of a pass no
 //! bucket has a trace of the versions that were dead at its beginning, and those versions are removed from the list of dead intervals.
 //!
-//! | fence passed | durable | after a crash |
+//! | fence passed ([`pmem::Fence`]) | durable | after a crash |
 //! |---|---|---|
 //! | none | some of the intents; some cleared slots that free no block; some reset ends | slots that free a block are unchanged |
 //! | payload | intents; some of the cleared slots, links and allocation bits | a block is free if it has no reference |

@@ -8,7 +8,7 @@
 //! The place of an entry has no version. Buckets are split and joined, and nodes are added and removed, in steps that no reader sees, at
 //! any version. So old versions need no copies of the directory. A rollback to an older version undoes no split.
 //!
-//! | fence passed | durable | after a crash |
+//! | fence passed ([`pmem::Fence`]) | durable | after a crash |
 //! |---|---|---|
 //! | none, or some that new nodes need | any of the stored start and end versions, new nodes | the version of the change is declared dead; new nodes contain void entries |
 //! | payload | the whole change; perhaps count and current version | the same; or nothing to do, if the current version is durable |

@@ -32,7 +32,7 @@
 //!
 //! Commit point of an allocation and of a free: the commit point of the operation in the index. Crash table:
 //!
-//! | fence passed | durable | recovery |
+//! | fence passed ([`crate::Fence`]) | durable | recovery |
 //! |---|---|---|
 //! | none | some intents; some content of the new blocks | index and bits are unchanged |
 //! | first | all intents; some flipped bits; perhaps the commit | each bit is set if the index references the block, otherwise cleared |
