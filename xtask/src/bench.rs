@@ -44,7 +44,7 @@ const BENCHES: &[Bench] = &[
     Bench {
         name: "trees",
         arguments: &[
-            "bench trees --keys 10000000 --rounds 5 --engines btree,line,wbtree,wbtree-bmp,wbtree-line,vlab,nvtree --json",
+            "bench trees --keys 10000000 --rounds 5 --engines btree,line,wbtree,wbtree-bmp,wbtree-line,vlab,nvtree --count-instructions --json",
         ],
         competes: false,
         baseline: "a dependent read and a flush of the same memory (`floor` in the figures)",

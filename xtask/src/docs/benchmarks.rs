@@ -105,7 +105,8 @@ pub fn stores_table(text: &str) -> Result<Option<Vec<String>>, String> {
     Ok(Some(lines))
 }
 
-/// A `bench trees` record: nanoseconds for each operation of each tree. The first column's head has the memory's own times.
+/// A `bench trees` record: nanoseconds for each operation of each tree, and the instructions of those that were counted. The first column's
+/// head has the memory's own times.
 pub fn trees_table(text: &str) -> Result<Option<Vec<String>>, String> {
     const OPERATIONS: [&str; 9] = [
         "load",
@@ -133,6 +134,12 @@ pub fn trees_table(text: &str) -> Result<Option<Vec<String>>, String> {
         let cells = OPERATIONS.map(|name| Ok(format!("{:.0}", number(&row["ns"], name)?)));
         let cells = cells.into_iter().collect::<Result<Vec<_>, String>>()?;
         lines.push(line(row["name"].as_str().unwrap_or_default(), &cells));
+    }
+    for row in rows(&figures).iter().filter(|row| row["executed"].is_object()) {
+        let count =
+            |name| row["executed"][name].as_f64().map_or(String::new(), |count| format!("{count:.0}"));
+        let name = row["name"].as_str().unwrap_or_default();
+        lines.push(line(&format!("{name}: instructions"), &OPERATIONS.map(count)));
     }
     Ok(Some(lines))
 }
