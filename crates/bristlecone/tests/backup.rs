@@ -121,14 +121,14 @@ fn a_backup_has_values_of_any_length() {
 const WRITERS: usize = 3;
 
 #[derive(Default)]
-struct Chorus {
+struct Writers {
     acknowledged: [AtomicU64; WRITERS],
     rests: AtomicBool,
     ends: AtomicBool,
 }
 
-impl Chorus {
-    fn sing(&self, store: &Store, writer: usize) {
+impl Writers {
+    fn write_until_the_end(&self, store: &Store, writer: usize) {
         let mut n = 0_u64;
         while !self.ends.load(Ordering::Relaxed) {
             if self.rests.load(Ordering::Relaxed) {
@@ -190,44 +190,44 @@ fn beside_writers(memory: bool, under: Under, rounds: usize) {
     let quick = store.with(WriteOptions { sync: false });
     (0..200_u32).for_each(|n| _ = quick.put(format!("filler {n}").as_bytes(), &[n as u8; 60_000]).unwrap());
     store.commit().unwrap();
-    let chorus = Chorus::default();
+    let all_writers = Writers::default();
     std::thread::scope(|scope| {
         for writer in 0..WRITERS {
-            let (store, chorus) = (store.clone(), &chorus);
-            scope.spawn(move || chorus.sing(&store, writer));
+            let (store, all_writers) = (store.clone(), &all_writers);
+            scope.spawn(move || all_writers.write_until_the_end(&store, writer));
         }
         let advanced = AtomicU64::new(0);
         for round in 0..rounds {
-            chorus.rests.store(false, Ordering::Relaxed);
-            let before = chorus.counts();
+            all_writers.rests.store(false, Ordering::Relaxed);
+            let before = all_writers.counts();
             let to = target.path().join(round.to_string());
             let made = store.backup(&to, |_, _| {
                 // Reads continue, and over a journal writes do, too. A copy of the live file from before and after a write would be torn.
                 assert!(store.get(b"filler 7").unwrap().is_some());
-                let counts = chorus.counts();
+                let counts = all_writers.counts();
                 for _ in 0..if under == Under::Journal { 50 } else { 0 } {
                     std::thread::sleep(Duration::from_millis(1));
-                    if chorus.counts() != counts {
+                    if all_writers.counts() != counts {
                         advanced.fetch_add(1, Ordering::Relaxed);
                         break; // otherwise the journal is full
                     }
                 }
             });
             let made = made.unwrap_or_else(|error| {
-                chorus.ends.store(true, Ordering::Relaxed);
+                all_writers.ends.store(true, Ordering::Relaxed);
                 panic!("{error}");
             });
             // Writers pause while the backup is judged.
-            chorus.rests.store(true, Ordering::Relaxed);
+            all_writers.rests.store(true, Ordering::Relaxed);
             let copy = Store::open(&to, existing()).unwrap();
             assert_eq!((copy.stats().opened.as_str(), copy.stats().keys), ("clean", made.keys));
-            Chorus::judge(&copy, &before);
+            Writers::judge(&copy, &before);
             assert!(copy.check().unwrap().problems.is_empty());
         }
-        chorus.ends.store(true, Ordering::Relaxed);
+        all_writers.ends.store(true, Ordering::Relaxed);
         assert!(under == Under::Mapped || advanced.load(Ordering::Relaxed) > 1, "writers go on");
     });
-    Chorus::judge(&store, &chorus.counts());
+    Writers::judge(&store, &all_writers.counts());
 }
 
 #[test]

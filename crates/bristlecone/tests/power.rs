@@ -292,11 +292,11 @@ fn nothing_acknowledged_is_lost_by_a_power_cut_in_any_engine() {
 fn who_acknowledges_before_the_sync_or_does_not_sync_is_caught() {
     let engine = registry::DEFAULT;
     cuts::<Bytes>(engine, 7, 40, None, false).unwrap();
-    let canaries = [
+    let faults = [
         ("acknowledged before the sync", cuts::<Bytes>(engine, 7, 40, None, true)),
         ("the journal's syncs do nothing", cuts::<Bytes>(engine, 7, 40, Some(Which::Journal), false)),
     ];
-    for (name, outcome) in canaries {
+    for (name, outcome) in faults {
         println!("{name}: {}", outcome.expect_err(name));
     }
 }

@@ -22,7 +22,7 @@
 //! * [`page_remap`]: pages of a mapped file, mapped a second time in another order.
 //! * [`system`]: the system calls on files; tests inject faults there. [`error`]: the error type. [`bus`]: the message
 //!   when a mapped page cannot be read. [`free_memory`]: returns free memory to the system.
-//! * [`sync`]: atomics, locks and waiting, from the standard library or from a model checker; [`canary`]: faults that tests
+//! * [`sync`]: atomics, locks and waiting, from the standard library or from a model checker; [`omission`]: faults that tests
 //!   inject into the protocols between threads.
 //!
 //! Invariants of the crate:
@@ -45,7 +45,7 @@ pub mod system;
 
 pub use heap::{alloc, log, record, region};
 pub use medium::{buffer_pool, copy, durable, journal, native, observed, page_remap};
-pub use sync::{canary, changes, gathering, kept, pending, stripe};
+pub use sync::{changes, gathering, kept, omission, pending, stripe};
 
 pub use buffer_pool::{Access, BufferPool};
 pub use durable::Durable;

@@ -12,7 +12,7 @@ use bptree::{
 };
 use index::kind::{Bytes, U64};
 use index::{Keyed, Prefixed, SchemaOf, Words};
-use pmem::canary::Canary;
+use pmem::omission::Omission;
 use pmem::{Durability, Geometry, Medium, Result};
 use schedules::campaign::{
     CRASHES, Execution, How, LIES, Tally, WHOLE, campaign, execute, execute_journaled, notice,
@@ -92,17 +92,17 @@ fn what_everybody_is_told_can_be_explained_and_outlasts_a_crash() {
 
 #[test]
 fn a_part_of_the_protocols_that_is_left_out_is_noticed() {
-    let over_fences: &[(Option<Canary>, How, &str)] = &[
-        (Some(Canary::SecondLook), WHOLE, ""),
-        (Some(Canary::Batches), WHOLE, ""),
+    let over_fences: &[(Option<Omission>, How, &str)] = &[
+        (Some(Omission::Validation), WHOLE, ""),
+        (Some(Omission::Batches), WHOLE, ""),
         // Only a crash rolls back a value that a reader got too early.
-        (Some(Canary::FirstLook), CRASHES, "after a crash"),
+        (Some(Omission::FirstRead), CRASHES, "after a crash"),
         (None, LIES, "after a crash"),
     ];
-    let over_a_journal: &[(Option<Canary>, How, &str)] = &[
-        (Some(Canary::SecondLook), WHOLE, ""),
+    let over_a_journal: &[(Option<Omission>, How, &str)] = &[
+        (Some(Omission::Validation), WHOLE, ""),
         // Without this check readers do not notice a running batch. Its changes are not durable, and then durable at once.
-        (Some(Canary::Notes), CRASHES, "after a crash"),
+        (Some(Omission::DirtyMarks), CRASHES, "after a crash"),
         (None, LIES, "after a crash"),
     ];
     notice(FIRST.0, FIRST.1, over_fences);

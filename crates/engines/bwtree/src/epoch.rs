@@ -26,7 +26,7 @@
 use std::collections::VecDeque;
 use std::ptr;
 
-use crate::canary::{Canary, sings};
+use crate::omission::{Omission, is_omitted};
 use crate::pool::{Block, Depot, Pool};
 use crate::stats::{Count, Tally};
 use crate::sync::{
@@ -281,7 +281,7 @@ impl<G> ThreadSlot<'_, G> {
         fence(Ordering::SeqCst);
         let others = self.epochs.slots().filter(|slot| !ptr::eq(*slot, self.slot));
         let sitting = others.map(|slot| slot.since.load(Ordering::Acquire)).filter(|since| *since != EMPTY);
-        let oldest = if sings(Canary::Pins) { end } else { sitting.fold(end, u64::min) };
+        let oldest = if is_omitted(Omission::Pins) { end } else { sitting.fold(end, u64::min) };
         self.bag(|bag| {
             let count = bag.waiting.iter().take_while(|(epoch, _)| *epoch < oldest).count();
             let expired = bag.waiting.drain(..count).map(|(_, what)| what).collect();

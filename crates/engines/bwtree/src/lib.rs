@@ -9,20 +9,20 @@
 //! * `structure`: consolidation, splits, index terms. `merge`: merges, and the shrink of the root.
 //! * `epoch`: decides when retired memory can be freed. `limbo`: frees it. `pool`: an allocation pool for each thread slot.
 //! * [`check`]: the structure checker. [`stats`]: counters.
-//! * `sync`: the only module that imports atomics. They are the processor's, a model checker's or a scheduler's. [`canary`]: fault
+//! * `sync`: the only module that imports atomics. They are the processor's, a model checker's or a scheduler's. [`omission`]: fault
 //!   injection.
 //!
 //! No operation waits for another one. Only `table`, `node`, `slab`, `record`, `pool`, `epoch` and `limbo` contain unsafe code.
 
 pub mod bytes;
-#[doc(hidden)]
-pub mod canary;
 pub mod check;
 mod epoch;
 pub mod error;
 mod limbo;
 mod merge;
 mod node;
+#[doc(hidden)]
+pub mod omission;
 pub mod options;
 mod page;
 pub mod pairs;

@@ -2,9 +2,9 @@
 //!
 //! Invariant E2 in [`epoch`](crate::epoch) says when no thread can reference an object any more.
 
-use crate::canary::{Canary, sings};
 use crate::epoch::ThreadSlot;
 use crate::node::{Made, Retired, Weighed, free_all};
+use crate::omission::{Omission, is_omitted};
 use crate::pairs::Pairs;
 use crate::stats::Count;
 use crate::sync::IS_SMALL;
@@ -17,7 +17,7 @@ impl<P: Pairs> Visit<'_, P> {
         self.slot.count(Count::RetiredObjects, objects);
         self.slot.count(Count::RetiredBytes, bytes);
         if let Retired::Pid(pid) = retired
-            && sings(Canary::Pids)
+            && is_omitted(Omission::Pids)
         {
             self.count(Count::FreedObjects);
             self.count(Count::FreedPids);

@@ -27,8 +27,8 @@
 use std::borrow::Borrow;
 use std::cmp::Ordering;
 
-use crate::canary::Canary;
 use crate::node::{Body, Bounds, Head, Link, Retired};
+use crate::omission::Omission;
 use crate::page::{Outline, find_term, term_bytes_of, terms};
 use crate::pairs::{At, Pairs, Place};
 use crate::stats::Count;
@@ -76,7 +76,7 @@ impl<P: Pairs> Visit<'_, P> {
         }
         let body = Body::IndexMerging { key: key.clone() };
         let delta = self.delta(head, self.draw(head.lsn()), head.bytes(), body);
-        if self.append(parent, head, delta, Canary::Structure) {
+        if self.append(parent, head, delta, Omission::Structure) {
             self.finish_merge(level, key.borrow());
         } else {
             self.count(Count::MergeFailures);
@@ -126,7 +126,7 @@ impl<P: Pairs> Visit<'_, P> {
             let body = Body::IndexDelete { key: P::fence(key), low, high, child: left };
             let bytes = head.bytes() - term_bytes_of::<P>(key);
             let delta = self.delta(head, self.draw(head.lsn()), bytes, body);
-            if self.append(parent, head, delta, Canary::Structure) {
+            if self.append(parent, head, delta, Omission::Structure) {
                 self.count(Count::Merges);
                 self.discard(victim, Retired::node(removed));
                 self.maintain(parent);
@@ -152,7 +152,7 @@ impl<P: Pairs> Visit<'_, P> {
             (Ordering::Equal, ..) => {
                 let body = Body::Remove { low: Some(P::fence(key)) };
                 let delta = self.delta(victim, self.draw(victim.lsn()), victim.bytes(), body);
-                if !self.append(pid, victim, delta, Canary::Structure) {
+                if !self.append(pid, victim, delta, Omission::Structure) {
                     self.count(Count::StructureFailures);
                 }
             }
@@ -190,7 +190,7 @@ impl<P: Pairs> Visit<'_, P> {
                     kept.bytes() + removed.bytes() + first,
                     body,
                 );
-                if !self.append(left, kept, delta, Canary::Structure) {
+                if !self.append(left, kept, delta, Omission::Structure) {
                     self.count(Count::StructureFailures);
                 }
             }
@@ -235,7 +235,7 @@ impl<P: Pairs> Visit<'_, P> {
                     continue;
                 }
                 let delta = self.delta(head, self.draw(head.lsn()), head.bytes(), Body::Remove { low: None });
-                if !self.append(child, head, delta, Canary::Structure) {
+                if !self.append(child, head, delta, Omission::Structure) {
                     self.count(Count::StructureFailures);
                     continue;
                 }
@@ -253,7 +253,7 @@ impl<P: Pairs> Visit<'_, P> {
             let bounds = Bounds { low: None, high: None, right: None };
             let page =
                 self.page(&contents, 0..contents.len(), self.draw(root.lsn().max(removed.lsn())), bounds);
-            if self.replace(ROOT, root, page, &[], Canary::Structure) {
+            if self.replace(ROOT, root, page, &[], Omission::Structure) {
                 self.count(Count::RootShrinks);
                 // The root has the child's records, except these.
                 self.discard(child, Retired::chain(removed, contents.dead()));

@@ -13,9 +13,9 @@ use loom::sync::Arc;
 use loom::thread;
 
 use crate::bytes::Bytes;
-use crate::canary::{Canary, sing};
 use crate::epoch::Epochs;
 use crate::node::{Bounds, Made, New, leaf_bytes};
+use crate::omission::{Omission, omit};
 use crate::options::Options;
 use crate::page::Outline;
 use crate::pairs::At;
@@ -554,21 +554,21 @@ fn the_depot_gives_no_block_twice() {
 /// Each injected fault is detected by one of the models above.
 #[test]
 fn a_part_that_is_left_out_is_noticed() {
-    let canaries: [(Canary, fn()); 8] = [
-        (Canary::Claim, two_appends_to_one_key),
-        (Canary::Depot, the_depot_gives_no_block_twice),
-        (Canary::Update, two_appends_to_one_key),
-        (Canary::Consolidation, append_and_consolidate),
-        (Canary::Structure, split_and_insert_into_the_moved_range),
-        (Canary::Pins, pin_advance_reclaim),
-        (Canary::Pids, pids_are_used_again),
-        (Canary::SecondLook, a_split_that_is_undone_while_it_is_posted),
+    let omissions: [(Omission, fn()); 8] = [
+        (Omission::Claim, two_appends_to_one_key),
+        (Omission::Depot, the_depot_gives_no_block_twice),
+        (Omission::Update, two_appends_to_one_key),
+        (Omission::Consolidation, append_and_consolidate),
+        (Omission::Structure, split_and_insert_into_the_moved_range),
+        (Omission::Pins, pin_advance_reclaim),
+        (Omission::Pids, pids_are_used_again),
+        (Omission::Validation, a_split_that_is_undone_while_it_is_posted),
     ];
-    for (canary, model) in canaries {
-        sing(canary);
+    for (omission, model) in omissions {
+        omit(omission);
         let outcome = catch_unwind(AssertUnwindSafe(model));
-        sing(None);
-        assert!(outcome.is_err(), "without {canary:?} all is well");
-        println!("without {canary:?}: noticed");
+        omit(None);
+        assert!(outcome.is_err(), "without {omission:?} all is well");
+        println!("without {omission:?}: noticed");
     }
 }

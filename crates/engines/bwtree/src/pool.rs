@@ -19,7 +19,7 @@
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr::{self, NonNull};
 
-use crate::canary::{Canary, sings};
+use crate::omission::{Omission, is_omitted};
 use crate::sync::{AtomicPtr, IS_SMALL, Ordering, OwnedCell};
 
 /// A block whose size is a multiple of this begins at a multiple of this. It is two cache lines, which processors fetch together.
@@ -141,7 +141,7 @@ impl Depot {
     fn put(&self, number: usize, blocks: Vec<Block>) {
         let stack = &self.0[number];
         let batch = Box::into_raw(Box::new(Batch { blocks: OwnedCell::new(blocks), next: ptr::null_mut() }));
-        let published = if sings(Canary::Depot) { Ordering::Relaxed } else { Ordering::Release };
+        let published = if is_omitted(Omission::Depot) { Ordering::Relaxed } else { Ordering::Release };
         let mut top = stack.load(Ordering::Relaxed);
         loop {
             // SAFETY: the batch was made above, and is on no stack yet (A3).

@@ -4,7 +4,7 @@
 
 use std::mem::MaybeUninit;
 
-use crate::canary::{Canary, sings};
+use crate::omission::{Omission, is_omitted};
 use crate::pairs::{Pairs, Spot};
 use crate::pool::{Array, Space};
 use crate::sync::{AtomicU64, Ordering, OwnedCell};
@@ -49,7 +49,7 @@ impl<P: Pairs> Slab<P> {
     pub(crate) fn claim(&self, seen: u32) -> Option<&Place<P>> {
         let place = self.places.get(seen as usize)?;
         let (old, new) = (u64::from(seen), u64::from(seen) + 1);
-        if sings(Canary::Claim) {
+        if is_omitted(Omission::Claim) {
             // The injected fault: a load and a store, between which another thread may load too.
             let is_free = self.claimed.load(Ordering::Relaxed) == old;
             if is_free {

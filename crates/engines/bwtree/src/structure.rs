@@ -18,8 +18,8 @@
 
 use std::borrow::Borrow;
 
-use crate::canary::{Canary, sings};
 use crate::node::{Body, Bounds, Head, Made, New, Retired};
+use crate::omission::{Omission, is_omitted};
 use crate::page::{Outline, Records, Term, find_term, term_bytes, term_bytes_of, terms};
 use crate::pairs::{At, Pairs, Place, RECORD_BYTES};
 use crate::stats::Count;
@@ -185,7 +185,7 @@ impl<P: Pairs> Visit<'_, P> {
 
     /// Replaces a chain with a consolidated page, if the chain has not changed. `dead` are the records that are not in the page.
     fn install(&self, pid: Pid, head: Head<'_, P>, page: Made<P>, dead: &[P::Record<'_>]) -> bool {
-        let done = self.replace(pid, head, page, dead, Canary::Consolidation);
+        let done = self.replace(pid, head, page, dead, Omission::Consolidation);
         self.count(if done { Count::Consolidations } else { Count::ConsolidationFailures });
         done
     }
@@ -227,7 +227,7 @@ impl<P: Pairs> Visit<'_, P> {
         }
         let bounds = Bounds { low: outline.low.cloned(), high: Some(key.clone()), right: Some(right) };
         let left = self.page(contents, 0..middle, self.draw(head.lsn()), bounds);
-        if !self.replace(pid, head, left, contents.dead(), Canary::Structure) {
+        if !self.replace(pid, head, left, contents.dead(), Omission::Structure) {
             self.forget(right);
             self.count(Count::SplitFailures);
             return None;
@@ -255,7 +255,7 @@ impl<P: Pairs> Visit<'_, P> {
         let bytes = terms.iter().map(term_bytes::<P>).sum();
         let new = New { level: head.level() + 1, lsn: self.draw(head.lsn()), bytes };
         let root = self.inner_page(new, &terms, Bounds { low: None, high: None, right: None });
-        if self.replace(ROOT, head, root, contents.dead(), Canary::Structure) {
+        if self.replace(ROOT, head, root, contents.dead(), Omission::Structure) {
             self.count(Count::Splits);
             self.count(Count::RootSplits);
         } else {
@@ -285,7 +285,7 @@ impl<P: Pairs> Visit<'_, P> {
                 return;
             }
             // S1.
-            if !sings(Canary::SecondLook) && !self.is_split_at(pid, level, key, right) {
+            if !is_omitted(Omission::Validation) && !self.is_split_at(pid, level, key, right) {
                 return;
             }
             let next = terms.get(at).and_then(|term| term.0).map(P::fence);
@@ -293,7 +293,7 @@ impl<P: Pairs> Visit<'_, P> {
             let body = Body::IndexInsert { key: key.clone(), high, child: right };
             let bytes = head.bytes() + term_bytes_of::<P>(key.borrow());
             let delta = self.delta(head, self.draw(head.lsn()), bytes, body);
-            if self.append(parent, head, delta, Canary::Structure) {
+            if self.append(parent, head, delta, Omission::Structure) {
                 self.count(Count::IndexPosts);
                 if head.depth() + 1 >= self.tree.options.inner_chain {
                     self.maintain(parent);

@@ -20,7 +20,7 @@ use std::sync as side;
 pub(crate) use side::atomic::{AtomicPtr, AtomicU64, fence};
 pub(crate) use std::sync::atomic::Ordering;
 
-use crate::canary::{Canary, sings};
+use crate::omission::{Omission, is_omitted};
 
 /// True in builds for models or schedules. Constants are smaller there.
 pub(crate) const IS_SMALL: bool = cfg!(any(all(test, loom), shuttle));
@@ -29,8 +29,8 @@ pub(crate) const IS_SMALL: bool = cfg!(any(all(test, loom), shuttle));
 ///
 /// Release: a thread that reads `new` sees the node that it points to. Acquire on success and failure: the loser sees the winner's writes.
 #[inline(always)]
-pub(crate) fn exchange<T>(word: &AtomicPtr<T>, old: *mut T, new: *mut T, canary: Canary) -> bool {
-    if sings(canary) {
+pub(crate) fn exchange<T>(word: &AtomicPtr<T>, old: *mut T, new: *mut T, omission: Omission) -> bool {
+    if is_omitted(omission) {
         // The injected fault: a load and a store instead of an exchange.
         let is_old = word.load(Ordering::Acquire) == old;
         if is_old {

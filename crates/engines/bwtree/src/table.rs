@@ -20,9 +20,9 @@
 
 use std::ptr;
 
-use crate::canary::Canary;
 use crate::epoch::ThreadSlot;
 use crate::node::{Head, Made, Node, fetch};
+use crate::omission::Omission;
 use crate::pairs::Pairs;
 use crate::sync::{AtomicPtr, AtomicU64, Ordering, exchange};
 
@@ -169,8 +169,14 @@ impl<P: Pairs> Table<P> {
     /// Changes the word of a page to `new`, if its state is still `head`. The table then owns the nodes that `new` leads to. The caller
     /// retires the nodes that it no longer leads to.
     #[inline(always)]
-    pub(crate) fn exchange(&self, pid: Pid, head: Head<'_, P>, new: *mut Node<P>, canary: Canary) -> bool {
-        exchange(self.word(pid), head.word(), new, canary)
+    pub(crate) fn exchange(
+        &self,
+        pid: Pid,
+        head: Head<'_, P>,
+        new: *mut Node<P>,
+        omission: Omission,
+    ) -> bool {
+        exchange(self.word(pid), head.word(), new, omission)
     }
 
     /// Number of PIDs that were ever used: those below this number.

@@ -18,13 +18,13 @@
 //!
 //! Linearization point of an update: the exchange. Paper: Bw-tree §III.
 
-use crate::canary::Canary;
 use crate::epoch::{Epochs, ThreadSlot};
 use crate::error::Result;
 use crate::node::{
     Body, Bounds, Claimed, Graves, Head, Made, New, Node, Retired, SEEN_MAX, Weighed, delta_bytes,
     inner_bytes, leaf_bytes,
 };
+use crate::omission::Omission;
 use crate::options::Options;
 use crate::page::{Step, Term, lookup, step};
 use crate::pairs::{At, Pairs, RECORD_BYTES, Spot, Target};
@@ -282,7 +282,7 @@ impl<P: Pairs> Visit<'_, P> {
         let record = P::record(&fresh);
         let way = match head.claim(record, spot, lsn, bytes) {
             Some(Claimed(word)) => {
-                self.tree.table.exchange(pid, head, word, Canary::Update).then_some(Way::Beside)
+                self.tree.table.exchange(pid, head, word, Omission::Update).then_some(Way::Beside)
             }
             None => self.renew(pid, head, record, lsn, bytes).then_some(Way::Renewed),
         };
@@ -302,7 +302,7 @@ impl<P: Pairs> Visit<'_, P> {
         // Without the change, the new page is the same state as the old one, so it keeps the number.
         let Some((page, dead)) = self.merged(head, head.lsn()) else { return false };
         let word = page.with_change(record, lsn, bytes);
-        let done = self.exchange(pid, head, page, word, Canary::Consolidation);
+        let done = self.exchange(pid, head, page, word, Omission::Consolidation);
         if done {
             self.retire(Retired::chain(head, &dead));
         }
@@ -317,10 +317,10 @@ impl<P: Pairs> Visit<'_, P> {
         head: Head<'_, P>,
         made: Made<P>,
         word: *mut Node<P>,
-        canary: Canary,
+        omission: Omission,
     ) -> bool {
         let bytes = made.head().memory();
-        let done = self.tree.table.exchange(pid, head, word, canary);
+        let done = self.tree.table.exchange(pid, head, word, omission);
         if done {
             self.slot.count(Count::MadeBytes, bytes as u64);
         } else {
@@ -330,9 +330,9 @@ impl<P: Pairs> Visit<'_, P> {
     }
 
     /// Puts a delta in front of a page, if the page's state is still the one that the delta was made for.
-    pub(crate) fn append(&self, pid: Pid, head: Head<'_, P>, delta: Made<P>, canary: Canary) -> bool {
+    pub(crate) fn append(&self, pid: Pid, head: Head<'_, P>, delta: Made<P>, omission: Omission) -> bool {
         let word = delta.word();
-        self.exchange(pid, head, delta, word, canary)
+        self.exchange(pid, head, delta, word, omission)
     }
 
     /// Replaces a chain with a base page, if the page's state is still `head`. Retires the chain, and the records that the new page does
@@ -343,10 +343,10 @@ impl<P: Pairs> Visit<'_, P> {
         head: Head<'_, P>,
         page: Made<P>,
         dead: &[P::Record<'_>],
-        canary: Canary,
+        omission: Omission,
     ) -> bool {
         let word = page.word();
-        let done = self.exchange(pid, head, page, word, canary);
+        let done = self.exchange(pid, head, page, word, omission);
         if done {
             self.retire(Retired::chain(head, dead));
         }

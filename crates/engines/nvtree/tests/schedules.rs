@@ -3,7 +3,7 @@
 #[path = "../../../index/tests/shared/schedules.rs"]
 mod shared;
 
-use pmem::canary::Canary;
+use pmem::omission::Omission;
 use shared::{CRASHES, Engine, KEYED, KEYED_JOURNALED, LIES, WHOLE, WORDS, WORDS_JOURNALED, live, notice_in};
 
 const ENGINES: &[Engine] = &[WORDS, KEYED, WORDS_JOURNALED, KEYED_JOURNALED];
@@ -18,22 +18,22 @@ fn a_part_of_the_protocols_that_is_left_out_is_noticed() {
     notice_in(
         ENGINES,
         &[
-            (Some(Canary::Settled), WHOLE, ""),
-            (Some(Canary::Changes), WHOLE, ""),
+            (Some(Omission::Settled), WHOLE, ""),
+            (Some(Omission::Changes), WHOLE, ""),
             (None, LIES, "after a crash"),
         ],
     );
     notice_in(
         &[WORDS, KEYED],
-        &[(Some(Canary::Batches), WHOLE, ""), (Some(Canary::FirstLook), CRASHES, "after a crash")],
+        &[(Some(Omission::Batches), WHOLE, ""), (Some(Omission::FirstRead), CRASHES, "after a crash")],
     );
     // Over a journal, readers without this check do not notice a running batch. Its changes are not durable, and then durable at once.
     notice_in(
         &[WORDS_JOURNALED, KEYED_JOURNALED],
-        &[(Some(Canary::FirstLook), WHOLE, ""), (Some(Canary::Notes), CRASHES, "after a crash")],
+        &[(Some(Omission::FirstRead), WHOLE, ""), (Some(Omission::DirtyMarks), CRASHES, "after a crash")],
     );
-    notice_in(&[KEYED, KEYED_JOURNALED], &[(Some(Canary::SecondLook), WHOLE, "")]);
+    notice_in(&[KEYED, KEYED_JOURNALED], &[(Some(Omission::Validation), WHOLE, "")]);
     // Entries of words never change in place. A reader without the second validation returns correct values that are not durable yet. (Over
     // a journal that is an error only beside a commit that fails and is rolled back.)
-    notice_in(&[WORDS], &[(Some(Canary::SecondLook), CRASHES, "after a crash")]);
+    notice_in(&[WORDS], &[(Some(Omission::Validation), CRASHES, "after a crash")]);
 }

@@ -4,7 +4,7 @@
 #[path = "../../../index/tests/shared/schedules.rs"]
 mod shared;
 
-use pmem::canary::Canary;
+use pmem::omission::Omission;
 use shared::{
     CRASHES, Engine, FAITHFUL, KEYED, KEYED_JOURNALED, LIES, WHOLE, WORDS, WORDS_JOURNALED, live, notice_in,
 };
@@ -23,18 +23,18 @@ fn a_part_of_the_protocols_that_is_left_out_is_noticed() {
     notice_in(
         ENGINES,
         &[
-            (Some(Canary::SecondLook), WHOLE, ""),
-            (Some(Canary::Changes), WHOLE, ""),
+            (Some(Omission::Validation), WHOLE, ""),
+            (Some(Omission::Changes), WHOLE, ""),
             (None, LIES, "after a crash"),
         ],
     );
     notice_in(
         &[WORDS, KEYED, FAITHFUL],
-        &[(Some(Canary::Batches), WHOLE, ""), (Some(Canary::FirstLook), CRASHES, "after a crash")],
+        &[(Some(Omission::Batches), WHOLE, ""), (Some(Omission::FirstRead), CRASHES, "after a crash")],
     );
     // Over a journal, readers without this check do not notice a running batch. Its changes are not durable, and then durable at once.
     notice_in(
         &[WORDS_JOURNALED, KEYED_JOURNALED],
-        &[(Some(Canary::FirstLook), WHOLE, ""), (Some(Canary::Notes), CRASHES, "after a crash")],
+        &[(Some(Omission::FirstRead), WHOLE, ""), (Some(Omission::DirtyMarks), CRASHES, "after a crash")],
     );
 }

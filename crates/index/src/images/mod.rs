@@ -37,7 +37,7 @@ use std::sync::{Arc, PoisonError};
 
 use arc_swap::ArcSwap;
 use pmem::Result;
-use pmem::canary::{Canary, sings};
+use pmem::omission::{Omission, is_omitted};
 use pmem::sync::{AtomicU64, Ordering, RwLock, RwLockReadGuard, RwLockWriteGuard, step};
 
 use crate::schema::Schema;
@@ -203,7 +203,7 @@ impl<S: Schema> Images<S> {
     /// True while a batch runs. The reader must call this after it has validated its read.
     #[inline(always)]
     pub fn is_running(&self) -> bool {
-        self.running.load(Ordering::Acquire) != 0 && !sings(Canary::Batches)
+        self.running.load(Ordering::Acquire) != 0 && !is_omitted(Omission::Batches)
     }
 
     /// The state of a key before the running batch, if the batch writes the key: true if the key was present, with its value. `None` if the

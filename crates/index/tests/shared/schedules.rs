@@ -11,7 +11,7 @@ use crate::common::{Index, Options, Sample as Numbers, options};
 use index::kind::{Bytes, U64};
 use index::leaf_list::Turnover as Turned;
 use index::{Keyed, Words};
-use pmem::canary::Canary;
+use pmem::omission::Omission;
 use pmem::{Medium, Result};
 pub use schedules::campaign::{CRASHES, LIES, WHOLE};
 use schedules::campaign::{Execution, How, Tally, campaign, execute, execute_journaled, notice};
@@ -75,8 +75,8 @@ pub const KEYED_JOURNALED: Engine =
     ("byte strings over a journal", |how| execute_journaled::<Of<Bytes, Keyed, false>>(LINES, how), ALL);
 
 /// Checks that each of these injected faults is detected in each of these engines.
-pub fn notice_in(engines: &[Engine], canaries: &[(Option<Canary>, How, &str)]) {
-    engines.iter().for_each(|(name, execution, _)| notice(name, *execution, canaries));
+pub fn notice_in(engines: &[Engine], omissions: &[(Option<Omission>, How, &str)]) {
+    engines.iter().for_each(|(name, execution, _)| notice(name, *execution, omissions));
 }
 
 /// Runs this many executions of each engine, and a quarter of that by priorities. The events `rarer` must occur in their total.

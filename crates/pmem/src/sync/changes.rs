@@ -15,7 +15,7 @@
 //!   the version passes an acquire fence before the counter is read again. So a reader that read a word of an unfinished change finds
 //!   another value of the counter.
 
-use crate::sync::canary::{Canary, sings};
+use crate::sync::omission::{Omission, is_omitted};
 use crate::sync::stripe::Stripes;
 use crate::sync::{AtomicU64, Ordering, fence, yield_now};
 
@@ -28,7 +28,7 @@ impl Changes {
     #[inline]
     pub fn settled(&self, stripes: &Stripes) -> u64 {
         let mut changes = self.0.load(Ordering::Acquire);
-        while changes & 1 == 1 && !sings(Canary::Settled) && !stripes.is_abandoned() {
+        while changes & 1 == 1 && !is_omitted(Omission::Settled) && !stripes.is_abandoned() {
             // The change moves only a few words, but the writer's thread may not be running.
             yield_now();
             changes = self.0.load(Ordering::Acquire);
@@ -42,7 +42,7 @@ impl Changes {
     pub fn are_unchanged(&self, seen: u64, stripes: &Stripes) -> bool {
         // After a panic of the writer, an incomplete change stays incomplete.
         let is_settled = seen & 1 == 0 || !stripes.is_abandoned();
-        is_settled && (self.0.load(Ordering::Relaxed) == seen || sings(Canary::Changes))
+        is_settled && (self.0.load(Ordering::Relaxed) == seen || is_omitted(Omission::Changes))
     }
 
     /// Writer: counts a change of the assignment of keys to leaves that does not change the directory in place.
@@ -55,7 +55,7 @@ impl Changes {
     #[inline]
     pub fn begin(&self) {
         self.0.store(self.0.load(Ordering::Relaxed) | 1, Ordering::Relaxed);
-        if !sings(Canary::ChangesFence) {
+        if !is_omitted(Omission::ChangesFence) {
             fence(Ordering::Release);
         }
     }

@@ -14,7 +14,7 @@
 //!   changes between two different contents. So this validation also covers contents that another reader replaced meanwhile.
 
 use super::atomics::{AtomicU64, Ordering, fence};
-use super::canary::{Canary, sings};
+use super::omission::{Omission, is_omitted};
 
 /// Number of words of the contents. (A model has two: enough for contents of two readers.)
 pub const WORDS: usize = if cfg!(all(test, loom)) { 2 } else { 7 };
@@ -57,7 +57,7 @@ impl Kept {
         if state & FILLING != 0 || take(state, taken).is_err() {
             return;
         }
-        if is_good() || sings(Canary::KeptCheck) {
+        if is_good() || is_omitted(Omission::KeptCheck) {
             // A reader that sees one of these stores sees, in its validation, the version that was validated here.
             fence(Ordering::Release);
             self.words.iter().zip(words).for_each(|(to, word)| to.store(*word, Ordering::Relaxed));
@@ -72,7 +72,7 @@ impl Kept {
     /// Writer: empties the line. The version of the node is locked.
     #[inline]
     pub fn clear(&self) {
-        if !sings(Canary::KeptClear) {
+        if !is_omitted(Omission::KeptClear) {
             // A clear changes the generation of an empty line, too: a reader that takes it later then sees the locked version.
             self.change(|state| (state & !FULL) + GENERATION);
         }

@@ -1,12 +1,12 @@
 //! Protocols between threads, and the atomics and locks that they use.
 
 pub(crate) mod atomics;
-pub mod canary;
 pub mod changes;
 pub mod gathering;
 pub mod kept;
 #[cfg(all(test, loom))]
 pub(crate) mod model;
+pub mod omission;
 pub mod pending;
 pub mod stripe;
 

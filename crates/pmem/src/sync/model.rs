@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::sync::canary::{Canary, sing};
+use crate::sync::omission::{Omission, omit};
 
 /// Explores a model with two preemptions, or with `LOOM_MAX_PREEMPTIONS`. Returns the number of executions.
 pub fn explored(model: impl Fn() + Send + Sync + 'static) -> u64 {
@@ -22,10 +22,10 @@ pub fn explored(model: impl Fn() + Send + Sync + 'static) -> u64 {
 }
 
 /// Explores a model with an injected fault: some execution must fail.
-pub fn is_noticed(canary: Canary, model: fn()) {
-    sing(canary);
+pub fn is_noticed(omission: Omission, model: fn()) {
+    omit(omission);
     let outcome = catch_unwind(AssertUnwindSafe(model));
-    sing(None);
-    assert!(outcome.is_err(), "without {canary:?} all is well");
-    println!("without {canary:?}: noticed");
+    omit(None);
+    assert!(outcome.is_err(), "without {omission:?} all is well");
+    println!("without {omission:?}: noticed");
 }

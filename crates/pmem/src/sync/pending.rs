@@ -48,8 +48,8 @@ use crate::error::{Error, Result};
 use crate::sync::atomics::{
     AtomicBool, AtomicU64, Condvar, Mutex, MutexGuard, Ordering, thread_local, unmodelled,
 };
-use crate::sync::canary::{Canary, sings};
 use crate::sync::gathering::Gathering;
+use crate::sync::omission::{Omission, is_omitted};
 
 /// Entries of the table of nodes (32 KiB). A model has to distinguish two nodes, a schedule a few.
 const ENTRIES: usize = if cfg!(all(test, loom)) {
@@ -252,7 +252,7 @@ impl Pending {
     /// False if everything that was read of this node is durable. Otherwise it may not be. Called after the validation of the node.
     #[inline]
     pub fn may_wait_for_node(&self, node: u64) -> bool {
-        self.table[place(node)].load(Ordering::Relaxed) > self.durable() && !sings(Canary::Notes)
+        self.table[place(node)].load(Ordering::Relaxed) > self.durable() && !is_omitted(Omission::DirtyMarks)
     }
 
     /// The ticket to wait for, if the data that was read of this node may not be durable. Called after the validation of the node.
@@ -294,7 +294,7 @@ impl Pending {
                 break Err(Error::Failed);
             }
             if !lead.led {
-                lead.led = !sings(Canary::Lead);
+                lead.led = !is_omitted(Omission::Lead);
                 drop(self.gather(lead));
                 let mut lead_ends = LeadEnds { pending: self, since: Instant::now(), durable: None };
                 lead_ends.durable = Some(commit()?);
@@ -603,10 +603,10 @@ mod model {
 
     /// A model here detects each injected fault.
     #[test]
-    fn canaries_are_noticed() {
-        crate::sync::model::is_noticed(Canary::Notes, what_a_reader_returns_is_durable);
+    fn omissions_are_noticed() {
+        crate::sync::model::is_noticed(Omission::DirtyMarks, what_a_reader_returns_is_durable);
         crate::sync::model::is_noticed(
-            Canary::Lead,
+            Omission::Lead,
             a_leader_that_gathers_for_two_is_joined_or_goes_on_alone,
         );
     }

@@ -28,7 +28,7 @@
 
 use crate::error::{Error, Result};
 use crate::sync::atomics::{AtomicBool, AtomicU64, Ordering, fence, pause};
-use crate::sync::canary::{Canary, sings};
+use crate::sync::omission::{Omission, is_omitted};
 
 /// Versions in the table. 8 KB fit into the first-level cache. With one writer a false conflict costs one retry. (A model
 /// distinguishes only a few nodes; a schedule begins with a new table each time.)
@@ -143,9 +143,10 @@ impl Stripes {
     #[inline(always)]
     pub fn read(&self, node: u64) -> Version {
         let index = self.index(node);
-        let order = if sings(Canary::FirstLookOrder) { Ordering::Relaxed } else { Ordering::Acquire };
+        let order = if is_omitted(Omission::FirstReadOrder) { Ordering::Relaxed } else { Ordering::Acquire };
         let version = self.stripe(index).load(order);
-        let even = if version & 1 == 0 || sings(Canary::FirstLook) { version } else { self.wait(index) };
+        let even =
+            if version & 1 == 0 || is_omitted(Omission::FirstRead) { version } else { self.wait(index) };
         Version { index, even }
     }
 
@@ -178,11 +179,11 @@ impl Stripes {
     /// Validates the version of a node: true if the node did not change since the version was read.
     #[inline(always)]
     pub fn check(&self, version: Version) -> bool {
-        if !sings(Canary::SecondLookFence) {
+        if !is_omitted(Omission::ValidationFence) {
             fence(Ordering::Acquire);
         }
         let now = self.stripe(version.index).load(Ordering::Relaxed);
-        now == version.even || sings(Canary::SecondLook)
+        now == version.even || is_omitted(Omission::Validation)
     }
 
     /// One attempt of a reader to descend from the root. The child's version is read before the parent's is validated, so each node
@@ -232,7 +233,7 @@ impl Stripes {
     /// its validation, the version changes of earlier writers.
     #[inline(always)]
     pub fn take_over(&self) {
-        if !sings(Canary::TakeOver) {
+        if !is_omitted(Omission::TakeOver) {
             fence(Ordering::Release);
         }
     }
@@ -279,7 +280,7 @@ impl Stripes {
         }
         let stripe = self.stripe(index);
         stripe.store(stripe.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        if !sings(Canary::LockFence) {
+        if !is_omitted(Omission::LockFence) {
             fence(Ordering::Release);
         }
         held.0.push(index);
@@ -297,7 +298,7 @@ impl Stripes {
     pub fn unlock(&self, held: &mut Held) {
         for index in held.0.drain(..) {
             let stripe = self.stripe(index);
-            let order = if sings(Canary::Unlock) { Ordering::Relaxed } else { Ordering::Release };
+            let order = if is_omitted(Omission::Unlock) { Ordering::Relaxed } else { Ordering::Release };
             stripe.store(stripe.load(Ordering::Relaxed) + 1, order);
         }
     }

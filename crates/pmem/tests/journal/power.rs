@@ -277,12 +277,12 @@ fn who_acknowledges_before_the_sync_or_syncs_nothing_is_caught() {
         discards: false,
     };
     sweep(honest).unwrap();
-    let canaries = [
+    let faults = [
         ("acknowledged before the sync", Sweep { hasty: true, ..honest }),
         ("the journal's syncs do nothing", Sweep { lies: Some(Which::Journal), ..honest }),
         ("the data file's syncs do nothing", Sweep { lies: Some(Which::Data), ..honest }),
     ];
-    for (name, how) in canaries {
+    for (name, how) in faults {
         let caught = sweep(how).expect_err(name);
         println!("{name}: {caught}");
     }

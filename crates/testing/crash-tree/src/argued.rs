@@ -12,9 +12,9 @@ const WRITE_ATOMIC: &str = include_str!("../../../engines/bptree/src/commit_prot
 const LOG: &str = include_str!("../../../pmem/src/heap/log/redo.rs");
 
 /// Returns the injected fault that must be detected: the most important fence of an engine's commit protocol is missing.
-pub fn canary(about: &About) -> Spot {
+pub fn injected_fault(about: &About) -> Spot {
     if general::has(about) {
-        return general::argued::canary(about);
+        return general::argued::injected_fault(about);
     }
     match about.commit_protocol {
         UndoRedo::NAME => Spot::new(

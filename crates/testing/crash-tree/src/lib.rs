@@ -9,7 +9,7 @@
 //! * [`argued`]: equivalent mutants and their reasons.
 //!
 //! Runs and mutants are independent of each other and run on several threads. Except for the times, the report depends only on the seed and
-//! the options. A run is good only if no image has a violation, every mutant is killed or has a reason, the *canary* (the mutant without
+//! the options. A run is good only if no image has a violation, every mutant is killed or has a reason, the *injected fault* (the mutant without
 //! the most important fence of the commit protocol) is killed, and the number of explored states reaches the engine's recorded minimum. So
 //! a run that explores less than before without notice is not good.
 
@@ -202,31 +202,31 @@ pub struct Report {
     pub stale_arguments: Vec<String>,
     /// Number of images judged for all mutants.
     pub mutant_states: u64,
-    /// The violation that detected the canary, or why it was not detected.
-    pub canary: Result<String, String>,
+    /// The violation that detected the injected fault, or why it was not detected.
+    pub injected_fault: Result<String, String>,
     /// Duration in seconds.
     pub seconds: f64,
 }
 
 impl Report {
-    /// True if there is no violation, every mutant and the canary have the required outcome, and the minimum number of states is reached.
+    /// True if there is no violation, every mutant and the injected fault have the required outcome, and the minimum number of states is reached.
     pub fn is_good(&self) -> bool {
         self.violations.is_empty()
             && self.mutants_survived.is_empty()
             && self.stale_arguments.is_empty()
-            && self.canary.is_ok()
+            && self.injected_fault.is_ok()
             && self.states >= self.floor
     }
 }
 
-/// Explores an engine, then its mutants, and checks its canary. `say` is the progress callback.
+/// Explores an engine, then its mutants, and checks its injected fault. `say` is the progress callback.
 pub fn run(options: &Options, say: &Say<'_>) -> Report {
     let start = Instant::now();
     let stage = |name| Stage { name, threads: options.threads, say };
     let Explored { report: explored, worst, runs, mut violations } =
         explore(options, stage("runs"), |run| run.bounds(options.seed));
     let mutation = suite::mutation(options, stage);
-    let canary = suite::canary(options.engine, &mutation);
+    let injected_fault = suite::injected_fault(options.engine, &mutation);
     let name = |mutant: &Mutant| mutant.to_string();
     let excuse = |(mutant, why): &(Mutant, &'static str)| Excuse { mutant: name(mutant), why };
     let kills = |(run, mutants): &(String, Vec<Mutant>)| Kills {
@@ -258,7 +258,7 @@ pub fn run(options: &Options, say: &Say<'_>) -> Report {
         mutants_survived: mutation.survived.iter().map(name).collect(),
         stale_arguments: mutation.stale.iter().map(|argued| argued.spot.contains.to_owned()).collect(),
         mutant_states: mutation.images,
-        canary,
+        injected_fault,
         seconds: start.elapsed().as_secs_f64(),
     }
 }
@@ -349,9 +349,9 @@ impl fmt::Display for Report {
             .try_for_each(|excuse| writeln!(f, "  argued: {}: {}", excuse.mutant, excuse.why))?;
         self.mutants_survived.iter().try_for_each(|mutant| writeln!(f, "  survived: {mutant}"))?;
         self.stale_arguments.iter().try_for_each(|spot| writeln!(f, "  argued for nothing: `{spot}`"))?;
-        match &self.canary {
-            Ok(how) => writeln!(f, "canary caught: {how}")?,
-            Err(why) => writeln!(f, "canary NOT caught: {why}")?,
+        match &self.injected_fault {
+            Ok(how) => writeln!(f, "injected fault detected: {how}")?,
+            Err(why) => writeln!(f, "injected fault NOT detected: {why}")?,
         }
         self.violations
             .iter()

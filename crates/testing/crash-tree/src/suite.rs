@@ -297,7 +297,13 @@ pub fn mutation<'a>(options: &Options, stage: impl Fn(&'static str) -> Stage<'a>
     };
     let trials: Vec<Trial> = mutation_runs(options.engine, options.seed).into_iter().map(trial).collect();
     let about = options.engine.about();
-    crash::run_some_mutants(&trials, &argued::argued(about), &options.share, &[argued::canary(about)], stage)
+    crash::run_some_mutants(
+        &trials,
+        &argued::argued(about),
+        &options.share,
+        &[argued::injected_fault(about)],
+        stage,
+    )
 }
 
 /// Injects panics at every event of about `operations` operations of each workload.
@@ -409,16 +415,16 @@ fn for_mutants(
     runs
 }
 
-/// The canary is one of the mutants. Returns the violation that detected it.
+/// The injected fault is one of the mutants. Returns the violation that detected it.
 ///
 /// # Errors
-/// The canary is not among the mutants, or it survived.
-pub fn canary(engine: Engine, mutation: &MutationReport) -> Result<String, String> {
-    let canary = argued::canary(engine.about());
-    let found: Vec<_> = mutation.killed.iter().filter(|(mutant, _)| canary.matches(mutant)).collect();
-    let survived = mutation.survived.iter().filter(|mutant| canary.matches(mutant)).count();
+/// The injected fault is not among the mutants, or it survived.
+pub fn injected_fault(engine: Engine, mutation: &MutationReport) -> Result<String, String> {
+    let injected_fault = argued::injected_fault(engine.about());
+    let found: Vec<_> = mutation.killed.iter().filter(|(mutant, _)| injected_fault.matches(mutant)).collect();
+    let survived = mutation.survived.iter().filter(|mutant| injected_fault.matches(mutant)).count();
     match found.first() {
         Some((mutant, violation)) if survived == 0 => Ok(format!("{mutant}: {violation}")),
-        _ => Err(format!("{} without `{}`", engine.name(), canary.contains)),
+        _ => Err(format!("{} without `{}`", engine.name(), injected_fault.contains)),
     }
 }

@@ -25,7 +25,7 @@ fn good(engine: Engine) -> Report {
         mutants_survived: Vec::new(),
         stale_arguments: Vec::new(),
         mutant_states: 1,
-        canary: Ok("caught".to_owned()),
+        injected_fault: Ok("caught".to_owned()),
         seconds: 1.0,
     }
 }
@@ -40,7 +40,9 @@ fn each_single_fault_makes_a_report_not_good() {
         }),
         ("survived: a fence", |report| report.mutants_survived.push("a fence".to_owned())),
         ("argued for nothing: `fence`", |report| report.stale_arguments.push("fence".to_owned())),
-        ("canary NOT caught: it sings", |report| report.canary = Err("it sings".to_owned())),
+        ("injected fault NOT detected: it survives", |report| {
+            report.injected_fault = Err("it survives".to_owned())
+        }),
     ];
     for engine in Engine::all() {
         assert!(good(engine).is_good());

@@ -8,7 +8,7 @@ use crash::{Share, Stage};
 use crash_tree::{Engine, Options, suite};
 
 /// Tries the mutants of `share`. A mutant leaves out a flush, a line of a flush, a fence or a sync, or it stores a publish before the
-/// preceding fence or in two halves. Some image must have a violation, or the mutant must have a reason. The canary must be killed.
+/// preceding fence or in two halves. Some image must have a violation, or the mutant must have a reason. The injected fault must be killed.
 fn nothing_can_be_left_out(engine: Engine, share: Share) {
     let options = Options { share, threads: 1, ..Options::new(engine) };
     let report = suite::mutation(&options, |_| Stage::quiet());
@@ -17,8 +17,8 @@ fn nothing_can_be_left_out(engine: Engine, share: Share) {
         println!("  killed by {run}: {}", killed.len());
     }
     assert!(report.is_good(), "{}: {report}", engine.name());
-    let canary = suite::canary(engine, &report).unwrap();
-    println!("canary of {}: {canary}", engine.name());
+    let injected_fault = suite::injected_fault(engine, &report).unwrap();
+    println!("injected fault of {}: {injected_fault}", engine.name());
 }
 
 fn default_engine() -> Engine {

@@ -102,7 +102,7 @@ fn during<'a>(op: &dyn Operation, before: &'a Contents, after: &'a Contents) -> 
     if op.is_divisible() { Expect::mixture(before, after) } else { Expect::either(before, after) }
 }
 
-/// Explores a workload as if its code had been changed by `mutant`. A canary is a mutant that the exploration must detect: its report must
+/// Explores a workload as if its code had been changed by `mutant`. An injected fault is a mutant that the exploration must detect: its report must
 /// have a violation.
 pub fn explore_mutant<S: Subject>(
     workload: &Workload<S>,

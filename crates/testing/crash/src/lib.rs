@@ -106,7 +106,8 @@ pub use line::{Choices, Words};
 pub use machine::{Fault, Machine, Survivors, Which};
 pub use model::Model;
 pub use mutants::{
-    Argued, FREE_CHUNK, MutationReport, Share, Spot, Trial, canary, mutants, run_mutants, run_some_mutants,
+    Argued, FREE_CHUNK, MutationReport, Share, Spot, Trial, injected_fault, mutants, run_mutants,
+    run_some_mutants,
 };
 pub use mutate::{Kind, Mutant, Which as WhichLine};
 pub use panics::panic_everywhere;

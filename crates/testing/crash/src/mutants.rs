@@ -278,7 +278,7 @@ pub fn run_mutants<'a>(
     run_some_mutants(trials, argued, &Share::All, &[], stage)
 }
 
-/// Like [`run_mutants`], but tries only a share of the mutants, and those that match a spot of `always`, such as the canary's. An entry is
+/// Like [`run_mutants`], but tries only a share of the mutants, and those that match a spot of `always`, such as that of the injected fault. An entry is
 /// stale only if all mutants that it matches were tried.
 pub fn run_some_mutants<'a>(
     trials: &[Trial],
@@ -349,7 +349,7 @@ fn kill<S: Subject>(workloads: &[Workload<S>], options: &Options, mutant: Mutant
 /// # Errors
 /// The workloads have a violation without the fault, `spot` matches no site with an effect, or a mutant is not detected. Then the
 /// exploration cannot be trusted.
-pub fn canary<S: Subject>(
+pub fn injected_fault<S: Subject>(
     workloads: &[Workload<S>],
     options: &Options,
     spot: &Spot,
@@ -357,7 +357,7 @@ pub fn canary<S: Subject>(
     let options = Options { violations_max: 1, ..options.clone() };
     let base = explore_all(workloads, &options);
     if let Some(violation) = base.violations.first() {
-        return Err(format!("without the canary: {violation}"));
+        return Err(format!("without the injected fault: {violation}"));
     }
     let found = spot.find(&base);
     if found.is_empty() {

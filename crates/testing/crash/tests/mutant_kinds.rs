@@ -133,11 +133,12 @@ fn a_share_of_the_mutants_depends_on_its_seed_alone_and_says_how_many_it_left_ou
     assert_eq!((named.killed.len(), named.found()), (1, one.found()));
     let source = include_str!("mutant_kinds.rs");
     let fence = Kind::DropFence(Fence::Commit);
-    let canary = crash::Spot::new(fence, "tests/mutant_kinds.rs", source, "medium.fence(Fence::Commit);");
+    let injected_fault =
+        crash::Spot::new(fence, "tests/mutant_kinds.rs", source, "medium.fence(Fence::Commit);");
     let share = Share::Named("DropSync".to_owned());
-    let both = run_some_mutants(&trials(), &[], &share, &[canary], |_| Stage::quiet());
+    let both = run_some_mutants(&trials(), &[], &share, &[injected_fault], |_| Stage::quiet());
     assert_eq!(killed(&both).len(), 2);
-    assert!(killed(&both).iter().any(|mutant| canary.matches(mutant)));
+    assert!(killed(&both).iter().any(|mutant| injected_fault.matches(mutant)));
 }
 
 #[test]

@@ -2,8 +2,8 @@
 
 use crate::toys::{Flaw, Pair, Set};
 use crash::{
-    Argued, Kind, Options, Spot, Stage, Trial, Workload, canary, explore, explore_mutant, interrupted,
-    random, run_mutants,
+    Argued, Kind, Options, Spot, Stage, Trial, Workload, explore, explore_mutant, injected_fault,
+    interrupted, random, run_mutants,
 };
 use pmem::Fence;
 
@@ -68,20 +68,22 @@ fn mutants_inside_recovery_live_on_without_nested_crashes_and_cut_steps() {
 }
 
 #[test]
-fn a_canary_with_one_fence_removed_is_caught() {
+fn an_injected_fault_is_detected() {
     let commit = spot(Kind::DropFence(Fence::Commit), "[commit before home]");
-    let caught = canary(&workloads(), &Options::default(), &commit).expect("caught");
+    let caught = injected_fault(&workloads(), &Options::default(), &commit).expect("caught");
     assert_eq!(caught.len(), 1);
     assert!(caught[0].mutant.is_some_and(|mutant| commit.matches(&mutant)));
     assert!(caught[0].reproduction().contains("DropFence(Commit)"), "{}", caught[0]);
 }
 
 #[test]
-fn a_canary_that_lives_is_an_error_and_so_is_one_that_names_nothing() {
-    let lives = canary(&workloads(), &Options::default(), &ARGUED[0].spot);
+fn a_fault_that_survives_is_an_error_and_so_is_one_that_names_nothing() {
+    let lives = injected_fault(&workloads(), &Options::default(), &ARGUED[0].spot);
     assert!(lives.expect_err("it lives").contains("not caught"));
     let nothing = spot(Kind::DropFence(Fence::Guard), "[commit before home]");
     assert!(
-        canary(&workloads(), &Options::default(), &nothing).expect_err("no guard fence").contains("Guard")
+        injected_fault(&workloads(), &Options::default(), &nothing)
+            .expect_err("no guard fence")
+            .contains("Guard")
     );
 }

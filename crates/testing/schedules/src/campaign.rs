@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 
 use crash::{Fault, History, Machine, Operation, Which};
 use index::{Index, Lifecycle, WriteOptions};
-use pmem::canary::{Canary, sing};
 use pmem::journal::{Journal, Options as Sizes};
+use pmem::omission::{Omission, omit};
 use pmem::{Durable, Medium};
 use shuttle::rand::RngCore;
 use shuttle::scheduler::{PctScheduler, Scheduler};
@@ -23,7 +23,7 @@ use crate::work::{FAILED, KEYS, TOGETHER, UNSYNCED, Worker, whole};
 /// Operations per thread.
 const STEPS: usize = 5;
 /// Maximum number of executions until an injected fault is detected.
-const CANARY_EXECUTIONS: u64 = 40_000;
+const OMISSION_EXECUTIONS: u64 = 40_000;
 
 /// Counts of executions.
 #[derive(Clone, Debug, Default)]
@@ -347,17 +347,17 @@ pub fn execute_journaled<K: Scheduled>(lines: u64, how: How) -> Verdict {
     Ok(tally)
 }
 
-/// Injects one fault after another and checks that an execution detects it. Each element of `canaries` is a fault, the settings of the
+/// Injects one fault after another and checks that an execution detects it. Each element of `omissions` is a fault, the settings of the
 /// executions, and a text that the message of the violation contains. Without a fault (`None`) only the settings are faulty.
 ///
 /// # Panics
 /// If no execution detects a fault, or if the message does not contain the text.
-pub fn notice(name: &str, execution: Execution, canaries: &[(Option<Canary>, How, &str)]) {
-    for &(canary, how, says) in canaries {
-        let name = format!("{name} without {}", canary.map_or("fences".into(), |c| format!("{c:?}")));
-        sing(canary);
-        let outcome = run(Bursts::new(0, CANARY_EXECUTIONS), how, execution);
-        sing(None);
+pub fn notice(name: &str, execution: Execution, omissions: &[(Option<Omission>, How, &str)]) {
+    for &(omission, how, says) in omissions {
+        let name = format!("{name} without {}", omission.map_or("fences".into(), |c| format!("{c:?}")));
+        omit(omission);
+        let outcome = run(Bursts::new(0, OMISSION_EXECUTIONS), how, execution);
+        omit(None);
         let why = outcome.expect_err(&name);
         println!("{name}: {why}\n");
         assert!(why.contains(says), "{name}: {why}");

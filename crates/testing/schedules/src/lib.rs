@@ -6,7 +6,7 @@
 //! operation. An order must also explain the contents after a power cut at any moment (`campaign`): they include every write that returned
 //! before the cut, and every write whose value a read returned before the cut. Any `index::Index` can run in this way (`scheduled`).
 //!
-//! Each injected fault (`pmem::canary`) leaves out a part of a protocol, and must be detected.
+//! Each injected fault (`pmem::omission`) leaves out a part of a protocol, and must be detected.
 //!
 //! This crate is empty without `cfg(shuttle)`. `BRISTLECONE_ROUNDS` multiplies the number of schedules (default 1). `BRISTLECONE_SEED`
 //! offsets the seeds.

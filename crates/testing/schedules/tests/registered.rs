@@ -8,7 +8,7 @@ use bptree::roster::TREES;
 use bristlecone::registry;
 use index::kind::{Bytes, U64};
 use index::{About, Create, Family, Form, Index, Visitor};
-use pmem::canary::Canary;
+use pmem::omission::Omission;
 use pmem::{Durability, Geometry, Medium, Result};
 use schedules::campaign::{Execution, Tally, WHOLE, campaign, execute, execute_journaled, notice};
 use schedules::scheduled::{Sampled, Scheduled};
@@ -100,7 +100,8 @@ fn what_every_thread_is_told_can_be_explained_and_outlasts_a_crash() {
 fn an_order_that_is_kept_in_spite_of_a_change_is_noticed() {
     let executions = registry::visit("line", Executions).expect("it is a default engine");
     for (name, execution) in executions {
-        let canaries = [Canary::KeptClear, Canary::KeptCheck].map(|canary| (Some(canary), WHOLE, ""));
-        notice(&format!("line, {name}"), execution, &canaries);
+        let omissions =
+            [Omission::KeptClear, Omission::KeptCheck].map(|omission| (Some(omission), WHOLE, ""));
+        notice(&format!("line, {name}"), execution, &omissions);
     }
 }

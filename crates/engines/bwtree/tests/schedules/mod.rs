@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::common::{Numbered, key_of, number_from, value_of};
-use bwtree::canary::{Canary, sing};
+use bwtree::omission::{Omission, omit};
 use bwtree::{Bytes, Change, Options, Stats, Tree, Words};
 use crash::{Found, History};
 use schedules::scheduler::{Bursts, Until};
@@ -368,31 +368,31 @@ fn scans_and_lsns_can_be_explained() {
 }
 
 /// Maximum number of executions within which a fault must be detected.
-const CANARY_EXECUTIONS: u64 = 30_000;
+const OMISSION_EXECUTIONS: u64 = 30_000;
 
 #[test]
 fn a_part_of_the_protocols_that_is_left_out_is_noticed() {
-    let canaries: [(Canary, Use); 7] = [
-        (Canary::Claim, MIXED),
-        (Canary::Update, MIXED),
-        (Canary::Consolidation, MIXED),
-        (Canary::Structure, GROWS),
-        (Canary::SecondLook, CHURNS),
-        (Canary::Pins, SHRINKS),
-        (Canary::Pids, CHURNS),
+    let omissions: [(Omission, Use); 7] = [
+        (Omission::Claim, MIXED),
+        (Omission::Update, MIXED),
+        (Omission::Consolidation, MIXED),
+        (Omission::Structure, GROWS),
+        (Omission::Validation, CHURNS),
+        (Omission::Pins, SHRINKS),
+        (Omission::Pids, CHURNS),
     ];
     let mut unnoticed = Vec::new();
-    for (canary, how) in canaries {
+    for (omission, how) in omissions {
         for (pairs, execution) in
             [("words", execute::<Words> as fn(Use) -> Verdict), ("bytes", execute::<Bytes>)]
         {
-            sing(canary);
-            let outcome = run(Bursts::new(0, CANARY_EXECUTIONS), how, execution);
-            sing(None);
+            omit(omission);
+            let outcome = run(Bursts::new(0, OMISSION_EXECUTIONS), how, execution);
+            omit(None);
             match outcome {
-                Ok(tally) => unnoticed.push(format!("{canary:?}, {pairs}: {tally:?}")),
+                Ok(tally) => unnoticed.push(format!("{omission:?}, {pairs}: {tally:?}")),
                 Err(why) => {
-                    println!("without {canary:?}, {pairs}: {}", why.lines().next().unwrap_or_default());
+                    println!("without {omission:?}, {pairs}: {}", why.lines().next().unwrap_or_default());
                 }
             }
         }

@@ -126,12 +126,12 @@ fn a_reader_finds_keys_that_a_merge_moves_even_if_the_block_is_used_again() {
 /// A model above detects each injected fault.
 #[test]
 fn injected_faults_are_detected() {
-    let canaries: [(Canary, fn()); 3] = [
-        (Canary::Settled, a_reader_finds_keys_that_a_split_moves),
-        (Canary::Changes, a_reader_finds_keys_that_a_split_moves),
-        (Canary::ChangesFence, a_reader_finds_keys_that_a_split_moves),
+    let omissions: [(Omission, fn()); 3] = [
+        (Omission::Settled, a_reader_finds_keys_that_a_split_moves),
+        (Omission::Changes, a_reader_finds_keys_that_a_split_moves),
+        (Omission::ChangesFence, a_reader_finds_keys_that_a_split_moves),
     ];
-    for (canary, model) in canaries {
-        crate::sync::model::is_noticed(canary, model);
+    for (omission, model) in omissions {
+        crate::sync::model::is_noticed(omission, model);
     }
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use loom::thread;
 
 use super::*;
-use crate::sync::canary::Canary;
 use crate::sync::model::{explored, is_noticed};
+use crate::sync::omission::Omission;
 use crate::sync::stripe::{Held, Stripes};
 
 const NODE: u64 = 4096;
@@ -72,10 +72,10 @@ fn what_is_kept_is_right_for_the_node() {
 
 #[test]
 fn a_missing_clear_is_noticed() {
-    is_noticed(Canary::KeptClear, model);
+    is_noticed(Omission::KeptClear, model);
 }
 
 #[test]
 fn a_missing_validation_is_noticed() {
-    is_noticed(Canary::KeptCheck, model);
+    is_noticed(Omission::KeptCheck, model);
 }

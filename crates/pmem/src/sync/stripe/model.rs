@@ -13,7 +13,7 @@ use loom::thread;
 
 use super::*;
 use crate::sync::atomics::Mutex;
-use crate::sync::canary::Canary;
+use crate::sync::omission::Omission;
 
 /// A node of two words that change together, and the number of the last durable round.
 struct Shared {
@@ -346,17 +346,17 @@ fn a_reader_sees_no_record_of_a_block_that_another_writer_uses_again() {
 
 /// A model above detects each injected fault.
 #[test]
-fn canaries_are_noticed() {
-    let canaries: [(Canary, fn()); 7] = [
-        (Canary::FirstLook, a_reader_returns_whole_durable_rounds_in_order),
-        (Canary::SecondLook, a_reader_returns_whole_durable_rounds_in_order),
-        (Canary::Unlock, a_reader_returns_whole_durable_rounds_in_order),
-        (Canary::LockFence, a_reader_returns_whole_durable_rounds_in_order),
-        (Canary::FirstLookOrder, a_reader_returns_whole_durable_rounds_in_order),
-        (Canary::SecondLookFence, a_reader_returns_whole_durable_rounds_in_order),
-        (Canary::TakeOver, a_reader_sees_no_record_of_a_block_that_another_writer_uses_again),
+fn omissions_are_noticed() {
+    let omissions: [(Omission, fn()); 7] = [
+        (Omission::FirstRead, a_reader_returns_whole_durable_rounds_in_order),
+        (Omission::Validation, a_reader_returns_whole_durable_rounds_in_order),
+        (Omission::Unlock, a_reader_returns_whole_durable_rounds_in_order),
+        (Omission::LockFence, a_reader_returns_whole_durable_rounds_in_order),
+        (Omission::FirstReadOrder, a_reader_returns_whole_durable_rounds_in_order),
+        (Omission::ValidationFence, a_reader_returns_whole_durable_rounds_in_order),
+        (Omission::TakeOver, a_reader_sees_no_record_of_a_block_that_another_writer_uses_again),
     ];
-    for (canary, model) in canaries {
-        crate::sync::model::is_noticed(canary, model);
+    for (omission, model) in omissions {
+        crate::sync::model::is_noticed(omission, model);
     }
 }

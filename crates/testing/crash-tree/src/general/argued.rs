@@ -30,7 +30,7 @@ pub fn argued(about: &About) -> Vec<Argued> {
 
 /// Returns the injected fault that must be detected: the fence between an entry and the word that commits it is missing. For an engine that
 /// this module does not know, all payload fences are missing.
-pub fn canary(about: &About) -> Spot {
+pub fn injected_fault(about: &About) -> Spot {
     if !is_list(about) {
         return Spot::anywhere(Kind::DropFence(Fence::Payload));
     }

@@ -1,15 +1,15 @@
 //! Injected faults. An injected fault leaves out a part of a protocol between threads. Tests use it to prove that models and schedules
 //! detect the missing part.
 //!
-//! A part can be left out only in models and schedules. In other builds [`sings`] is a constant and costs nothing.
+//! A part can be left out only in models and schedules. In other builds [`is_omitted`] is a constant and costs nothing.
 
 /// A part of a protocol that can be left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Canary {
+pub enum Omission {
     /// A reader's first read of a version does not wait for the writer: the reader sees data that is not durable yet.
-    FirstLook,
+    FirstRead,
     /// A reader's validation always succeeds.
-    SecondLook,
+    Validation,
     /// A reader of a list of leaves does not wait until the structures that lead to them are complete.
     Settled,
     /// A reader of a list of leaves does not validate that these structures are unchanged.
@@ -19,7 +19,7 @@ pub enum Canary {
     /// Readers do not check whether a batch runs.
     Batches,
     /// Readers do not check whether the data that they read is durable.
-    Notes,
+    DirtyMarks,
     /// The writer's unlock of a version is not a release. Only models have an order weak enough to detect this fault and the
     /// following ones.
     Unlock,
@@ -28,9 +28,9 @@ pub enum Canary {
     /// A new writer omits its release fence.
     TakeOver,
     /// A reader's first read of a version is not an acquire.
-    FirstLookOrder,
+    FirstReadOrder,
     /// A reader's validation omits its acquire fence.
-    SecondLookFence,
+    ValidationFence,
     /// A leader does not set the flag that there is a leader.
     Lead,
     /// The writer does not clear a kept line.
@@ -42,29 +42,29 @@ pub enum Canary {
 /// True while this part is left out.
 #[cfg(not(any(all(test, loom), shuttle)))]
 #[inline(always)]
-pub const fn sings(_canary: Canary) -> bool {
+pub const fn is_omitted(_omission: Omission) -> bool {
     false
 }
 
 #[cfg(any(all(test, loom), shuttle))]
-pub use explored::{sing, sings};
+pub use explored::{is_omitted, omit};
 
 #[cfg(any(all(test, loom), shuttle))]
 mod explored {
     use std::cell::Cell;
 
-    use super::Canary;
+    use super::Omission;
 
     // All threads of a model or a schedule run in one thread of the system.
-    thread_local!(static SINGS: Cell<Option<Canary>> = const { Cell::new(None) });
+    thread_local!(static OMITTED: Cell<Option<Omission>> = const { Cell::new(None) });
 
     /// Leaves out this part, or none, in all explorations of this thread from now on.
-    pub fn sing(canary: impl Into<Option<Canary>>) {
-        SINGS.set(canary.into());
+    pub fn omit(omission: impl Into<Option<Omission>>) {
+        OMITTED.set(omission.into());
     }
 
     /// True while this part is left out.
-    pub fn sings(canary: Canary) -> bool {
-        SINGS.get() == Some(canary)
+    pub fn is_omitted(omission: Omission) -> bool {
+        OMITTED.get() == Some(omission)
     }
 }

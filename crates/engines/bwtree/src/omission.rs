@@ -1,10 +1,10 @@
 //! Fault injection: each fault leaves out a part of a protocol, so that a test can show that models or schedules detect it.
 //!
-//! Faults can be injected only in models and schedules. In other builds [`sings`] is constant and costs nothing.
+//! Faults can be injected only in models and schedules. In other builds [`is_omitted`] is constant and costs nothing.
 
 /// The part of a protocol that is left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Canary {
+pub enum Omission {
     /// A writer installs a change of a record by a load and a store, not by one exchange.
     Update,
     /// A thread installs a consolidated page by a load and a store, not by one exchange.
@@ -12,7 +12,7 @@ pub enum Canary {
     /// A thread installs a structure change by a load and a store, not by one exchange.
     Structure,
     /// A thread posts an index term without the validation that the split still exists.
-    SecondLook,
+    Validation,
     /// Retired memory is freed although a thread may still read it.
     Pins,
     /// PIDs are reused at once.
@@ -26,29 +26,29 @@ pub enum Canary {
 /// True while this fault is injected.
 #[cfg(not(any(all(test, loom), shuttle)))]
 #[inline(always)]
-pub const fn sings(_canary: Canary) -> bool {
+pub const fn is_omitted(_omission: Omission) -> bool {
     false
 }
 
 #[cfg(any(all(test, loom), shuttle))]
-pub use explored::{sing, sings};
+pub use explored::{is_omitted, omit};
 
 #[cfg(any(all(test, loom), shuttle))]
 mod explored {
     use std::cell::Cell;
 
-    use super::Canary;
+    use super::Omission;
 
     // All threads of a model or a schedule run on one thread of the system.
-    thread_local!(static SINGS: Cell<Option<Canary>> = const { Cell::new(None) });
+    thread_local!(static OMITTED: Cell<Option<Omission>> = const { Cell::new(None) });
 
     /// Injects this fault, or none, into all later explorations of this thread.
-    pub fn sing(canary: impl Into<Option<Canary>>) {
-        SINGS.set(canary.into());
+    pub fn omit(omission: impl Into<Option<Omission>>) {
+        OMITTED.set(omission.into());
     }
 
     /// True while this fault is injected.
-    pub fn sings(canary: Canary) -> bool {
-        SINGS.get() == Some(canary)
+    pub fn is_omitted(omission: Omission) -> bool {
+        OMITTED.get() == Some(omission)
     }
 }
