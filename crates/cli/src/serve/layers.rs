@@ -2,9 +2,9 @@
 //! overrides the file.
 //!
 //! Each value becomes an argument `--name=value` of the command line. A flag that is on becomes `--name`; a flag that
-//! is off adds nothing, so it does not override a flag that is on in the file. If the command line already has an
-//! option, the other layers do not add it. The parser of the command line checks the values of all three layers. Every
-//! option can be given in all three ways, except `config`, which cannot be in the file.
+//! is off adds nothing. If a layer has an option, also a flag that is off, the layers below it do not add the option. The
+//! parser of the command line checks the values of all three layers. Every option can be given in all three ways, except
+//! `config`, which cannot be in the file.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -80,10 +80,11 @@ pub fn expand(
         line.iter().any(is_this)
             || name == "max-clients" && line.iter().any(|word| word == "--max-connections")
     };
-    let mut added = Vec::new();
+    let (mut added, mut in_environment) = (Vec::new(), Vec::new());
     for option in &known {
         let variable = variable(&option.name);
         if let Some(value) = environment(&variable).filter(|_| !given(&line, &option.name)) {
+            in_environment.push(option.name.clone());
             added.extend(
                 argument(option, &value).map_err(|why| Failure::Usage(format!("{variable}: {why}")))?,
             );
@@ -92,7 +93,7 @@ pub fn expand(
     line.append(&mut added);
     if let Some(path) = path(&line) {
         for (name, argument) in file(&path, &known)? {
-            if !given(&line, &name) {
+            if !given(&line, &name) && !in_environment.contains(&name) {
                 added.push(argument);
             }
         }
@@ -210,7 +211,7 @@ mod tests {
             ("BRISTLECONE_SERVE_JSON", "0"),
         ];
         let found = expanded(&["serve", &config, "--timeout", "3"], &variables).unwrap();
-        assert_eq!(found, ["--max-clients=12", "--json", "--listen=none"]);
+        assert_eq!(found, ["--max-clients=12", "--listen=none"]);
         let found = expanded(
             &["serve", "--max-connections", "3"],
             &[("BRISTLECONE_SERVE_CONFIG", path.to_str().unwrap())],

@@ -102,7 +102,9 @@ impl<M: Medium, S: Schema> Line<M, S> {
         let choose = || self.shape.choose::<S>(free, Leaf::first_word::<S>(key));
         let Some(slot) = found.or_else(choose) else { return Ok(Step::Apart) };
         if found.is_none() {
-            let next = leaf.next(medium).ok_or(Error::Corrupt { what: "leaf", at: leaf.0 })?;
+            let Some(next) = leaf.next(medium) else {
+                return Err(Error::Corrupt { what: "leaf", at: leaf.0 });
+            };
             // The only leaf has no bounds, so any key could equal its empty word.
             if S::PLAIN && next == 0 && leaf.low(medium) == 0 {
                 return Ok(Step::Apart);
