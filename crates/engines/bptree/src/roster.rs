@@ -88,7 +88,7 @@ roster! {
         "wbtree-slot" [2 in 2..=16] Prefixed, SlotOnly, SlotOnly, WriteAtomic;
             "wB+-Tree with slot-only nodes of at most 7 entries"
         "wbtree-line" [8 in 2..=16] Prefixed, Slotted, Slotted, LineOrder;
-            "wB+-Tree with two fences a change: the order of stores to the line of valid bit and slot array replaces the third"
+            "wB+-Tree with two fences a change instead of three: valid bit and slot array share a line, whose stores keep their order"
         "btree-log" [8 in 2..=16] Keyed, Sorted, Sorted, UndoRedo;
             "B+-Tree, every word that changes in an undo-redo log"
         "unsorted-log" [8 in 2..=16] Keyed, Counted, Sorted, UndoRedo;
