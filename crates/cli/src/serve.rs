@@ -8,6 +8,7 @@ mod notify;
 mod sockets;
 mod takeover;
 
+use std::num::NonZeroUsize;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -28,9 +29,16 @@ use takeover::{Control, Predecessor};
 /// Runs the command.
 /// `options`: the names and values of all options, for CONFIG GET.
 pub fn run(arguments: &Arguments, options: Vec<(String, String)>) -> Result<ExitCode> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let threads = arguments.threads.map_or_else(default_threads, NonZeroUsize::get);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build();
     let runtime = runtime.map_err(io("cannot start the runtime"))?;
     runtime.block_on(serve(arguments, options))
+}
+
+/// Half of the processors: the system needs the others for its network, for the thread that commits, and often for the clients. With a
+/// thread for each of two processors, SETs on a memory file system were slower than with one.
+fn default_threads() -> usize {
+    std::thread::available_parallelism().map_or(1, |processors| processors.get().div_ceil(2))
 }
 
 /// The names and values of all options of the command line, with defaults. Options without a value are absent.

@@ -120,7 +120,12 @@ impl Client {
 
     /// Restarts the idle time.
     pub fn set_active(&self) {
-        let ms = u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.set_active_at(Instant::now());
+    }
+
+    /// Restarts the idle time at `now`.
+    pub fn set_active_at(&self, now: Instant) {
+        let ms = u64::try_from(now.duration_since(self.since).as_millis()).unwrap_or(u64::MAX);
         self.active_ms.store(ms, Ordering::Relaxed);
     }
 
@@ -185,6 +190,8 @@ pub struct Pause {
 #[derive(Debug)]
 pub struct Clients {
     all: Mutex<BTreeMap<u64, Arc<Client>>>,
+    /// The number of entries of `all`. It changes only under its lock.
+    count: AtomicUsize,
     /// The connections that hold more than [`SMALL_BYTES`].
     holders: Mutex<BTreeMap<u64, Arc<Client>>>,
     next: AtomicU64,
@@ -202,6 +209,7 @@ impl Default for Clients {
     fn default() -> Self {
         Self {
             all: Mutex::default(),
+            count: AtomicUsize::new(0),
             holders: Mutex::default(),
             next: AtomicU64::new(1),
             held_bytes: AtomicUsize::new(0),
@@ -217,7 +225,7 @@ impl Shared {
     /// Number of connections.
     #[must_use]
     pub fn connections(&self) -> usize {
-        lock(&self.clients.all).len()
+        self.clients.count.load(Ordering::Relaxed)
     }
 
     /// The connections, oldest first. A connection that was ended is not among them, even if its session has not finished yet: after the
@@ -272,6 +280,7 @@ impl Shared {
         let id = self.clients.next.fetch_add(1, Ordering::Relaxed);
         let client = Arc::new(Client::new(id, peer, local));
         all.insert(id, Arc::clone(&client));
+        self.clients.count.store(all.len(), Ordering::Relaxed);
         Some(ClientEntry { shared: Arc::clone(self), client })
     }
 
@@ -422,6 +431,9 @@ impl ClientEntry {
 impl Drop for ClientEntry {
     fn drop(&mut self) {
         self.hold(0, false);
-        lock(&self.shared.clients.all).remove(&self.client.id);
+        let clients = &self.shared.clients;
+        let mut all = lock(&clients.all);
+        all.remove(&self.client.id);
+        clients.count.store(all.len(), Ordering::Relaxed);
     }
 }

@@ -106,6 +106,9 @@ pub struct Arguments {
     /// that is not enough.
     #[arg(long, value_name = "N", default_value = "10000", alias = "max-connections")]
     pub max_clients: NonZeroUsize,
+    /// Threads that run commands [default: half of the processors].
+    #[arg(long, value_name = "N")]
+    pub threads: Option<NonZeroUsize>,
     /// Close connections that were idle for this time. 0: never.
     #[arg(long, value_name = "SECONDS", default_value = "0")]
     pub timeout: u64,

@@ -1,5 +1,7 @@
 //! Consecutive GET commands of a pipeline, answered by one call of the store, so that their cache misses overlap.
 
+use std::time::Instant;
+
 use bytes::Bytes;
 
 use super::client::Replies;
@@ -44,7 +46,7 @@ pub fn run(
         session.command = get.name;
         lock(&session.client.names).command = get.name;
     }
-    let started = std::time::Instant::now();
+    let started = session.command_start.unwrap_or_else(Instant::now);
     let (mut done, protocol) = (0, session.protocol);
     let reply_bytes_max = shared.reply_bytes_max(&session.client);
     // After an error, the GET that failed runs alone and replies with the error.
@@ -69,10 +71,10 @@ pub fn run(
     session.commands += done as u64;
     if done > 0 {
         shared.eviction.note(session.db, keys[..done].iter().copied());
-        let duration = started.elapsed() / u32::try_from(done).unwrap_or(u32::MAX);
+        let now = Instant::now();
+        let duration = now.duration_since(started) / u32::try_from(done).unwrap_or(u32::MAX);
         shared.note_duration(&session.client, &commands[0], duration);
-        // The next command starts now.
-        session.command_start = None;
+        session.command_start = Some(now);
     }
     done
 }

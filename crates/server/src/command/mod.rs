@@ -38,12 +38,12 @@ pub mod server;
 pub mod strings;
 pub mod transactions;
 
-use std::collections::HashMap;
 use std::sync::LazyLock;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use bytes::Bytes;
+use rustc_hash::FxHashMap;
 use tokio::runtime::{Handle, RuntimeFlavor};
 
 use client::Replies;
@@ -253,7 +253,7 @@ pub fn all() -> &'static [&'static Command] {
 }
 
 /// All commands by the bytes of their names.
-static BY_NAME: LazyLock<HashMap<&'static [u8], &'static Command>> =
+static BY_NAME: LazyLock<FxHashMap<&'static [u8], &'static Command>> =
     LazyLock::new(|| all().iter().map(|command| (command.name.as_bytes(), *command)).collect());
 
 /// Maximum length of a command's name.
