@@ -46,6 +46,8 @@ const READ_BYTES_MAX: usize = 4 << 20;
 const KEPT_BYTES: usize = SMALL_BYTES;
 /// Maximum number of commands in one turn. After a turn, other connections get the worker.
 const COMMANDS_PER_TURN: usize = 256;
+/// Initial capacity of the list of a turn's commands: a usual pipeline fits.
+const COMMANDS_RESERVED: usize = 16;
 /// Maximum bytes and time for reading from a client after the final error message. A close with unread bytes would reset the connection,
 /// and the client might not see the message.
 const LINGER_BYTES: usize = 64 << 20;
@@ -372,7 +374,7 @@ impl Session {
     /// Runs all complete commands that have arrived.
     async fn answer(&mut self) -> io::Result<Turn> {
         let mut turn = Turn::Read;
-        let mut commands: Vec<Vec<Bytes>> = Vec::new();
+        let mut commands: Vec<Vec<Bytes>> = Vec::with_capacity(COMMANDS_RESERVED);
         loop {
             let end = self.parse(&mut commands);
             command::prefetch(&self.shared, self.state.db, &commands);

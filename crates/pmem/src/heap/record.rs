@@ -188,7 +188,7 @@ fn write_pieces<M: Medium>(
 pub fn give<M: Medium>(region: &Region<M>, allocator: &mut Allocator, at: u64) -> Result<()> {
     allocator.give(region, at)?;
     for piece in pieces(region, at) {
-        allocator.give_piece(region, piece);
+        allocator.give_piece(region, piece)?;
     }
     Ok(())
 }

@@ -302,14 +302,12 @@ pub fn prefetch(shared: &Shared, db: usize, commands: &[Vec<Bytes>]) {
     let one_key =
         |arguments: &&Vec<Bytes>| arguments.len() > 1 && shared.find(&arguments[0]).is_some_and(pays);
     let alone = |(index, arguments)| (!gets::has_company(commands, index)).then_some(arguments);
-    let keys: Vec<&[u8]> = commands
-        .iter()
-        .enumerate()
-        .filter(|_| commands.len() > 1)
-        .filter_map(alone)
-        .filter(one_key)
-        .map(|arguments| &arguments[1][..])
-        .collect();
+    if commands.len() < 2 {
+        return;
+    }
+    let mut keys: Vec<&[u8]> = Vec::with_capacity(commands.len());
+    let single = commands.iter().enumerate().filter_map(alone).filter(one_key);
+    keys.extend(single.map(|arguments| &arguments[1][..]));
     // A SELECT among the commands makes the prefetch useless, not wrong.
     if keys.len() > 1
         && let Ok(store) = shared.databases.get(db)

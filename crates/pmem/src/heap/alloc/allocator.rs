@@ -5,7 +5,7 @@ use rustc_hash::FxHashSet as HashSet;
 
 use crate::error::{Error, Result};
 use crate::heap::alloc::class::{Class, Kind};
-use crate::heap::alloc::place::{HEADER_WORDS, place, set_bit};
+use crate::heap::alloc::place::{HEADER_WORDS, Place, place, set_bit};
 use crate::heap::alloc::ring::Ring;
 use crate::heap::alloc::space::{Space, padded};
 use crate::heap::log::redo::Log;
@@ -50,6 +50,7 @@ pub struct Allocator {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pending {
     at: u64,
+    place: Place,
     taken: bool,
 }
 
@@ -91,8 +92,8 @@ impl Allocator {
         bytes: u64,
     ) -> Result<u64> {
         self.reserve_intent()?;
-        let at = self.reserve(region, log, kind, bytes)?;
-        self.name(region.medium(), Pending { at, taken: true });
+        let (at, place) = self.reserve(region, log, kind, bytes)?;
+        self.name(region.medium(), Pending { at, place, taken: true });
         Ok(at)
     }
 
@@ -102,40 +103,43 @@ impl Allocator {
     /// # Errors
     /// As [`Allocator::take`].
     pub fn take_piece<M: Medium>(&mut self, region: &Region<M>, log: &mut Log, bytes: u64) -> Result<u64> {
-        let at = self.reserve(region, log, Kind::Piece, bytes)?;
-        self.pieces.push(Pending { at, taken: true });
+        let (at, place) = self.reserve(region, log, Kind::Piece, bytes)?;
+        self.pieces.push(Pending { at, place, taken: true });
         Ok(at)
     }
 
     /// Sets the bits of the pieces allocated so far and flushes them.
     pub fn flip_taken_pieces<M: Medium>(&mut self, region: &Region<M>) {
         for piece in self.pieces.iter().filter(|piece| piece.taken) {
-            let place = place(region, piece.at).expect("just taken");
-            set_bit(region.medium(), place, true);
+            set_bit(region.medium(), piece.place, true);
         }
     }
 
     /// Frees a piece when the running operation ends. Its record was freed with [`Allocator::give`].
-    pub fn give_piece<M: Medium>(&mut self, region: &Region<M>, at: u64) {
-        debug_assert!(place(region, at).is_some());
-        self.pieces.push(Pending { at, taken: false });
+    ///
+    /// # Errors
+    /// `Corrupt` if no block starts at `at`.
+    pub fn give_piece<M: Medium>(&mut self, region: &Region<M>, at: u64) -> Result<()> {
+        let place = placed(region, at)?;
+        self.pieces.push(Pending { at, place, taken: false });
+        Ok(())
     }
 
-    /// Finds a block and reserves it in volatile memory only.
+    /// Finds a block and reserves it in volatile memory only. Returns its offset and its place.
     fn reserve<M: Medium>(
         &mut self,
         region: &Region<M>,
         log: &mut Log,
         kind: Kind,
         bytes: u64,
-    ) -> Result<u64> {
+    ) -> Result<(u64, Place)> {
         let chunk_bytes = region.geometry().chunk_bytes;
         let class = Class::fitting(kind, bytes, chunk_bytes)?;
-        let (class, (chunk_at, index)) = match self.space.take(class) {
-            Some(block) => (class, block),
+        let (at, place) = match self.space.take(class) {
+            Some(block) => block,
             None => self.find_block(region, log, class)?,
         };
-        let at = chunk_at + class.first(class.blocks(chunk_bytes)) + index * class.block_bytes;
+        let class = place.class;
         if self.moves && !self.is_moving {
             self.earn_moves(class.block_bytes);
         }
@@ -145,7 +149,7 @@ impl Allocator {
         if log.touches(at, bytes) {
             log.truncate(region.medium()); // A4: the block may have been a node whose change is in the log
         }
-        Ok(at)
+        Ok((at, place))
     }
 
     /// Frees a block when the running operation ends, and writes its intent.
@@ -154,10 +158,8 @@ impl Allocator {
     /// `TooLarge` if the ring is full, `Corrupt` if no block starts at `at`.
     pub fn give<M: Medium>(&mut self, region: &Region<M>, at: u64) -> Result<()> {
         self.reserve_intent()?;
-        if place(region, at).is_none() {
-            return Err(Error::Corrupt { what: "block address", at });
-        }
-        self.name(region.medium(), Pending { at, taken: false });
+        let place = placed(region, at)?;
+        self.name(region.medium(), Pending { at, place, taken: false });
         Ok(())
     }
 
@@ -180,8 +182,7 @@ impl Allocator {
         }
         let given = self.pieces.iter().filter(|piece| !piece.taken);
         for pending in self.pending.iter().chain(given) {
-            let place = place(region, pending.at).expect("blocks are checked when they are named");
-            set_bit(region.medium(), place, pending.taken);
+            set_bit(region.medium(), pending.place, pending.taken);
         }
         self.flipped = !self.pending.is_empty();
     }
@@ -195,14 +196,14 @@ impl Allocator {
         for index in 0..self.pending.len() {
             let pending = self.pending[index];
             if !pending.taken {
-                self.release(region, log, pending.at);
+                self.release(region, log, pending.place);
             }
         }
         self.pending.clear();
         self.operation = self.operation.wrapping_add(1);
         for piece in std::mem::take(&mut self.pieces) {
             if !piece.taken {
-                self.release(region, log, piece.at);
+                self.release(region, log, piece.place);
             }
         }
         self.flipped = false;
@@ -216,8 +217,7 @@ impl Allocator {
         }
         let pieces = std::mem::take(&mut self.pieces);
         for piece in pieces.iter().filter(|piece| piece.taken) {
-            let place = place(region, piece.at).expect("just taken");
-            set_bit(region.medium(), place, false);
+            set_bit(region.medium(), piece.place, false);
         }
         if pieces.iter().any(|piece| piece.taken) {
             // The cleared bits must be durable before the intent of the record that lists the pieces leaves the ring, and before
@@ -225,7 +225,7 @@ impl Allocator {
             region.medium().fence(Fence::Allocate);
         }
         for taken in std::mem::take(&mut self.pending).iter().chain(&pieces).filter(|pending| pending.taken) {
-            self.release(region, log, taken.at);
+            self.release(region, log, taken.place);
         }
     }
 
@@ -253,10 +253,12 @@ impl Allocator {
         self.pending.push(pending);
     }
 
-    fn release<M: Medium>(&mut self, region: &Region<M>, log: &mut Log, at: u64) {
+    fn release<M: Medium>(&mut self, region: &Region<M>, log: &mut Log, place: Place) {
         // A chunk may be read for the first time here, after all bits were flipped. If it is then empty, the release of the first
         // block closes it, and the chunk of the other blocks has no class any more.
-        let Some(place) = place(region, at) else { return };
+        if region.medium().word(place.chunk) == 0 {
+            return;
+        }
         self.look_at(region, place.chunk, place.class);
         if self.space.release(place) {
             self.close_chunk(region, log, place.chunk);
@@ -333,6 +335,11 @@ impl Allocator {
         self.space.add(at, class, blocks, padded(vec![0; words as usize].into(), blocks));
         self.space.use_new(at);
     }
+}
+
+/// The place of the block at `at`.
+fn placed<M: Medium>(region: &Region<M>, at: u64) -> Result<Place> {
+    place(region, at).ok_or(Error::Corrupt { what: "block address", at })
 }
 
 #[cfg(all(test, not(loom)))]

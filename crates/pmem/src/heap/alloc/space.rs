@@ -38,6 +38,8 @@ struct Chunk {
     class: Class,
     free: u64,
     blocks: u64,
+    /// Offset of the first block from the chunk.
+    first: u64,
     /// Allocated or reserved blocks, a superset of the durable bits.
     taken: Box<[u64]>,
     /// Word of `taken` to search next.
@@ -97,7 +99,8 @@ impl Space {
         let free = taken.iter().map(|word| u64::from(word.count_zeros())).sum();
         self.live_bytes += (blocks - free) * class.block_bytes;
         self.stocks.entry(class).or_default().free += free;
-        self.chunks.insert(at, Chunk { class, free, blocks, taken, hint: 0, role: Role::Full });
+        let first = class.first(blocks);
+        self.chunks.insert(at, Chunk { class, free, blocks, first, taken, hint: 0, role: Role::Full });
         if free > 0 {
             self.list(at);
         }
@@ -127,8 +130,8 @@ impl Space {
         self.chunk(at).role = Role::InUse;
     }
 
-    /// Takes a block of the class's chunk in use. Returns the chunk and the block's index.
-    pub fn take(&mut self, class: Class) -> Option<(u64, u64)> {
+    /// Takes a block of the class's chunk in use. Returns its offset and its place.
+    pub fn take(&mut self, class: Class) -> Option<(u64, Place)> {
         let stock = self.stocks.get_mut(&class)?;
         let at = stock.in_use?;
         let chunk = self.chunks.get_mut(&at).expect("a chunk in use is known");
@@ -139,7 +142,8 @@ impl Space {
             stock.in_use = None;
         }
         self.live_bytes += class.block_bytes;
-        Some((at, index))
+        let block = at + chunk.first + index * class.block_bytes;
+        Some((block, Place { chunk: at, class, index }))
     }
 
     /// Frees a block. Returns true if its chunk is empty and not in use: the caller closes it.

@@ -13,6 +13,7 @@ use rustc_hash::FxHashMap as HashMap;
 use crate::error::Result;
 use crate::heap::alloc::allocator::Allocator;
 use crate::heap::alloc::class::{Class, Kind};
+use crate::heap::alloc::place::Place;
 use crate::heap::log::redo::Log;
 use crate::heap::region::Region;
 use crate::medium::traits::Medium;
@@ -103,7 +104,7 @@ impl Allocator {
         region: &Region<M>,
         log: &mut Log,
         class: Class,
-    ) -> Result<(Class, (u64, u64))> {
+    ) -> Result<(u64, Place)> {
         let class = match self.find_space(region, log, class) {
             Ok(()) => class,
             // If there is no space for a chunk of this class, a larger block is used.
@@ -113,7 +114,7 @@ impl Allocator {
                 larger.ok_or(error)?
             }
         };
-        Ok((class, self.space.take(class).expect("a chunk with space is in use")))
+        Ok(self.space.take(class).expect("a chunk with space is in use"))
     }
 
     /// Ensures that the class has a chunk in use.
