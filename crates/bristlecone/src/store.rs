@@ -196,12 +196,6 @@ impl<K: Kind> StoreOf<K> {
         Ok(self.index.get_each(keys, &mut give)?)
     }
 
-    /// Prefetches the memory that reads of these keys will touch. Use it if the keys are known in advance and the values are read one by
-    /// one.
-    pub fn prefetch(&self, keys: &[&K::Key]) {
-        self.index.prefetch(keys);
-    }
-
     /// Applies many writes. True for each write whose key was present. Writes of one key apply in their order. The writes share lookups,
     /// fences and commits. All are durable when the call returns, unless this handle writes without sync ([`StoreOf::with`]). Each write is
     /// atomic by itself: after a crash before the return, some may be present and others not. [`StoreOf::batch`] makes several writes

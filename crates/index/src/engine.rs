@@ -292,8 +292,6 @@ pub trait Index<K: Kind>: Lifecycle {
     fn delete(&self, key: &K::Key, how: WriteOptions) -> Result<bool>;
     /// Reads and changes one key in one step. No other write can come between.
     fn update(&self, key: &K::Key, decide: &mut Decide<'_, K::Value>, how: WriteOptions) -> Result<()>;
-    /// Prefetches the cache lines that reads of these keys will touch. Does nothing if an engine cannot predict them.
-    fn prefetch(&self, _keys: &[&K::Key]) {}
     /// Calls `give` with the value of each key, in order; `None` for an absent key. Stops when `give` returns false. With
     /// [`Capabilities::atomic_batch`], all or nothing of each batch is visible.
     fn get_each(&self, keys: &[&K::Key], give: &mut dyn FnMut(Option<K::ValueBuf>) -> bool) -> Result<()>;

@@ -377,7 +377,6 @@ impl Session {
         let mut commands: Vec<Vec<Bytes>> = Vec::with_capacity(COMMANDS_RESERVED);
         loop {
             let end = self.parse(&mut commands);
-            command::prefetch(&self.shared, self.state.db, &commands);
             let is_full = commands.len() == self.turn_commands_max();
             self.taken_bytes = commands.iter().flatten().map(Bytes::len).sum();
             let mut rest = commands.drain(..);

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use bristlecone::{Durability, Store, WriteOptions};
+use bristlecone::{Store, WriteOptions};
 use tokio::sync::watch;
 
 use crate::Config;
@@ -135,9 +135,6 @@ pub struct Shared {
     pub watches: Arc<Watches>,
     /// State of backups.
     pub saves: Arc<Saves>,
-    /// True if prefetching for the writes of a pipeline pays. It slows down writes that wait for a flush or a sync: by 9 % over a journal,
-    /// by 12 % where lines are flushed.
-    pub prefetches_writes: bool,
     /// Settings that can change.
     pub settings: Settings,
     /// The limit of memory.
@@ -159,11 +156,9 @@ impl Shared {
     /// State of a server that is about to start.
     #[must_use]
     pub fn new(store: Store, config: Config, address: Option<SocketAddr>) -> Self {
-        let stats = store.stats();
         let users = Users::new(config.password.as_ref());
         users.replace(config.users.clone());
         Self {
-            prefetches_writes: stats.durability == Durability::Process.to_string(),
             databases: Databases::new(store.with(WriteOptions { sync: false })),
             store: store.with(WriteOptions { sync: false }),
             address,

@@ -76,13 +76,6 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         dispatch!(self, V => self.get_arrived::<V>(keys, &now, give))
     }
 
-    /// Prefetches the nodes that reads of these keys will touch, down to their leaves.
-    pub fn prefetch(&self, keys: &[&S::Key]) {
-        for keys in keys.chunks(LANES) {
-            self.descend_together::<Scalar>(keys.len(), |i| keys[i]);
-        }
-    }
-
     /// Calls `arrived` with the number of each key and its leaf and version (`None` if the descent failed), until it returns false. The
     /// leaves of [`LANES`] descents are prefetched while the next descents advance.
     ///

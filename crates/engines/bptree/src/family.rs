@@ -84,10 +84,6 @@ impl<K: Kind, M: Medium, S: SchemaOf<K>, L: Layouts, D: CommitProtocol> Index<K>
         with_space(self, || self.update(key, &mut *decide, how))
     }
 
-    fn prefetch(&self, keys: &[&K::Key]) {
-        self.prefetch(keys);
-    }
-
     fn get_each(&self, keys: &[&K::Key], give: &mut dyn FnMut(Option<K::ValueBuf>) -> bool) -> Result<()> {
         self.get_each(keys, give)
     }

@@ -36,10 +36,6 @@ impl<K: Kind, T: LeafList<Schema: SchemaOf<K>>> Index<K> for T {
         with_space(self, || Writes::update(self, key, &mut *decide, how))
     }
 
-    fn prefetch(&self, keys: &[&K::Key]) {
-        Reads::prefetch(self, keys);
-    }
-
     fn get_each(&self, keys: &[&K::Key], give: &mut dyn FnMut(Option<K::ValueBuf>) -> bool) -> Result<()> {
         Reads::get_each(self, keys, give)
     }

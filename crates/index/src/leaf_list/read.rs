@@ -113,11 +113,6 @@ pub trait Reads: LeafList {
         Ok(())
     }
 
-    /// Prefetches what lookups of these keys touch first.
-    fn prefetch(&self, keys: &[&KeyOf<Self>]) {
-        keys.chunks(LANES).for_each(|some| self.leaves_to_read(some, &mut [0; LANES][..some.len()]));
-    }
-
     /// Looks up a key, durable or not. Returns true if it is present, and its leaf.
     fn look(&self, key: &KeyOf<Self>, value: Option<&mut ValueBufOf<Self>>) -> Result<(bool, u64)> {
         self.look_in(None, key, value)

@@ -182,12 +182,6 @@ impl Index<Bytes> for Table {
         refused
     }
 
-    fn prefetch(&self, keys: &[&[u8]]) {
-        let Ok(id) = self.slot.id() else { return };
-        let stored: Vec<_> = keys.iter().map(|key| StoredKey::new(id, key)).collect();
-        self.index().prefetch(&stored.iter().map(|key| &**key).collect::<Vec<_>>());
-    }
-
     fn get_each(&self, keys: &[&[u8]], give: &mut dyn FnMut(Option<Vec<u8>>) -> bool) -> Result<()> {
         keys.iter().try_for_each(|key| check_lengths(key, None))?;
         let id = self.slot.id()?;

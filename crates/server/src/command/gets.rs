@@ -10,13 +10,6 @@ use crate::resp::Reply;
 use crate::session::SessionState;
 use crate::shared::{Shared, lock};
 
-/// True if the command at position `index` is a GET beside another GET. [`run`] answers both together, so neither needs a prefetch.
-#[must_use]
-pub fn has_company(commands: &[Vec<Bytes>], index: usize) -> bool {
-    let is_get = |index: usize| commands.get(index).is_some_and(|arguments| is_get(arguments));
-    is_get(index) && (is_get(index + 1) || index > 0 && is_get(index - 1))
-}
-
 fn is_get(arguments: &[Bytes]) -> bool {
     arguments.len() == 2 && is(&arguments[0], "get")
 }

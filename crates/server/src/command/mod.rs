@@ -293,29 +293,6 @@ pub fn run(shared: &Shared, session: &mut SessionState, arguments: &[Bytes], out
     }
 }
 
-/// Prefetches the memory that the commands with one key will read, for all of them together. The commands still write one by one: after a
-/// crash, a connection's keys have the result of a prefix of its commands.
-pub fn prefetch(shared: &Shared, db: usize, commands: &[Vec<Bytes>]) {
-    let pays = |command: &Command| {
-        command.keys == ONE_KEY && (shared.prefetches_writes || !command.flags.has(Flags::WRITE))
-    };
-    let one_key =
-        |arguments: &&Vec<Bytes>| arguments.len() > 1 && shared.find(&arguments[0]).is_some_and(pays);
-    let alone = |(index, arguments)| (!gets::has_company(commands, index)).then_some(arguments);
-    if commands.len() < 2 {
-        return;
-    }
-    let mut keys: Vec<&[u8]> = Vec::with_capacity(commands.len());
-    let single = commands.iter().enumerate().filter_map(alone).filter(one_key);
-    keys.extend(single.map(|arguments| &arguments[1][..]));
-    // A SELECT among the commands makes the prefetch useless, not wrong.
-    if keys.len() > 1
-        && let Ok(store) = shared.databases.get(db)
-    {
-        store.prefetch(&keys);
-    }
-}
-
 /// Runs a command on the keys of the call, or queues it. Writes its one reply.
 pub fn run_in(call: &mut Call<'_>) {
     call.session.refresh_user(call.shared);
