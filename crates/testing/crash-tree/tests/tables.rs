@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bristlecone::registry;
-use crash::{Contents, Subject, Workload, by_tier, explore};
+use crash::{Contents, MutationReport, Share, Stage, Subject, Trial, Workload, by_tier, explore};
 use index::engine::{Commit, Deadline, Next, TableOps as _, TableWrite};
 use index::kind::Bytes;
 use index::tables::{Clock, Table, Tables};
@@ -388,5 +388,65 @@ fn a_value_before_the_entry_of_its_deadline_is_found() {
         let report = explored(engine, vec![Op::Put("", 1, None), Op::ValueFirst(6, 5)]);
         let found = report.violations.first().expect("the fault is found");
         assert!(format!("{found:?}").contains("has no entry"), "{engine}: {found:?}");
+    }
+}
+
+/// Files whose mutants the workload of tables may survive. The engine's own workloads try them: they fill chunks, grow the region, wrap the
+/// log, split nodes and collect versions, which tables do not do more than other keys.
+const TRIED_BY_THE_ENGINE: [&str; 8] = [
+    "pmem/src/heap/alloc/allocator.rs",
+    "pmem/src/heap/region.rs",
+    "pmem/src/heap/log/redo.rs",
+    "pmem/src/heap/log/truncate.rs",
+    "pmem/src/heap/log/data_words.rs",
+    "index/src/group.rs",
+    "bptree/src/commit_protocol/write_atomic.rs",
+    "engines/cdds/src/",
+];
+
+/// Tries all mutants of one engine on the workload of tables.
+struct Mutate;
+
+impl Visitor for Mutate {
+    type Out = MutationReport;
+    fn visit<F: Family>(self, about: &'static About) -> MutationReport {
+        let workload = Workload::<Tabled<F::Bytes<Observed>>>::new(about.default_lines.min(8), life());
+        let trial = Trial::of("tables", options(), workload);
+        crash::run_some_mutants(&[trial], &[], &Share::All, &[], |_| Stage::quiet())
+    }
+}
+
+#[test]
+fn no_flush_fence_or_publish_of_a_commit_to_several_tables_can_be_left_out() {
+    use crash::Kind::{DropFence, EarlyPublish, SplitPublish};
+    use pmem::Fence::{Commit, Payload};
+    const WBTREE: &str = "bptree/src/commit_protocol/write_atomic.rs";
+    let commits = [
+        ("wbtree", 20, [(DropFence(Payload), WBTREE), (DropFence(Commit), WBTREE), (SplitPublish, WBTREE)]),
+        (
+            "cdds",
+            28,
+            [
+                (DropFence(Payload), "cdds/src/versioned.rs"),
+                (DropFence(Commit), "cdds/src/meta.rs"),
+                (EarlyPublish, "cdds/src/meta.rs"),
+            ],
+        ),
+    ];
+    for (engine, floor, commit) in commits {
+        let report = registry::visit(engine, Mutate).expect("an engine of the registry");
+        println!("{engine}: {} mutants; {report}", report.found());
+        report.killed.iter().for_each(|(mutant, _)| println!("  killed: {mutant}"));
+        assert!(report.base.violations.is_empty() && report.left_out == 0, "{engine}: {report}");
+        assert!(report.killed.len() >= floor, "{engine}: {report}");
+        for (kind, file) in commit {
+            let is_this = |mutant: &crash::Mutant| mutant.kind == kind && mutant.site.file().ends_with(file);
+            assert!(report.killed.iter().any(|(mutant, _)| is_this(mutant)), "{engine}: {kind:?} in {file}");
+        }
+        let is_excused = |mutant: &&crash::Mutant| {
+            TRIED_BY_THE_ENGINE.iter().any(|file| mutant.site.file().contains(file))
+        };
+        let missed: Vec<_> = report.survived.iter().filter(|mutant| !is_excused(mutant)).collect();
+        assert!(missed.is_empty(), "{engine}: {missed:?}");
     }
 }
