@@ -57,6 +57,9 @@ fn wrong_settings_are_named_and_make_no_store() {
         .unwrap();
     assert_eq!(code(&output), 2);
     assert!(stderr(&output).contains("BRISTLECONE_SERVE_TIMEOUT: invalid value"), "{output:?}");
+    let output = run(&store, &["serve", "--threads", "1000000000"]);
+    assert_eq!(code(&output), 2);
+    assert!(stderr(&output).contains("1000000000 is not in 1..=256"), "{output:?}");
     std::fs::write(&config, "user bob on\nuser eve foo\n").unwrap();
     let output = run(&store, &["serve", "--acl-file", config.to_str().unwrap()]);
     assert!(stderr(&output).contains("conf.toml:2: foo: Syntax error"), "{output:?}");

@@ -107,8 +107,8 @@ pub struct Arguments {
     #[arg(long, value_name = "N", default_value = "10000", alias = "max-connections")]
     pub max_clients: NonZeroUsize,
     /// Threads that run commands [default: half of the processors].
-    #[arg(long, value_name = "N")]
-    pub threads: Option<NonZeroUsize>,
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub threads: Option<u16>,
     /// Close connections that were idle for this time. 0: never.
     #[arg(long, value_name = "SECONDS", default_value = "0")]
     pub timeout: u64,
