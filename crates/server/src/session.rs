@@ -77,8 +77,8 @@ pub struct SessionState {
     pub transaction: command::transactions::State,
     /// Which replies the client gets.
     pub replies: command::client::Replies,
-    /// The end of the previous command, if the next one starts at that time.
-    pub command_start: Option<Instant>,
+    /// The start of the next command: the end of the previous one, or the time at which the session began to run commands.
+    pub command_start: Instant,
     /// True after MONITOR, until the session has started it.
     pub starts_monitor: bool,
     /// The lines of MONITOR.
@@ -208,7 +208,7 @@ impl Session {
                 ticket: Ticket::default(),
                 transaction: command::transactions::State::default(),
                 replies: command::client::Replies::default(),
-                command_start: None,
+                command_start: Instant::now(),
                 starts_monitor: false,
                 monitor: None,
                 commands: 0,
@@ -439,7 +439,7 @@ impl Session {
     fn run_some(&mut self, commands: &mut std::vec::Drain<'_, Vec<Bytes>>) -> bool {
         let shared = Arc::clone(&self.shared);
         self.entry.client.set_running(true);
-        self.state.command_start = Some(Instant::now());
+        self.state.command_start = Instant::now();
         let (closes, ticket) = shared.store.apply(|_| {
             while self.pause(commands).is_none() && commands.len() > 0 {
                 let (state, output) = (&mut self.state, &mut self.output);
@@ -467,7 +467,7 @@ impl Session {
             false
         });
         self.state.ticket = self.state.ticket.max(ticket);
-        self.entry.client.set_active_at(self.state.command_start.unwrap_or_else(Instant::now));
+        self.entry.client.set_active_at(self.state.command_start);
         self.entry.client.set_running(false);
         if std::mem::take(&mut self.state.starts_monitor) {
             self.state.monitor = Some(Monitor::new(shared));
@@ -552,9 +552,9 @@ impl Session {
         self.entry.hold(held, self.taken_bytes > 0);
     }
 
-    /// Lets the other sessions of this worker whose input has arrived run their commands. Then the replies of all of them leave together. A
-    /// client with several connections often sleeps until a reply arrives, and to wake it costs more than a command. A session that waits
-    /// for a commit does not need this: the end of the commit wakes all of them.
+    /// Lets the other sessions of this thread whose input has arrived run their commands. Then all of them write their replies. A client with
+    /// several connections often sleeps until a reply arrives, and to wake it costs more than a command. Sessions that wait for a commit need
+    /// no yield: the end of the commit wakes all of them together.
     async fn let_others_run(&self) {
         if self.shared.connections() > 1 && self.shared.store.is_durable(self.state.ticket) {
             tokio::task::yield_now().await;

@@ -39,7 +39,7 @@ pub fn run(
         session.command = get.name;
         lock(&session.client.names).command = get.name;
     }
-    let started = session.command_start.unwrap_or_else(Instant::now);
+    let started = session.command_start;
     let (mut done, protocol) = (0, session.protocol);
     let reply_bytes_max = shared.reply_bytes_max(&session.client);
     // After an error, the GET that failed runs alone and replies with the error.
@@ -67,7 +67,7 @@ pub fn run(
         let now = Instant::now();
         let duration = now.duration_since(started) / u32::try_from(done).unwrap_or(u32::MAX);
         shared.note_duration(&session.client, &commands[0], duration);
-        session.command_start = Some(now);
+        session.command_start = now;
     }
     done
 }

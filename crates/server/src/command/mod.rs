@@ -14,8 +14,8 @@
 //! * I1: a handler writes exactly one reply (SHUTDOWN: none), or returns an error. If it returns an error, [`run_in`] discards the part of
 //!   the reply that it has written.
 //! * I2: error texts that Redis has are identical to those of Redis, because clients match on them.
-//! * I3: a handler that may take long has [`Flags::SLOW`]. While it runs, other connections continue, if the runtime has several worker
-//!   threads.
+//! * I3: a handler that may take long has [`Flags::SLOW`]. While it runs, other connections continue, if the runtime is tokio's
+//!   multi-threaded one, even with a single thread.
 //!
 //! A command that changes several keys does it in one step: after a crash all its writes are present or none is, and readers see all or
 //! none. The exception is DEL over an engine without atomic batches: it removes its keys one by one.
@@ -278,15 +278,14 @@ pub fn run(shared: &Shared, session: &mut SessionState, arguments: &[Bytes], out
         session.replies = Replies::On;
     }
     shared.show_command(&session.client, arguments);
-    // The end of a command is the start of the next one.
-    let started = session.command_start.unwrap_or_else(Instant::now);
+    let started = session.command_start;
     let mut reply = Reply::new(output, protocol, bytes_max);
     match Access::new(shared, session.db) {
         Ok(keys) => run_in(&mut Call { arguments, reply, keys, session, shared }),
         Err(error) => reply.error(&CommandError::from(error).to_string()),
     }
     let now = Instant::now();
-    session.command_start = Some(now);
+    session.command_start = now;
     shared.note_duration(&session.client, arguments, now.duration_since(started));
     if replies == Replies::SkipNext || session.replies != Replies::On {
         output.truncate(start);
@@ -414,7 +413,7 @@ fn is_long(command: &Command, call: &Call<'_>) -> bool {
         || call.arguments.iter().map(Bytes::len).sum::<usize>() > INLINE_BYTES_MAX
 }
 
-/// Runs `work` while other tasks of the runtime go on, if the runtime has several workers.
+/// Runs `work` while other tasks of the runtime go on, if the runtime is multi-threaded. Tokio then moves them to another thread.
 pub(crate) fn off_the_worker<T>(work: impl FnOnce() -> T) -> T {
     match Handle::try_current().map(|handle| handle.runtime_flavor()) {
         Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),

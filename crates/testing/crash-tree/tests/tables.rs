@@ -391,9 +391,8 @@ fn a_value_before_the_entry_of_its_deadline_is_found() {
     }
 }
 
-/// Files whose mutants the workload of tables may survive. The engine's own workloads try them: they fill chunks, grow the region, wrap the
-/// log, split nodes and collect versions, which tables do not do more than other keys.
-const TRIED_BY_THE_ENGINE: [&str; 8] = [
+/// Mutants in these files may survive the workload of tables, because it is short. The engine's own workloads try them, too.
+const TRIED_BY_THE_ENGINE: [&str; 11] = [
     "pmem/src/heap/alloc/allocator.rs",
     "pmem/src/heap/region.rs",
     "pmem/src/heap/log/redo.rs",
@@ -401,7 +400,10 @@ const TRIED_BY_THE_ENGINE: [&str; 8] = [
     "pmem/src/heap/log/data_words.rs",
     "index/src/group.rs",
     "bptree/src/commit_protocol/write_atomic.rs",
-    "engines/cdds/src/",
+    "cdds/src/insert.rs",
+    "cdds/src/meta.rs",
+    "cdds/src/node.rs",
+    "cdds/src/versioned.rs",
 ];
 
 /// Tries all mutants of one engine on the workload of tables.
@@ -417,7 +419,7 @@ impl Visitor for Mutate {
 }
 
 #[test]
-fn no_flush_fence_or_publish_of_a_commit_to_several_tables_can_be_left_out() {
+fn the_fences_and_the_publish_that_commit_a_change_of_tables_are_needed() {
     use crash::Kind::{DropFence, EarlyPublish, SplitPublish};
     use pmem::Fence::{Commit, Payload};
     const WBTREE: &str = "bptree/src/commit_protocol/write_atomic.rs";
@@ -441,10 +443,11 @@ fn no_flush_fence_or_publish_of_a_commit_to_several_tables_can_be_left_out() {
         assert!(report.killed.len() >= floor, "{engine}: {report}");
         for (kind, file) in commit {
             let is_this = |mutant: &crash::Mutant| mutant.kind == kind && mutant.site.file().ends_with(file);
-            assert!(report.killed.iter().any(|(mutant, _)| is_this(mutant)), "{engine}: {kind:?} in {file}");
+            let is_killed = report.killed.iter().any(|(mutant, _)| is_this(mutant));
+            assert!(is_killed && !report.survived.iter().any(is_this), "{engine}: {kind:?} in {file}");
         }
         let is_excused = |mutant: &&crash::Mutant| {
-            TRIED_BY_THE_ENGINE.iter().any(|file| mutant.site.file().contains(file))
+            TRIED_BY_THE_ENGINE.iter().any(|file| mutant.site.file().ends_with(file))
         };
         let missed: Vec<_> = report.survived.iter().filter(|mutant| !is_excused(mutant)).collect();
         assert!(missed.is_empty(), "{engine}: {missed:?}");

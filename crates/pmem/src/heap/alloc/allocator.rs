@@ -49,7 +49,6 @@ pub struct Allocator {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pending {
-    at: u64,
     place: Place,
     taken: bool,
 }
@@ -93,7 +92,7 @@ impl Allocator {
     ) -> Result<u64> {
         self.reserve_intent()?;
         let (at, place) = self.reserve(region, log, kind, bytes)?;
-        self.name(region.medium(), Pending { at, place, taken: true });
+        self.name(region.medium(), at, Pending { place, taken: true });
         Ok(at)
     }
 
@@ -104,7 +103,7 @@ impl Allocator {
     /// As [`Allocator::take`].
     pub fn take_piece<M: Medium>(&mut self, region: &Region<M>, log: &mut Log, bytes: u64) -> Result<u64> {
         let (at, place) = self.reserve(region, log, Kind::Piece, bytes)?;
-        self.pieces.push(Pending { at, place, taken: true });
+        self.pieces.push(Pending { place, taken: true });
         Ok(at)
     }
 
@@ -121,7 +120,7 @@ impl Allocator {
     /// `Corrupt` if no block starts at `at`.
     pub fn give_piece<M: Medium>(&mut self, region: &Region<M>, at: u64) -> Result<()> {
         let place = placed(region, at)?;
-        self.pieces.push(Pending { at, place, taken: false });
+        self.pieces.push(Pending { place, taken: false });
         Ok(())
     }
 
@@ -159,7 +158,7 @@ impl Allocator {
     pub fn give<M: Medium>(&mut self, region: &Region<M>, at: u64) -> Result<()> {
         self.reserve_intent()?;
         let place = placed(region, at)?;
-        self.name(region.medium(), Pending { at, place, taken: false });
+        self.name(region.medium(), at, Pending { place, taken: false });
         Ok(())
     }
 
@@ -242,10 +241,11 @@ impl Allocator {
         Ok(())
     }
 
-    fn name<M: Medium>(&mut self, medium: &M, pending: Pending) {
+    /// Writes the intent of the block that starts at `block`.
+    fn name<M: Medium>(&mut self, medium: &M, block: u64, pending: Pending) {
         assert!(!self.flipped, "a block was named after the operation's bits were flipped");
         let at = INTENTS_AT + self.ring_next * WORD;
-        medium.copy(at, pending.at | u64::from(self.operation) << 48);
+        medium.copy(at, block | u64::from(self.operation) << 48);
         medium.flush(at, WORD);
         // The slots of the ring are used in turn. This spreads their wear and keeps the operations' numbers in order. An
         // operation has at most as many intents as the ring has words.
