@@ -70,9 +70,9 @@ def pytest(place, folder, name, arguments, env=None):
     return report
 
 
-# Modules without tests of scripts, subscriptions, modules, clusters and sentinels.
+# Modules without tests of scripts, modules, clusters and sentinels.
 REDIS_PY = """commands pipeline client encoding monitor connection connection_pool connect credentials retry multiprocessing
-lock data_structure""".split()
+lock data_structure pubsub""".split()
 REDIS_PY_MARKS = "redismod onlycluster ssl replica experimental cp_integration".split()
 
 

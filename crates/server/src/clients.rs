@@ -87,6 +87,8 @@ pub struct Client {
     pub no_evict: AtomicBool,
     /// True if the client receives the lines of MONITOR. Such a client is never ended for being idle.
     pub is_monitor: AtomicBool,
+    /// Number of subscriptions of each kind ([`crate::subscriptions::Kind`]). A subscribed client is never ended for being idle.
+    pub subscriptions: [AtomicUsize; 3],
     /// Milliseconds from `since` to the latest activity.
     active_ms: AtomicU64,
     /// True while commands run.
@@ -109,6 +111,7 @@ impl Client {
             names: Mutex::new(ClientNames { protocol: 2, ..ClientNames::default() }),
             no_evict: AtomicBool::new(false),
             is_monitor: AtomicBool::new(false),
+            subscriptions: Default::default(),
             active_ms: AtomicU64::new(0),
             is_running: AtomicBool::new(false),
             held_bytes: AtomicUsize::new(0),
@@ -116,6 +119,12 @@ impl Client {
             ending: AtomicU8::new(0),
             bell: Notify::new(),
         }
+    }
+
+    /// True if the client is subscribed to anything.
+    #[must_use]
+    pub fn is_subscribed(&self) -> bool {
+        self.subscriptions.iter().any(|count| count.load(Ordering::Relaxed) > 0)
     }
 
     /// Restarts the idle time.
@@ -335,7 +344,8 @@ impl Shared {
         }
         let mut idle = Vec::new();
         for client in lock(&self.clients.all).values() {
-            let is_exempt = client.is_monitor.load(Ordering::Relaxed) || client.ending().is_some();
+            let receives = client.is_monitor.load(Ordering::Relaxed) || client.is_subscribed();
+            let is_exempt = receives || client.ending().is_some();
             if client.idle().as_secs() >= seconds && !is_exempt {
                 client.end(Ending::Idle);
                 idle.push(Arc::clone(client));

@@ -44,6 +44,7 @@ pub mod session;
 pub mod settings;
 pub mod shared;
 pub mod stream;
+pub mod subscriptions;
 pub mod tls;
 pub mod users;
 pub mod watch;

@@ -34,6 +34,7 @@ use crate::refusals::Class;
 use crate::resp::{Protocol, ProtocolError, Reply, RequestParser};
 use crate::shared::{DATABASES, Shared, lock};
 use crate::stream::Stream;
+use crate::subscriptions::Subscriber;
 use crate::users::User;
 
 /// If more bytes of replies wait, they are written before the next command runs.
@@ -83,6 +84,12 @@ pub struct SessionState {
     pub starts_monitor: bool,
     /// The lines of MONITOR.
     pub monitor: Option<Monitor>,
+    /// The subscriptions to channels.
+    pub subscriber: Option<Subscriber>,
+    /// True if the running command has written pushes instead of a reply.
+    pub has_pushed: bool,
+    /// The messages of the running transaction.
+    pub published: Vec<command::subscriptions::Published>,
     /// Commands that are not yet added to the server's counter.
     pub commands: u64,
     /// Error replies that are not yet added.
@@ -133,7 +140,7 @@ struct Session {
 /// The result of a read.
 enum Input {
     Bytes,
-    /// Lines of MONITOR are in the output.
+    /// Lines of MONITOR or messages of channels are in the output.
     Lines,
     /// The client has disconnected, or the server stops.
     End,
@@ -211,6 +218,9 @@ impl Session {
                 command_start: Instant::now(),
                 starts_monitor: false,
                 monitor: None,
+                subscriber: None,
+                has_pushed: false,
+                published: Vec::new(),
                 commands: 0,
                 errors: 0,
                 hits: 0,
@@ -281,6 +291,7 @@ impl Session {
         is_plain
             && state.transaction.is_none()
             && state.monitor.is_none()
+            && state.subscriber.is_none()
             && state.replies == command::client::Replies::On
             && !self.is_closing()
     }
@@ -337,6 +348,10 @@ impl Session {
             why = self.entry.client.ended() => return Ok(Input::Ended(why)),
             count = self.stream.read_buf(&mut self.input) => Ok(count?),
             line = next_line(&mut self.state.monitor) => Err(line),
+            () = Subscriber::arrived(self.state.subscriber.as_ref()) => {
+                self.write_messages();
+                return Ok(Input::Lines);
+            }
         };
         let count = match event {
             Ok(count) => count,
@@ -364,6 +379,13 @@ impl Session {
             next = self.state.monitor.as_mut().filter(|_| has_space).and_then(Monitor::ready);
         }
         Input::Lines
+    }
+
+    /// Writes the messages that wait to the output, as many as fit.
+    fn write_messages(&mut self) {
+        if let Some(subscriber) = &self.state.subscriber {
+            subscriber.write_waiting(&mut self.output, self.state.protocol, FLUSH_BYTES);
+        }
     }
 
     fn set_active(&mut self) {
@@ -439,6 +461,8 @@ impl Session {
     fn run_some(&mut self, commands: &mut std::vec::Drain<'_, Vec<Bytes>>) -> bool {
         let shared = Arc::clone(&self.shared);
         self.entry.client.set_running(true);
+        // Messages that arrived before the commands come before their replies.
+        self.write_messages();
         self.state.command_start = Instant::now();
         let (closes, ticket) = shared.store.apply(|_| {
             while self.pause(commands).is_none() && commands.len() > 0 {

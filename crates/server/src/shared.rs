@@ -20,6 +20,7 @@ use crate::handover::{Connection, Stopping};
 use crate::observe::Observers;
 use crate::refusals::Refusals;
 use crate::settings::Settings;
+use crate::subscriptions::Subscriptions;
 use crate::users::Users;
 use crate::watch::Watches;
 
@@ -145,6 +146,8 @@ pub struct Shared {
     pub refusals: Refusals,
     /// The slow log and the lines of MONITOR.
     pub observers: Observers,
+    /// The subscriptions to channels.
+    pub subscriptions: Arc<Subscriptions>,
     /// The registry of connections.
     pub(crate) clients: Clients,
     /// The connections that are handed over.
@@ -171,6 +174,7 @@ impl Shared {
             eviction: Eviction::new(&config),
             users,
             observers: Observers::default(),
+            subscriptions: Arc::default(),
             refusals: Refusals::default(),
             clients: Clients::default(),
             parked: Mutex::default(),

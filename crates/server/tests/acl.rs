@@ -124,7 +124,7 @@ fn users_are_saved_and_loaded_and_a_wrong_file_changes_nothing() {
     acl(&mut admin, "SAVE").unwrap();
     let text = std::fs::read_to_string(&path).unwrap();
     assert!(
-        text.starts_with("user bob on #") && text.contains("\nuser default on nopass ~* +@all\n"),
+        text.starts_with("user bob on #") && text.contains("\nuser default on nopass ~* &* +@all\n"),
         "{text}"
     );
     acl(&mut admin, "DELUSER bob").unwrap();

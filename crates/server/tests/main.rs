@@ -14,3 +14,4 @@ mod observe;
 mod parser;
 mod settings;
 mod sockets;
+mod subscriptions;

@@ -206,6 +206,10 @@ fn dry_run(call: &mut Call<'_>, name: &[u8], words: &[Bytes]) -> Result<(), Comm
             let keys = key.map_or("all keys".to_owned(), |key| format!("the '{}' key", shown(key)));
             call.reply.text(&format!("This user has no permissions to access {keys}"));
         }
+        Err(Denied::Channel) => {
+            let channel = shown(user.denied_channel(command, words).unwrap_or_default());
+            call.reply.text(&format!("This user has no permissions to access the '{channel}' channel"));
+        }
     }
     Ok(())
 }
@@ -257,7 +261,7 @@ fn getuser(call: &mut Call<'_>, name: &[u8]) {
         values.iter().for_each(|value| reply.text(value));
     }
     for (field, value) in
-        [("commands", user.commands.rules()), ("keys", user.key_rules()), ("channels", String::new())]
+        [("commands", user.commands.rules()), ("keys", user.key_rules()), ("channels", user.channel_rules())]
     {
         reply.text(field);
         reply.text(&value);

@@ -179,14 +179,20 @@ fn setinfo(call: &mut Call<'_>, field: &[u8], value: &[u8]) -> Result<(), Comman
     Ok(())
 }
 
-/// True if clients of this type exist. The server has no replicas and no subscribers.
-fn has_type(name: &[u8]) -> Result<bool, CommandError> {
-    let none = ["MASTER", "REPLICA", "SLAVE", "PUBSUB"];
-    if is(name, "NORMAL") {
-        return Ok(true);
-    }
-    if none.iter().any(|word| is(name, word)) {
-        return Ok(false);
+/// A property of a client.
+type Test = fn(&Client) -> bool;
+
+/// The test whether a client is of this type. The server has no replicas.
+fn type_test(name: &[u8]) -> Result<Test, CommandError> {
+    let types: [(&str, Test); 5] = [
+        ("NORMAL", |client| !client.is_subscribed()),
+        ("PUBSUB", Client::is_subscribed),
+        ("MASTER", |_| false),
+        ("REPLICA", |_| false),
+        ("SLAVE", |_| false),
+    ];
+    if let Some((_, test)) = types.into_iter().find(|(word, _)| is(name, word)) {
+        return Ok(test);
     }
     let name: String = String::from_utf8_lossy(name).chars().take(128).collect();
     Err(text(format!("ERR Unknown client type '{name}'")))
@@ -197,9 +203,8 @@ fn listed(call: &Call<'_>, options: &[bytes::Bytes]) -> Result<Vec<Arc<Client>>,
     match options {
         [] => {}
         [option, name] if is(option, "TYPE") => {
-            if !has_type(name)? {
-                clients.clear();
-            }
+            let is_of_type = type_test(name)?;
+            clients.retain(|client| is_of_type(client));
         }
         [option, ids @ ..] if is(option, "ID") && !ids.is_empty() => {
             let number = |id: &bytes::Bytes| {
@@ -218,7 +223,7 @@ fn listed(call: &Call<'_>, options: &[bytes::Bytes]) -> Result<Vec<Arc<Client>>,
 #[derive(Default)]
 struct Filters<'a> {
     id: Option<u64>,
-    no_type: bool,
+    of_type: Option<Test>,
     user: Option<&'a str>,
     address: Option<&'a [u8]>,
     local: Option<&'a [u8]>,
@@ -242,7 +247,7 @@ fn filters<'a>(call: &Call<'_>, options: &'a [bytes::Bytes]) -> Result<Filters<'
         if is(option, "ID") {
             filters.id = Some(positive(value, "client-id")?);
         } else if is(option, "TYPE") {
-            filters.no_type |= !has_type(value)?;
+            filters.of_type = Some(type_test(value)?);
         } else if is(option, "USER") {
             let shown: String = String::from_utf8_lossy(value).chars().take(128).collect();
             let user = std::str::from_utf8(value).ok().filter(|user| call.shared.users.find(user).is_some());
@@ -272,7 +277,7 @@ fn kill(call: &mut Call<'_>, options: &[bytes::Bytes]) -> Result<(), CommandErro
     let me = call.session.client.id;
     let mut killed = 0;
     for client in call.shared.clients() {
-        let is_meant = !filters.no_type
+        let is_meant = filters.of_type.is_none_or(|is_of_type| is_of_type(&client))
             && filters.id.is_none_or(|id| id == client.id)
             && filters.user.is_none_or(|user| lock(&client.names).user.as_deref() == Some(user))
             && filters.address.is_none_or(|address| client.peer.to_string().as_bytes() == address)
@@ -321,10 +326,12 @@ pub(super) fn line(client: &Client) -> String {
     let names = lock(&client.names).clone();
     let mut line = String::new();
     let (age, idle) = (client.since.elapsed().as_secs(), client.idle().as_secs());
+    let [sub, psub, ssub] = client.subscriptions.each_ref().map(|count| count.load(Relaxed));
     let (id, peer, local) = (client.id, &client.peer, &client.local);
     let mut flags = String::new();
     for (is_set, flag) in [
         (client.is_monitor.load(Relaxed), 'O'),
+        (client.is_subscribed(), 'P'),
         (matches!(peer, crate::stream::Peer::Unix(_)), 'U'),
         (client.no_evict.load(Relaxed), 'e'),
     ] {
@@ -337,7 +344,7 @@ pub(super) fn line(client: &Client) -> String {
     }
     let _ = write!(
         line,
-        "id={id} addr={peer} laddr={local} fd=-1 name={} age={age} idle={idle} flags={flags} db={} sub=0 psub=0 ssub=0 multi=-1",
+        "id={id} addr={peer} laddr={local} fd=-1 name={} age={age} idle={idle} flags={flags} db={} sub={sub} psub={psub} ssub={ssub} multi=-1",
         names.name, names.database
     );
     let command = if names.command.is_empty() { "NULL" } else { names.command };

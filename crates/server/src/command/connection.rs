@@ -40,6 +40,12 @@ pub const COMMANDS: &[Command] = &[
 
 fn ping(call: &mut Call<'_>) -> Result<(), CommandError> {
     match call.rest(1) {
+        text @ ([] | [_]) if super::subscriptions::is_confined(call.session) => {
+            // So that the client can tell it from a message.
+            call.reply.array(2);
+            call.reply.text("pong");
+            call.reply.bulk(text.first().map_or(&b""[..], AsRef::as_ref))?;
+        }
         [] => call.reply.simple("PONG"),
         [text] => call.reply.bulk(text)?,
         _ => return Err(CommandError::Arity("ping".to_owned())),
@@ -157,6 +163,7 @@ fn reset(call: &mut Call<'_>) -> Result<(), CommandError> {
     lock(&call.session.client.names).database = 0;
     call.session.log_in(call.shared.users.initial());
     call.session.monitor = None;
+    call.session.subscriber = None;
     call.session.client.is_monitor.store(false, std::sync::atomic::Ordering::Relaxed);
     call.session.replies = Replies::On;
     lock(&call.session.client.names).name.clear();

@@ -5,6 +5,7 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use super::client::Replies;
+use super::subscriptions::is_confined;
 use super::{CommandError, is};
 use crate::resp::Reply;
 use crate::session::SessionState;
@@ -25,7 +26,7 @@ pub fn run(
 ) -> usize {
     let count = commands.iter().take_while(|arguments| is_get(arguments)).count();
     let is_usual = session.replies == Replies::On && !shared.has_monitors();
-    if count < 2 || session.transaction.is_open() || !is_usual {
+    if count < 2 || session.transaction.is_open() || !is_usual || is_confined(session) {
         return 0;
     }
     session.refresh_user(shared);

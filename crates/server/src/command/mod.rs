@@ -8,10 +8,10 @@
 //! * [`connection`]: PING, HELLO, AUTH … [`client`]: CLIENT. [`observe`]: SLOWLOG, MONITOR, MEMORY …
 //! * [`config`]: CONFIG. [`server`]: INFO, TIME, SHUTDOWN …
 //! * [`save`]: SAVE, BGSAVE, LASTSAVE.
-//! * [`introspect`] has COMMAND; [`transactions`] has MULTI, EXEC, WATCH …
+//! * [`introspect`] has COMMAND; [`transactions`] has MULTI, EXEC, WATCH … [`subscriptions`]: SUBSCRIBE, PUBLISH …
 //!
 //! Invariants:
-//! * I1: a handler writes exactly one reply (SHUTDOWN: none), or returns an error. If it returns an error, [`run_in`] discards the part of
+//! * I1: a handler writes exactly one reply (SHUTDOWN: none; SUBSCRIBE and its relatives: one for each name), or returns an error. If it returns an error, [`run_in`] discards the part of
 //!   the reply that it has written.
 //! * I2: error texts that Redis has are identical to those of Redis, because clients match on them.
 //! * I3: a handler that may take long has [`Flags::SLOW`]. While it runs, other connections continue, if the runtime is tokio's
@@ -36,6 +36,7 @@ pub mod ranges;
 pub mod save;
 pub mod server;
 pub mod strings;
+pub mod subscriptions;
 pub mod transactions;
 
 use std::sync::LazyLock;
@@ -241,6 +242,7 @@ static COMMANDS: LazyLock<Vec<&'static Command>> = LazyLock::new(|| {
         observe::COMMANDS,
         config::COMMANDS,
         transactions::COMMANDS,
+        subscriptions::COMMANDS,
     ];
     let mut all: Vec<_> = families.into_iter().flatten().collect();
     all.sort_by_key(|command| command.name);
@@ -287,7 +289,9 @@ pub fn run(shared: &Shared, session: &mut SessionState, arguments: &[Bytes], out
     let now = Instant::now();
     session.command_start = now;
     shared.note_duration(&session.client, arguments, now.duration_since(started));
-    if replies == Replies::SkipNext || session.replies != Replies::On {
+    // CLIENT REPLY does not concern the replies of SUBSCRIBE and its relatives, because they are pushes.
+    let has_pushed = std::mem::take(&mut session.has_pushed);
+    if !has_pushed && (replies == Replies::SkipNext || session.replies != Replies::On) {
         output.truncate(start);
     }
 }
@@ -312,6 +316,13 @@ pub fn run_in(call: &mut Call<'_>) {
         Some(command) if let Some(denied) = denied(command, call) => {
             call.session.transaction.abort();
             Err(denied)
+        }
+        Some(command)
+            if subscriptions::is_confined(call.session)
+                && !subscriptions::ALLOWED.contains(&command.name) =>
+        {
+            call.session.transaction.abort();
+            Err(subscriptions::confined(command))
         }
         Some(command) if is_open && command.flags.has(Flags::ALONE) => {
             call.session.transaction.abort();
@@ -393,6 +404,10 @@ fn denied(command: &Command, call: &Call<'_>) -> Option<CommandError> {
         Denied::Key => {
             let key = user.denied_key(command, call.arguments).unwrap_or_default();
             (Reason::Key, String::from_utf8_lossy(key).into_owned())
+        }
+        Denied::Channel => {
+            let channel = user.denied_channel(command, call.arguments).unwrap_or_default();
+            (Reason::Channel, String::from_utf8_lossy(channel).into_owned())
         }
     };
     acl::note_denial(call, reason, object, user.name.clone());

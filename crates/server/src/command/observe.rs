@@ -31,12 +31,12 @@ pub const COMMANDS: &[Command] = &[
 /// Entries of SLOWLOG GET without a count.
 const SLOW_COUNT_DEFAULT: usize = 10;
 
-fn unknown(call: &Call<'_>, command: &'static str) -> CommandError {
+pub(super) fn unknown(call: &Call<'_>, command: &'static str) -> CommandError {
     let name = String::from_utf8_lossy(call.argument(1)).chars().take(128).collect();
     CommandError::Subcommand(name, command)
 }
 
-fn help(call: &mut Call<'_>, lines: &[&str]) {
+pub(super) fn help(call: &mut Call<'_>, lines: &[&str]) {
     call.reply.array(lines.len());
     lines.iter().for_each(|line| call.reply.simple(line));
 }

@@ -8,6 +8,7 @@ use bristlecone::{JournalStats, LatencyStats, Percentiles, Space};
 use super::connection::REDIS_VERSION;
 use super::{Call, Command, CommandError, Flags, Handler, NO_KEYS, is};
 use crate::shared::{DATABASES, Shared, unix_time};
+use crate::subscriptions::Kind;
 
 const GROUP: &str = "server";
 
@@ -194,6 +195,13 @@ fn stats_fields(shared: &Shared) -> Vec<(&'static str, String)> {
     ];
     let mut fields =
         fields.map(|(name, counter)| (name, counter.load(Ordering::Relaxed).to_string())).to_vec();
+    for (name, kind) in [
+        ("pubsub_channels", Kind::Channel),
+        ("pubsub_patterns", Kind::Pattern),
+        ("pubsubshard_channels", Kind::Shard),
+    ] {
+        fields.push((name, shared.subscriptions.count(kind).to_string()));
+    }
     // These count since the open of the store. CONFIG RESETSTAT does not reset them.
     if let Some(known) = shared.store.stats().journal.and_then(|journal| journal.activity) {
         fields.extend([

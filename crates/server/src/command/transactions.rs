@@ -167,6 +167,7 @@ fn exec(call: &mut Call<'_>) -> Result<(), CommandError> {
         // An attempt that met a conflict leaves nothing.
         call.reply.restart();
         call.session.db = db;
+        call.session.published.clear();
         if watching.is_some_and(|watching| watching.is_broken(now())) {
             call.reply.null_array();
             return Ok(());
@@ -182,6 +183,7 @@ fn exec(call: &mut Call<'_>) -> Result<(), CommandError> {
         if let Some(committed) = shared.watches.commit(watching, now, &keys, || transaction.commit())
             && committed?
         {
+            super::subscriptions::send(shared, &mut call.session.published);
             return Ok(());
         }
     }

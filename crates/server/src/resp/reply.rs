@@ -140,16 +140,19 @@ impl<'a> Reply<'a> {
     /// The reply is too long.
     pub fn bulk(&mut self, bytes: &[u8]) -> Result<(), ReplyTooLong> {
         self.check_space(bytes.len())?;
-        self.number(b'$', i64::try_from(bytes.len()).unwrap_or(i64::MAX));
-        self.output.extend_from_slice(bytes);
-        self.output.extend_from_slice(b"\r\n");
+        self.any_bulk(bytes);
         Ok(())
     }
 
     /// A short bulk string of the server. It is written even beyond the limit.
     pub fn text(&mut self, text: &str) {
-        self.number(b'$', i64::try_from(text.len()).unwrap_or(i64::MAX));
-        self.output.extend_from_slice(text.as_bytes());
+        self.any_bulk(text.as_bytes());
+    }
+
+    /// A bulk string that is written even beyond the limit.
+    pub fn any_bulk(&mut self, bytes: &[u8]) {
+        self.number(b'$', i64::try_from(bytes.len()).unwrap_or(i64::MAX));
+        self.output.extend_from_slice(bytes);
         self.output.extend_from_slice(b"\r\n");
     }
 
@@ -185,6 +188,14 @@ impl<'a> Reply<'a> {
     /// Head of an array. The caller writes its `count` values next.
     pub fn array(&mut self, count: usize) {
         self.number(b'*', i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
+    /// Head of a push: a message that is not the reply to a command. In RESP2, an array.
+    pub fn push(&mut self, count: usize) {
+        match self.protocol {
+            Protocol::Resp2 => self.array(count),
+            Protocol::Resp3 => self.number(b'>', i64::try_from(count).unwrap_or(i64::MAX)),
+        }
     }
 
     /// Head of a map. The caller writes its `count` pairs next, as key, value, key, value …

@@ -1,4 +1,4 @@
-//! The log of ACL LOG: the newest commands, accesses to keys, and logins that the server refused.
+//! The log of ACL LOG: the newest commands, accesses to keys and channels, and logins that the server refused.
 //!
 //! Invariant:
 //! * G1: the log is bounded in entries and in bytes of an entry. It never contains a password.
@@ -13,7 +13,7 @@ use crate::shared::lock;
 const ENTRIES_MAX: usize = 128;
 /// Refusals that differ in time and client only are one entry if they come within this number of seconds of each other, as in Redis.
 const SAME_SECONDS: u64 = 60;
-/// Maximum number of characters of a name of a user, a command or a key.
+/// Maximum number of characters of a name of a user, a command, a key or a channel.
 const NAME_MAX: usize = 128;
 
 /// The kind of a refused request.
@@ -23,6 +23,8 @@ pub enum Reason {
     Command,
     /// A key.
     Key,
+    /// A channel.
+    Channel,
     /// A user with a password.
     Login,
 }
@@ -34,6 +36,7 @@ impl Reason {
         match self {
             Self::Command => "command",
             Self::Key => "key",
+            Self::Channel => "channel",
             Self::Login => "auth",
         }
     }
@@ -48,7 +51,7 @@ pub struct Denial {
     pub reason: Reason,
     /// True between MULTI and the end of EXEC.
     pub in_transaction: bool,
-    /// Name of the command or the key. For [`Reason::Login`], the command.
+    /// Name of the command, the key or the channel. For [`Reason::Login`], the command.
     pub object: String,
     /// Name of the user.
     pub user: String,

@@ -32,6 +32,9 @@ use permissions::{Commands, Uses};
 /// Name of the user of a connection that has not named one.
 pub const DEFAULT: &str = "default";
 
+/// The pattern of all channels.
+const ALL: &[u8] = b"*";
+
 /// SHA-256 of a password.
 pub type Hash = [u8; 32];
 
@@ -66,6 +69,8 @@ pub struct User {
     pub needs_no_password: bool,
     passwords: Vec<Hash>,
     keys: Vec<KeyPattern>,
+    /// Patterns of the channels that the user may use.
+    channels: Vec<Vec<u8>>,
     /// The commands that the user may run.
     pub commands: Commands,
 }
@@ -96,6 +101,12 @@ pub enum RuleError {
          with an empty list of patterns"
     )]
     AfterAll,
+    /// A pattern after one for all channels.
+    #[error(
+        "Adding a pattern after the * pattern (or the 'allchannels' flag) is not valid and does not have any effect. Try 'resetchannels' to \
+         start with an empty list of channels"
+    )]
+    AfterAllChannels,
 }
 
 /// The reason why a user may not run a command. The texts are those of Redis.
@@ -107,6 +118,9 @@ pub enum Denied {
     /// A key is not allowed.
     #[error("NOPERM this user has no permissions to access one of the keys used as arguments")]
     Key,
+    /// A channel is not allowed.
+    #[error("NOPERM this user has no permissions to access one of the channels used as arguments")]
+    Channel,
 }
 
 impl User {
@@ -119,6 +133,7 @@ impl User {
             needs_no_password: false,
             passwords: Vec::new(),
             keys: Vec::new(),
+            channels: Vec::new(),
             commands: Commands::none(),
         }
     }
@@ -131,6 +146,7 @@ impl User {
             needs_no_password: password.is_none(),
             passwords: password.map(|password| hash(password.bytes())).into_iter().collect(),
             keys: vec![KeyPattern { pattern: b"*".to_vec(), reads: true, writes: true }],
+            channels: vec![ALL.to_vec()],
             commands: Commands::all(),
             ..Self::new(DEFAULT)
         }
@@ -158,7 +174,7 @@ impl User {
     /// # Errors
     /// The rule is not understood or cannot be applied. The user is unchanged.
     pub fn apply(&mut self, rule: &[u8]) -> Result<(), RuleError> {
-        let words: [(&str, Word); 9] = [
+        let words: [(&str, Word); 11] = [
             ("on", |user| user.is_enabled = true),
             ("off", |user| user.is_enabled = false),
             ("nopass", |user| {
@@ -170,6 +186,8 @@ impl User {
                 user.needs_no_password = false;
             }),
             ("resetkeys", |user| user.keys.clear()),
+            ("allchannels", |user| user.channels = vec![ALL.to_vec()]),
+            ("resetchannels", |user| user.channels.clear()),
             ("allcommands", |user| user.commands = Commands::all()),
             ("nocommands", |user| user.commands = Commands::none()),
             ("reset", |user| *user = Self::new(&user.name)),
@@ -181,10 +199,9 @@ impl User {
             apply(self);
             return Ok(());
         }
-        // There are no channels and no types with a payload. These rules of Redis have no effect.
-        let without_effect =
-            ["allchannels", "resetchannels", "sanitize-payload", "skip-sanitize-payload", "clearselectors"];
-        if rule.starts_with(b"&") || without_effect.iter().any(|word| is(rule, word)) {
+        // There are no types with a payload. These rules of Redis have no effect.
+        let without_effect = ["sanitize-payload", "skip-sanitize-payload", "clearselectors"];
+        if without_effect.iter().any(|word| is(rule, word)) {
             return Ok(());
         }
         match rule {
@@ -193,6 +210,7 @@ impl User {
             [b'<', password @ ..] => self.remove_password(&hash(password))?,
             [b'!', digits @ ..] => self.remove_password(&parse_hash(digits)?)?,
             [b'~', pattern @ ..] => self.add_keys(pattern, true, true)?,
+            [b'&', pattern @ ..] => self.add_channels(pattern)?,
             [b'%', rest @ ..] => {
                 let split = rest.iter().position(|byte| *byte == b'~').ok_or(RuleError::Syntax)?;
                 let (reads, writes) = match rest[..split].to_ascii_uppercase().as_slice() {
@@ -228,13 +246,22 @@ impl User {
         Ok(())
     }
 
-    fn add_keys(&mut self, pattern: &[u8], reads: bool, writes: bool) -> Result<(), RuleError> {
-        // Users are written to a text file, where spaces separate rules.
-        let is_word =
-            |text: &str| !text.chars().any(|character| character.is_whitespace() || character.is_control());
-        if !std::str::from_utf8(pattern).is_ok_and(is_word) {
-            return Err(RuleError::Syntax);
+    fn add_channels(&mut self, pattern: &[u8]) -> Result<(), RuleError> {
+        check_pattern(pattern)?;
+        if self.has_all_channels() {
+            return if pattern == ALL { Ok(()) } else { Err(RuleError::AfterAllChannels) };
         }
+        if pattern == ALL {
+            self.channels.clear();
+        }
+        if !self.channels.iter().any(|known| known == pattern) {
+            self.channels.push(pattern.to_vec());
+        }
+        Ok(())
+    }
+
+    fn add_keys(&mut self, pattern: &[u8], reads: bool, writes: bool) -> Result<(), RuleError> {
+        check_pattern(pattern)?;
         if self.has_all_keys() {
             return if pattern == b"*" { Ok(()) } else { Err(RuleError::AfterAll) };
         }
@@ -251,10 +278,13 @@ impl User {
     /// Checks that the user may run a command with these arguments. A user that may do everything costs two comparisons.
     ///
     /// # Errors
-    /// The command or a key is not allowed.
+    /// The command, a key or a channel is not allowed.
     pub fn check(&self, command: &Command, arguments: &[Bytes]) -> Result<(), Denied> {
         if !self.commands.allow(command, arguments) {
             return Err(Denied::Command(permissions::full_name(command, arguments)));
+        }
+        if command.group == "pubsub" && self.denied_channel(command, arguments).is_some() {
+            return Err(Denied::Channel);
         }
         if self.keys.first().is_some_and(KeyPattern::is_all) {
             return Ok(());
@@ -279,6 +309,26 @@ impl User {
             })
         };
         permissions::keys(command, arguments).find(|(key, uses)| !may(key, *uses)).map(|(key, _)| key)
+    }
+
+    /// True if the user may use every channel.
+    fn has_all_channels(&self) -> bool {
+        self.channels.iter().any(|pattern| pattern == ALL)
+    }
+
+    /// The first channel that the command uses without the user's permission to do so. A pattern to subscribe to must be one of the user's
+    /// patterns.
+    #[must_use]
+    pub fn denied_channel<'a>(&self, command: &Command, arguments: &'a [Bytes]) -> Option<&'a [u8]> {
+        let may = |channel: &[u8], is_pattern: bool| {
+            self.has_all_channels()
+                || self.channels.iter().any(|known| match is_pattern {
+                    true => known == channel,
+                    false => glob::matches(known, channel),
+                })
+        };
+        let mut channels = permissions::channels(command, arguments);
+        channels.find(|(channel, is_pattern)| !may(channel, *is_pattern)).map(|(channel, _)| channel)
     }
 
     /// `on` or `off`, and `nopass` if the user needs no password.
@@ -314,6 +364,13 @@ impl User {
         self.keys.iter().map(rule).collect::<Vec<_>>().join(" ")
     }
 
+    /// The patterns of channels as rules, separated by spaces.
+    #[must_use]
+    pub fn channel_rules(&self) -> String {
+        let rules = self.channels.iter().map(|pattern| format!("&{}", String::from_utf8_lossy(pattern)));
+        rules.collect::<Vec<_>>().join(" ")
+    }
+
     /// The user as a line of an ACL file. The rules make the same user again.
     #[must_use]
     pub fn line(&self) -> String {
@@ -321,11 +378,18 @@ impl User {
         for hash in self.password_hashes() {
             let _ = write!(line, " #{hash}");
         }
-        let keys = self.key_rules();
-        let separator = if keys.is_empty() { "" } else { " " };
-        let _ = write!(line, "{separator}{keys} {}", self.commands.rules());
+        let reset = if self.has_all_channels() { "" } else { "resetchannels" };
+        let rules = [&self.key_rules(), reset, &self.channel_rules(), &self.commands.rules()];
+        rules.iter().filter(|rules| !rules.is_empty()).for_each(|rules| line += &format!(" {rules}"));
         line
     }
+}
+
+/// Users are written to a text file, where spaces separate rules.
+fn check_pattern(pattern: &[u8]) -> Result<(), RuleError> {
+    let is_word =
+        |text: &str| !text.chars().any(|character| character.is_whitespace() || character.is_control());
+    if std::str::from_utf8(pattern).is_ok_and(is_word) { Ok(()) } else { Err(RuleError::Syntax) }
 }
 
 fn parse_hash(digits: &[u8]) -> Result<Hash, RuleError> {
@@ -440,7 +504,7 @@ mod tests {
         let user = user("");
         assert!(!user.admits(b"") && !user.admits(b"x"));
         assert_eq!(check(&user, "get k"), Err(Denied::Command("get".to_owned())));
-        assert_eq!(user.line(), "user bob off -@all");
+        assert_eq!(user.line(), "user bob off resetchannels -@all");
     }
 
     #[test]
@@ -451,7 +515,7 @@ mod tests {
         }
         assert!(user.admits(b"secret"));
         let digest = "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b";
-        assert_eq!(user.line(), format!("user bob on #{digest} -@all"));
+        assert_eq!(user.line(), format!("user bob on #{digest} resetchannels -@all"));
         assert!(!format!("{user:?}").contains("secret"));
         user.apply(b"off").unwrap();
         assert!(!user.admits(b"secret"), "a user that is off cannot log in");

@@ -37,8 +37,8 @@ pub const CATEGORIES: [&str; 21] = [
 ];
 
 /// Commands that have subcommands.
-const CONTAINERS: [&str; 9] =
-    ["acl", "client", "cluster", "command", "config", "latency", "memory", "object", "slowlog"];
+const CONTAINERS: [&str; 10] =
+    ["acl", "client", "cluster", "command", "config", "latency", "memory", "object", "pubsub", "slowlog"];
 
 /// Subcommands for administrators, of commands that are for everybody.
 const ADMIN_SUBCOMMANDS: [(&str, &[&str]); 2] = [
@@ -76,7 +76,7 @@ pub fn is_in(command: &Command, category: &str) -> bool {
         "keyspace" => command.group == "generic" || matches!(command.name, "flushall" | "flushdb" | "swapdb"),
         "read" => has(Flags::READ),
         "write" => has(Flags::WRITE),
-        "string" | "bitmap" | "connection" => command.group == category,
+        "string" | "bitmap" | "connection" | "pubsub" => command.group == category,
         "transaction" => command.group == "transactions",
         "fast" => has(Flags::FAST),
         "slow" => !has(Flags::FAST),
@@ -226,6 +226,18 @@ pub struct Uses {
     pub reads: bool,
     /// Changes the key.
     pub writes: bool,
+}
+
+/// The channels among the arguments of a command of the group `pubsub`, and whether they are patterns. The end of a subscription needs no
+/// permission.
+pub fn channels<'a>(command: &Command, arguments: &'a [Bytes]) -> impl Iterator<Item = (&'a [u8], bool)> {
+    let count = match command.name {
+        "publish" | "spublish" => 1,
+        "subscribe" | "psubscribe" | "ssubscribe" => arguments.len(),
+        _ => 0,
+    };
+    let is_pattern = command.name == "psubscribe";
+    arguments.iter().skip(1).take(count).map(move |channel| (&channel[..], is_pattern))
 }
 
 /// The keys among the arguments, with their uses.

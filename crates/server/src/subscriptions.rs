@@ -1,0 +1,346 @@
+//! Publish and subscribe: which connections receive the messages of a channel.
+//!
+//! A message goes to the connections that are subscribed when it is published. It is not stored: a client that is away misses it. Each
+//! connection has a [`Mailbox`]. PUBLISH puts the message there, and the session of the connection writes it to the client.
+//!
+//! Invariants:
+//! * P1: all connections receive the messages of all channels in the same order, because one lock covers the registry and the delivery to
+//!   the mailboxes.
+//! * P2: the messages that wait are bounded, for each connection ([`MAILBOX_BYTES_MAX`]) and in total (the bound of the clients' memory).
+//!   The server ends the connection of a client that reads too slowly. A message is never skipped.
+//! * P3: a registry entry exists exactly as long as its subscription: dropping a [`Subscriber`] removes all of its entries.
+//! * P4: while no client is subscribed, PUBLISH costs one load.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use tokio::sync::Notify;
+
+use crate::clients::{Client, Ending};
+use crate::glob;
+use crate::refusals::Class;
+use crate::resp::{Protocol, Reply};
+use crate::shared::{Shared, lock};
+
+/// Maximum bytes of messages that wait for one connection, as in Redis.
+const MAILBOX_BYTES_MAX: usize = 32 << 20;
+/// Memory of a waiting message besides its texts, about.
+const MESSAGE_BYTES: usize = 128;
+
+/// What a client subscribes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A channel, by its name.
+    Channel,
+    /// All channels whose names match a pattern ([`glob`]).
+    Pattern,
+    /// A shard channel. These names are apart from those of channels, and patterns do not apply to them.
+    Shard,
+}
+
+/// Number of kinds.
+const KINDS: usize = 3;
+
+impl Kind {
+    /// The word for a subscription, for its end, and for a message.
+    #[must_use]
+    pub fn words(self) -> [&'static str; 3] {
+        match self {
+            Self::Channel => ["subscribe", "unsubscribe", "message"],
+            Self::Pattern => ["psubscribe", "punsubscribe", "pmessage"],
+            Self::Shard => ["ssubscribe", "sunsubscribe", "smessage"],
+        }
+    }
+}
+
+/// A message on its way to a client.
+#[derive(Clone, Debug)]
+pub struct Message {
+    kind: Kind,
+    /// The pattern that matched; for the other kinds empty.
+    pattern: Bytes,
+    channel: Bytes,
+    payload: Bytes,
+}
+
+impl Message {
+    fn bytes(&self) -> usize {
+        MESSAGE_BYTES + self.pattern.len() + self.channel.len() + self.payload.len()
+    }
+
+    /// Writes the message.
+    pub fn write(&self, output: &mut Vec<u8>, protocol: Protocol) {
+        let mut reply = Reply::new(output, protocol, usize::MAX);
+        let with_pattern = self.kind == Kind::Pattern;
+        reply.push(if with_pattern { 4 } else { 3 });
+        reply.text(self.kind.words()[2]);
+        if with_pattern {
+            reply.any_bulk(&self.pattern);
+        }
+        reply.any_bulk(&self.channel);
+        reply.any_bulk(&self.payload);
+    }
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    messages: VecDeque<Message>,
+    bytes: usize,
+}
+
+/// The messages that wait for a connection.
+#[derive(Debug)]
+pub struct Mailbox {
+    client: Arc<Client>,
+    waiting: Mutex<Waiting>,
+    /// Rings when a message arrives.
+    bell: Notify,
+}
+
+impl Mailbox {
+    /// Adds a message. Returns the bytes that wait now.
+    fn put(&self, message: Message) -> usize {
+        let mut waiting = lock(&self.waiting);
+        waiting.bytes += message.bytes();
+        waiting.messages.push_back(message);
+        let bytes = waiting.bytes;
+        drop(waiting);
+        self.bell.notify_one();
+        bytes
+    }
+
+    fn bytes(&self) -> usize {
+        lock(&self.waiting).bytes
+    }
+}
+
+/// The mailboxes of the subscribers of a name, by the number of their client.
+type Subscribers = BTreeMap<u64, Arc<Mailbox>>;
+
+/// The registry: for each kind, the names with their subscribers.
+type Registry = [BTreeMap<Bytes, Subscribers>; KINDS];
+
+/// All subscriptions of the server.
+#[derive(Debug, Default)]
+pub struct Subscriptions {
+    registry: Mutex<Registry>,
+    /// Number of registry entries.
+    count: AtomicUsize,
+    /// Bytes of all messages that wait.
+    waiting_bytes: AtomicUsize,
+}
+
+impl Subscriptions {
+    /// The names of this kind that have subscribers, sorted.
+    #[must_use]
+    pub fn names(&self, kind: Kind, pattern: Option<&[u8]>) -> Vec<Bytes> {
+        let registry = lock(&self.registry);
+        let names = registry[kind as usize].keys();
+        names.filter(|name| pattern.is_none_or(|pattern| glob::matches(pattern, name))).cloned().collect()
+    }
+
+    /// Number of names of this kind that have subscribers.
+    #[must_use]
+    pub fn count(&self, kind: Kind) -> usize {
+        lock(&self.registry)[kind as usize].len()
+    }
+
+    /// Number of subscribers of a name.
+    #[must_use]
+    pub fn subscribers(&self, kind: Kind, name: &[u8]) -> usize {
+        lock(&self.registry)[kind as usize].get(name).map_or(0, BTreeMap::len)
+    }
+
+    /// Number of clients that would receive a message of this channel. A client with several matching subscriptions counts for each of them.
+    #[must_use]
+    pub fn receivers(&self, kind: Kind, channel: &[u8]) -> usize {
+        if self.count.load(Ordering::Acquire) == 0 {
+            return 0;
+        }
+        matching(&lock(&self.registry), kind, channel).map(|(_, _, subscribers)| subscribers.len()).sum()
+    }
+}
+
+/// The kinds, names and subscribers for a channel.
+fn matching<'a>(
+    registry: &'a Registry,
+    kind: Kind,
+    channel: &'a [u8],
+) -> impl Iterator<Item = (Kind, &'a Bytes, &'a Subscribers)> {
+    let named = registry[kind as usize].get_key_value(channel);
+    let named = named.map(|(name, subscribers)| (kind, name, subscribers));
+    let patterns = registry[Kind::Pattern as usize].iter();
+    let patterns =
+        patterns.filter(move |(pattern, _)| kind == Kind::Channel && glob::matches(pattern, channel));
+    named.into_iter().chain(patterns.map(|(pattern, subscribers)| (Kind::Pattern, pattern, subscribers)))
+}
+
+impl Shared {
+    /// Sends a message to the subscribers of a channel (`kind` is not `Pattern`). Returns the number of receivers.
+    pub fn publish(&self, kind: Kind, channel: &Bytes, payload: &Bytes) -> usize {
+        let all = &self.subscriptions;
+        if all.count.load(Ordering::Acquire) == 0 {
+            return 0;
+        }
+        let registry = lock(&all.registry);
+        let mut receivers = 0;
+        let mut slow = Vec::new();
+        for (kind, name, subscribers) in matching(&registry, kind, channel) {
+            let pattern = if kind == Kind::Pattern { name.clone() } else { Bytes::new() };
+            let message = Message { kind, pattern, channel: channel.clone(), payload: payload.clone() };
+            for mailbox in subscribers.values() {
+                receivers += 1;
+                if mailbox.client.ending().is_some() {
+                    continue;
+                }
+                all.waiting_bytes.fetch_add(message.bytes(), Ordering::Relaxed);
+                if mailbox.put(message.clone()) > MAILBOX_BYTES_MAX {
+                    mailbox.client.end(Ending::Memory);
+                    slow.push(Arc::clone(mailbox));
+                }
+            }
+        }
+        if all.waiting_bytes.load(Ordering::Relaxed) > self.config.held_bytes_max {
+            slow.extend(end_slowest(&registry, self.config.held_bytes_max));
+        }
+        drop(registry);
+        for mailbox in slow {
+            self.refuse(Class::Memory, &mailbox.client.peer, "a subscriber reads its messages too slowly");
+        }
+        receivers
+    }
+}
+
+/// Ends the connection for which the most bytes wait (P2), if more than `bytes_max` bytes wait for all connections that are not ending.
+fn end_slowest(registry: &Registry, bytes_max: usize) -> Option<Arc<Mailbox>> {
+    let all = registry.iter().flat_map(BTreeMap::values).flatten();
+    let live = all.filter(|(_, mailbox)| mailbox.client.ending().is_none());
+    // A connection has an entry for each of its subscriptions.
+    let live: BTreeMap<_, _> = live.map(|(id, mailbox)| (*id, (mailbox.bytes(), mailbox))).collect();
+    if live.values().map(|(bytes, _)| bytes).sum::<usize>() <= bytes_max {
+        return None;
+    }
+    let (_, slowest) = live.into_values().max_by_key(|(bytes, _)| *bytes)?;
+    slowest.client.end(Ending::Memory);
+    Some(Arc::clone(slowest))
+}
+
+/// The subscriptions of one connection. Dropping it ends them.
+pub struct Subscriber {
+    all: Arc<Subscriptions>,
+    mailbox: Arc<Mailbox>,
+    names: [BTreeSet<Bytes>; KINDS],
+}
+
+impl Subscriber {
+    /// A connection without subscriptions.
+    #[must_use]
+    pub fn new(all: Arc<Subscriptions>, client: &Arc<Client>) -> Self {
+        let mailbox = Mailbox { client: Arc::clone(client), waiting: Mutex::default(), bell: Notify::new() };
+        Self { all, mailbox: Arc::new(mailbox), names: Default::default() }
+    }
+
+    /// Subscribes to a name. Nothing happens if the connection already has this subscription.
+    pub fn add(&mut self, kind: Kind, name: &Bytes) {
+        if !self.names[kind as usize].insert(name.clone()) {
+            return;
+        }
+        let all = &self.all;
+        let mut registry = lock(&all.registry);
+        let subscribers = registry[kind as usize].entry(name.clone()).or_default();
+        subscribers.insert(self.mailbox.client.id, Arc::clone(&self.mailbox));
+        all.count.fetch_add(1, Ordering::AcqRel);
+        drop(registry);
+        self.show_counts();
+    }
+
+    /// Ends a subscription, if there is one.
+    pub fn remove(&mut self, kind: Kind, name: &[u8]) {
+        if self.names[kind as usize].remove(name) {
+            self.unregister(kind, name);
+            self.show_counts();
+        }
+    }
+
+    fn unregister(&self, kind: Kind, name: &[u8]) {
+        let all = &self.all;
+        let mut registry = lock(&all.registry);
+        let names = &mut registry[kind as usize];
+        if let Some(subscribers) = names.get_mut(name) {
+            subscribers.remove(&self.mailbox.client.id);
+            if subscribers.is_empty() {
+                names.remove(name);
+            }
+            all.count.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+
+    fn show_counts(&self) {
+        for (names, shown) in self.names.iter().zip(&self.mailbox.client.subscriptions) {
+            shown.store(names.len(), Ordering::Relaxed);
+        }
+    }
+
+    /// The names of this kind, sorted.
+    #[must_use]
+    pub fn names(&self, kind: Kind) -> Vec<Bytes> {
+        self.names[kind as usize].iter().cloned().collect()
+    }
+
+    /// Number of subscriptions that a reply to this kind shows: channels and patterns together, shard channels apart.
+    #[must_use]
+    pub fn count(&self, kind: Kind) -> usize {
+        let of = |kind: Kind| self.names[kind as usize].len();
+        match kind {
+            Kind::Shard => of(Kind::Shard),
+            Kind::Channel | Kind::Pattern => of(Kind::Channel) + of(Kind::Pattern),
+        }
+    }
+
+    /// True if there is a subscription of any kind.
+    #[must_use]
+    pub fn has_any(&self) -> bool {
+        self.names.iter().any(|names| !names.is_empty())
+    }
+
+    /// Takes the messages that wait, until `output` has `bytes_max` bytes, and writes them there.
+    pub fn write_waiting(&self, output: &mut Vec<u8>, protocol: Protocol, bytes_max: usize) {
+        let mut taken = 0;
+        while output.len() < bytes_max {
+            let mut waiting = lock(&self.mailbox.waiting);
+            let Some(message) = waiting.messages.pop_front() else {
+                waiting.messages.shrink_to(0);
+                break;
+            };
+            waiting.bytes -= message.bytes();
+            drop(waiting);
+            taken += message.bytes();
+            message.write(output, protocol);
+        }
+        self.all.waiting_bytes.fetch_sub(taken, Ordering::Relaxed);
+    }
+
+    /// Waits until a message for the subscriber is there. Waits forever without one.
+    pub async fn arrived(subscriber: Option<&Self>) {
+        let Some(Self { mailbox, .. }) = subscriber else { return std::future::pending().await };
+        while lock(&mailbox.waiting).messages.is_empty() {
+            mailbox.bell.notified().await;
+        }
+    }
+}
+
+impl Drop for Subscriber {
+    fn drop(&mut self) {
+        for kind in [Kind::Channel, Kind::Pattern, Kind::Shard] {
+            for name in std::mem::take(&mut self.names[kind as usize]) {
+                self.unregister(kind, &name);
+            }
+        }
+        self.show_counts();
+        // No publisher has the mailbox any more: they use it under the lock of the registry.
+        let bytes = self.mailbox.bytes();
+        self.all.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
