@@ -169,6 +169,11 @@ pub trait View<K: Kind>: Send + Sync {
     fn get(&self, key: &K::Key, value: &mut K::ValueBuf) -> Result<bool>;
     /// A cursor over the keys of the view.
     fn cursor(&self) -> Box<dyn Cursor<K> + '_>;
+    /// For a view of a table: the table that had this name at the moment of the view, at the same moment. `None` if there was none, or if
+    /// the index has no tables.
+    fn table(&self, _name: &str) -> Result<Option<Box<dyn View<K> + '_>>> {
+        Ok(None)
+    }
 }
 
 /// The versions of an index.
