@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use pmem::alloc::Usage;
 use pmem::region::Identity;
+use pmem::stripe::STRIPES;
 use pmem::{Durability, Found, Geometry, Medium, Native, Region, Result};
 
 use crate::check::Report;
@@ -569,7 +570,7 @@ impl Form {
             geometry: None,
             durability,
             tables: false,
-            stripes: 1024,
+            stripes: STRIPES,
             max_bytes: 1 << 40,
         }
     }
