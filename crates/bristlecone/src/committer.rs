@@ -28,6 +28,10 @@ use crate::error::Result;
 
 /// Starts a background thread. `None` if the system refuses it. The closure is boxed, so that the standard library's code is compiled once.
 pub(crate) fn spawn(name: &str, work: Box<dyn FnOnce() + Send>) -> Option<JoinHandle<()>> {
+    // The scheduler of the crate `schedules` controls its own threads alone. So a store there has no background thread.
+    if cfg!(shuttle) {
+        return None;
+    }
     std::thread::Builder::new().name(name.to_owned()).spawn(work).ok()
 }
 

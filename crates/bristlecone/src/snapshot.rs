@@ -29,6 +29,8 @@ use crate::store::{Scan, StoreOf, prefix_range};
 /// ```
 pub struct Snapshot<'s, K: Kind> {
     view: Box<dyn View<K> + 's>,
+    /// True if the store has tables.
+    has_tables: bool,
 }
 
 impl<K: Kind> std::fmt::Debug for Snapshot<'_, K> {
@@ -72,6 +74,36 @@ impl<K: Kind> Snapshot<'_, K> {
     pub fn scan(&self, range: impl RangeBounds<K::KeyBuf>) -> Scan<'_, K> {
         Scan::over(self.view.cursor(), &range)
     }
+
+    /// The table that had this name at that moment, as it was at that moment; the empty name is that of the default table. `None` if there
+    /// was no such table. A table that was created, cleared, dropped or swapped later does not change the result. The views of all tables
+    /// of one snapshot show the same moment: all or nothing of each transaction. Reads the names of all tables.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # use bristlecone::{Options, Store};
+    /// # let store = Store::open(dir.path(), Options::default())?;
+    /// let (stock, sold) = (store.table("stock")?, store.table("sold")?);
+    /// stock.put(b"apples", b"3")?;
+    /// let before = store.snapshot()?;
+    /// store.transaction(|all| {
+    ///     all.table(&stock)?.delete(b"apples")?;
+    ///     all.table(&sold)?.put(b"apples", b"3")
+    /// })?;
+    /// store.drop_table("stock")?;
+    /// let (stock, sold) = (before.table("stock")?.unwrap(), before.table("sold")?.unwrap());
+    /// assert_eq!((stock.get(b"apples")?, sold.get(b"apples")?), (Some(b"3".to_vec()), None));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `NoTables` if the store has none; otherwise as a read of this snapshot.
+    pub fn table(&self, name: &str) -> Result<Option<Snapshot<'_, K>>> {
+        if !self.has_tables {
+            return Err(Error::NoTables);
+        }
+        Ok(self.view.table(name)?.map(|view| Snapshot { view, has_tables: true }))
+    }
 }
 
 impl Snapshot<'_, Bytes> {
@@ -85,9 +117,14 @@ impl Snapshot<'_, Bytes> {
 /// if a version is not kept, or if a name does not exist (for [`StoreOf::keep`]: exists already).
 #[allow(clippy::missing_errors_doc)]
 impl<K: Kind> StoreOf<K> {
-    /// A snapshot of the current state. Writes without sync are durable before this returns.
+    fn snapshot_of<'s>(&self, view: Box<dyn View<K> + 's>) -> Snapshot<'s, K> {
+        Snapshot { view, has_tables: self.has_tables() }
+    }
+
+    /// A snapshot of the current state: of this table, and of every other table by [`Snapshot::table`]. Writes without sync are durable
+    /// before this returns.
     pub fn snapshot(&self) -> Result<Snapshot<'_, K>> {
-        Ok(Snapshot { view: self.index().snapshot()? })
+        Ok(self.snapshot_of(self.index().snapshot()?))
     }
 
     /// A transaction that only reads. The same as [`StoreOf::snapshot`].
@@ -98,13 +135,13 @@ impl<K: Kind> StoreOf<K> {
     /// The state at a version that is kept ([`StoreOf::versions`]).
     pub fn snapshot_at(&self, version: u64) -> Result<Snapshot<'_, K>> {
         let view = self.history()?.at(version).ok_or_else(|| self.no_version(version))?;
-        Ok(Snapshot { view })
+        Ok(self.snapshot_of(view))
     }
 
     /// The state at the version with this name ([`StoreOf::keep`]).
     pub fn snapshot_named(&self, name: &str) -> Result<Snapshot<'_, K>> {
         let view = self.history()?.named(name).ok_or_else(|| no_name(name))?;
-        Ok(Snapshot { view })
+        Ok(self.snapshot_of(view))
     }
 
     /// Gives the latest version a name, durably. The version is kept, also through restarts, until the name is removed or a rollback goes

@@ -14,7 +14,7 @@ use bristlecone::{
 use crash::{Fault, Machine};
 
 /// The engines that can have tables, each in memory and, if it is durable, over a journal.
-fn engines(wanted: fn(&Capabilities) -> bool) -> impl Iterator<Item = (&'static str, bool)> {
+pub fn engines(wanted: fn(&Capabilities) -> bool) -> impl Iterator<Item = (&'static str, bool)> {
     registry::names().flat_map(move |name| {
         let entry = registry::find(name).unwrap();
         let is_wanted = entry.capabilities.ordered && wanted(&entry.capabilities);
@@ -24,7 +24,7 @@ fn engines(wanted: fn(&Capabilities) -> bool) -> impl Iterator<Item = (&'static 
 }
 
 /// A clock that a test sets.
-fn clock(now: &Arc<AtomicU64>) -> Clock {
+pub fn clock(now: &Arc<AtomicU64>) -> Clock {
     let now = Arc::clone(now);
     Clock::new(move || now.load(Ordering::SeqCst))
 }

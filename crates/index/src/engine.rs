@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use pmem::alloc::Usage;
 use pmem::region::Identity;
+use pmem::stripe::STRIPES;
 use pmem::{Durability, Found, Geometry, Medium, Native, Region, Result};
 
 use crate::check::Report;
@@ -169,6 +170,11 @@ pub trait View<K: Kind>: Send + Sync {
     fn get(&self, key: &K::Key, value: &mut K::ValueBuf) -> Result<bool>;
     /// A cursor over the keys of the view.
     fn cursor(&self) -> Box<dyn Cursor<K> + '_>;
+    /// For a view of a table: the table that had this name at the moment of the view, at the same moment. `None` if there was none, or if
+    /// the index has no tables.
+    fn table(&self, _name: &str) -> Result<Option<Box<dyn View<K> + '_>>> {
+        Ok(None)
+    }
 }
 
 /// The versions of an index.
@@ -564,7 +570,7 @@ impl Form {
             geometry: None,
             durability,
             tables: false,
-            stripes: 1024,
+            stripes: STRIPES,
             max_bytes: 1 << 40,
         }
     }

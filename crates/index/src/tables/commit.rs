@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 
 use pmem::Result;
+use pmem::omission::{Omission, is_omitted};
 
 use super::keys::{StoredKey, check_lengths, entry, split_value, tagged};
 use super::{Gate, Tables, UNSYNCED, stripe_of};
@@ -44,11 +45,19 @@ impl Tables {
                 }
             }
         };
+        let validate = validate.filter(|_| !is_omitted(Omission::ScanValidation));
         self.deferred(how, || match validate {
             None => apply(&self.shared(), found),
             Some(validate) => {
                 let gate = self.exclusive();
-                if validate()? { apply(&gate, found) } else { Ok(false) }
+                if !validate()? {
+                    return Ok(false);
+                }
+                if is_omitted(Omission::ScanGate) {
+                    drop(gate);
+                    return apply(&self.shared(), found);
+                }
+                apply(&gate, found)
             }
         })
     }
@@ -62,7 +71,11 @@ impl Tables {
         found: &mut Vec<bool>,
     ) -> Result<Option<bool>> {
         found.clear();
+        let reads = if is_omitted(Omission::ReadValidation) { &[] } else { reads };
         let Some(mut expected) = self.conditions(reads)? else { return Ok(Some(false)) };
+        if is_omitted(Omission::ReadConditions) {
+            expected.clear();
+        }
         let mut last = Writes::new();
         for TableWrite { table, key, next } in writes {
             let next = next.as_ref().map(|(value, deadline)| (&value[..], *deadline));

@@ -1,6 +1,6 @@
 //! Cursors, snapshots and versions of a table.
 
-use std::ops::Bound;
+use std::ops::{Bound, Deref};
 use std::sync::PoisonError;
 
 use pmem::Result;
@@ -14,22 +14,26 @@ use crate::kind::Bytes;
 /// A cursor over a table. It hides the table's number, deadlines, and keys whose deadline has passed.
 struct TableCursor<'a> {
     stored: Box<dyn Cursor<Bytes> + 'a>,
-    table: &'a Table,
-    /// The table's number and the time, if this is a cursor of a view.
-    fixed: Option<(u32, u64)>,
+    of: Of<'a>,
     /// The first bytes of the table's keys.
     prefix: Vec<u8>,
 }
 
+/// The contents that a cursor reads.
+enum Of<'a> {
+    /// The current contents of a table.
+    Current(&'a Table),
+    /// The contents of the table with this number at one moment. Deadlines are judged by `now`.
+    Moment { id: u32, now: u64 },
+}
+
 impl Table {
-    /// Makes a cursor of the table from a cursor of the index (`fixed` is `None`) or of a view (`fixed` is the table's number in the view
-    /// and the time of the view).
+    /// Makes a cursor of the table from a cursor of the index.
     pub(super) fn cursor_over<'a>(
         &'a self,
         stored: Box<dyn Cursor<Bytes> + 'a>,
-        fixed: Option<(u32, u64)>,
     ) -> Box<dyn Cursor<Bytes> + 'a> {
-        Box::new(TableCursor { stored, table: self, fixed, prefix: Vec::new() })
+        Box::new(TableCursor { stored, of: Of::Current(self), prefix: Vec::new() })
     }
 
     /// The table with this number, in a view of the index.
@@ -38,25 +42,32 @@ impl Table {
         stored: Box<dyn View<Bytes> + 'a>,
         id: u32,
     ) -> Box<dyn View<Bytes> + 'a> {
-        Box::new(TableView { stored, table: self, id, now: self.tables.now() })
+        Box::new(TableView { stored, id, now: self.tables.now() })
     }
 
     /// The table in a version of the index. `None` if the table did not exist then, or if the catalog of the version cannot be read.
     fn version<'a>(&'a self, stored: Box<dyn View<Bytes> + 'a>) -> Option<Box<dyn View<Bytes> + 'a>> {
-        let mut bytes = Vec::new();
-        let catalog = match stored.get(keys::CATALOG, &mut bytes) {
-            Ok(true) => Catalog::decode(&bytes).ok()?,
-            Ok(false) => Catalog::default(),
-            Err(_) => return None,
-        };
-        let id = *catalog.ids.get(&self.slot.name)?;
+        let id = number_in(&*stored, &self.slot.name).ok()??;
         Some(self.view(stored, id))
     }
 }
 
+/// The number of a table in a view of the index. `None` if the table did not exist then.
+fn number_in(stored: &(impl View<Bytes> + ?Sized), name: &str) -> Result<Option<u32>> {
+    let mut bytes = Vec::new();
+    let catalog = match stored.get(keys::CATALOG, &mut bytes)? {
+        true => Catalog::decode(&bytes)?,
+        false => Catalog::default(),
+    };
+    Ok(catalog.ids.get(name).copied())
+}
+
 impl Cursor<Bytes> for TableCursor<'_> {
     fn seek(&mut self, from: Bound<&[u8]>, descending: bool) -> Result<()> {
-        let id = self.fixed.map_or_else(|| self.table.slot.id(), |(id, _)| Ok(id))?;
+        let id = match self.of {
+            Of::Current(table) => table.slot.id()?,
+            Of::Moment { id, .. } => id,
+        };
         self.prefix = keys::range(id).0;
         let from = keys::bound(id, from, descending);
         self.stored.seek(from.as_ref().map(Vec::as_slice), descending)
@@ -69,9 +80,9 @@ impl Cursor<Bytes> for TableCursor<'_> {
             |key: &[u8]| key.len() >= prefix.len() && key.iter().zip(prefix).all(|(a, b)| a == b);
         while self.stored.next(key, value)? && has_prefix(key) {
             let deadline = untag(value)?;
-            let is_past = match self.fixed {
-                Some((_, now)) => deadline.is_some_and(|deadline| deadline <= now),
-                None => self.table.tables.is_past(deadline),
+            let is_past = match self.of {
+                Of::Current(table) => table.tables.is_past(deadline),
+                Of::Moment { now, .. } => deadline.is_some_and(|deadline| deadline <= now),
             };
             if !is_past {
                 key.drain(..prefix.len());
@@ -82,15 +93,14 @@ impl Cursor<Bytes> for TableCursor<'_> {
     }
 }
 
-/// A table at one moment. Deadlines are judged by the time at which the view was opened.
-struct TableView<'a> {
-    stored: Box<dyn View<Bytes> + 'a>,
-    table: &'a Table,
+/// A table at one moment, in a view of the index. Deadlines are judged by the time at which the view was opened.
+struct TableView<S> {
+    stored: S,
     id: u32,
     now: u64,
 }
 
-impl View<Bytes> for TableView<'_> {
+impl<S: Deref<Target: View<Bytes>> + Send + Sync> View<Bytes> for TableView<S> {
     fn version(&self) -> Option<u64> {
         self.stored.version()
     }
@@ -103,7 +113,13 @@ impl View<Bytes> for TableView<'_> {
     }
 
     fn cursor(&self) -> Box<dyn Cursor<Bytes> + '_> {
-        self.table.cursor_over(self.stored.cursor(), Some((self.id, self.now)))
+        let of = Of::Moment { id: self.id, now: self.now };
+        Box::new(TableCursor { stored: self.stored.cursor(), of, prefix: Vec::new() })
+    }
+
+    fn table(&self, name: &str) -> Result<Option<Box<dyn View<Bytes> + '_>>> {
+        let id = number_in(&*self.stored, name)?;
+        Ok(id.map(|id| Box::new(TableView { stored: &*self.stored, id, now: self.now }) as _))
     }
 }
 

@@ -40,10 +40,10 @@ mod upkeep;
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, PoisonError};
 
 use pmem::pending::defer_waits;
+use pmem::sync::{AtomicBool, Mutex, MutexGuard, Ordering, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use pmem::{Error, Found, Result};
 
 use crate::engine::{Index, Slot};
@@ -84,8 +84,8 @@ impl std::fmt::Debug for Clock {
 
 /// Options of a write that does not wait until it is durable.
 const UNSYNCED: WriteOptions = WriteOptions { sync: false };
-/// Number of locks for keys with deadlines.
-const STRIPES: usize = 256;
+/// Number of locks for keys with deadlines. Schedules have few keys, and some of them must share a lock.
+const STRIPES: usize = if cfg!(shuttle) { 4 } else { 256 };
 
 /// The tables of an index.
 pub struct Tables {

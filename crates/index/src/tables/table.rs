@@ -262,7 +262,7 @@ impl Index<Bytes> for Table {
     }
 
     fn cursor(&self) -> Box<dyn Cursor<Bytes> + '_> {
-        self.cursor_over(self.index().cursor(), None)
+        self.cursor_over(self.index().cursor())
     }
 
     fn snapshot(&self) -> Result<Box<dyn View<Bytes> + '_>> {

@@ -37,6 +37,14 @@ pub enum Omission {
     KeptClear,
     /// A reader that fills a kept line does not validate after it has taken the line.
     KeptCheck,
+    /// A transaction commits without a comparison of the keys that it read.
+    ReadValidation,
+    /// A transaction compares the keys that it read before the commit, and not in the step of the commit.
+    ReadConditions,
+    /// A transaction commits without a scan of the ranges that it scanned.
+    ScanValidation,
+    /// A transaction lets other writers run between the validation of its scans and its commit.
+    ScanGate,
 }
 
 /// True while this part is left out.

@@ -30,9 +30,9 @@ use crate::error::{Error, Result};
 use crate::sync::atomics::{AtomicBool, AtomicU64, Ordering, fence, pause};
 use crate::sync::omission::{Omission, is_omitted};
 
-/// Versions in the table. 8 KB fit into the first-level cache. With one writer a false conflict costs one retry. (A model
-/// distinguishes only a few nodes; a schedule begins with a new table each time.)
-const STRIPES: usize = if cfg!(all(test, loom)) {
+/// Maximum number of versions in the table, and the default. 8 KB fit into the first-level cache. With one writer a false conflict costs
+/// one retry. (A model distinguishes only a few nodes; a schedule begins with a new table each time.)
+pub const STRIPES: usize = if cfg!(all(test, loom)) {
     4
 } else if cfg!(shuttle) {
     64

@@ -3,7 +3,7 @@
 //! A history records each operation with the time stamps of its call and its return. The history of one key is *linearizable* if its
 //! operations have a sequential order with two properties: every operation finds the value that the previous one left, and if operation A
 //! returned before operation B was called, A comes before B. A whole history is linearizable if the history of each key is (Herlihy and
-//! Wing 1990). So the check judges each key by itself, with an exact search that caches its visited states (Wing and Gong 1993, Lowe 2017).
+//! Wing 1990). So the check judges each key by itself ([`mod@crate::order`]). Histories of transactions: [`crate::serial`].
 //!
 //! An operation that did not return, because the power was cut or a call failed, may take effect at any time after its call, or not at all.
 //! So the contents after a crash are judged as one more read after all operations ([`History::until`], [`History::found_after`]): writes
@@ -13,10 +13,13 @@
 //! * H1: if an operation returned before another was called, its return stamp is less than the other's call stamp.
 //! * H2: values are unique: no two writes of a history write the same value. So a read identifies the write that it saw.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
+
+pub use crate::order::Weight;
+use crate::order::{Ordered, explain};
 
 /// The value of a key; `None` if the key is absent.
 pub type Value = Option<u64>;
@@ -52,15 +55,6 @@ pub struct Operation {
 pub struct History {
     clock: AtomicU64,
     operations: Mutex<Vec<Operation>>,
-}
-
-/// The size of a judged history.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Weight {
-    /// Number of operations.
-    pub operations: u64,
-    /// Number of operations that overlap another operation on their key.
-    pub overlapping: u64,
 }
 
 impl History {
@@ -123,99 +117,15 @@ impl History {
     }
 }
 
-/// Maximum number of operations shown of a history that is not linearizable. They include those without a place in the order.
-const TOLD: usize = 40;
-
 /// Judges the operations on one key with the initial value `start`.
 ///
 /// # Errors
 /// The history as text, if no order explains it.
-pub fn judge(start: Value, mut operations: Vec<Operation>) -> Result<Weight, String> {
-    // An operation that did not return has no result. If it wrote nothing either, it can be left out.
-    operations.retain(|operation| operation.returned.is_some() || operation.writes.is_some());
-    operations.sort_by_key(|operation| operation.called);
-    let count = operations.len();
-    let mut search = Search {
-        operations: &operations,
-        seen: HashSet::new(),
-        taken: vec![0; count.div_ceil(64)],
-        best: Vec::new(),
-    };
-    if search.run(start, 0, 0) {
-        let overlaps = |a: &Operation, b: &Operation| a.called < b.end() && b.called < a.end();
-        let overlapping = operations
-            .iter()
-            .enumerate()
-            .filter(|(i, a)| operations.iter().enumerate().any(|(j, b)| *i != j && overlaps(a, b)));
-        return Ok(Weight { operations: count as u64, overlapping: overlapping.count() as u64 });
-    }
-    let best = search.best;
-    let mut text =
-        format!("no order explains key {}, which held {start:?}; * cannot be placed:", operations[0].key);
-    let is_placed = |i: usize| best[i / 64] >> (i % 64) & 1 != 0;
-    let from = (0..count).position(|i| !is_placed(i)).unwrap_or(0).saturating_sub(TOLD / 2);
-    for (i, operation) in operations.iter().enumerate().skip(from).take(TOLD) {
-        text.push_str(&format!("\n {}{operation}", if is_placed(i) { ' ' } else { '*' }));
-    }
-    if count > TOLD {
-        text.push_str(&format!("\n  (of {count} operations)"));
-    }
-    Err(text)
-}
-
-struct Search<'a> {
-    /// Sorted by call.
-    operations: &'a [Operation],
-    /// Sets of placed operations, with the value after them, from which no order was found.
-    seen: HashSet<(Vec<u64>, Value)>,
-    /// A bit for each operation that is placed.
-    taken: Vec<u64>,
-    /// The largest set that could be placed.
-    best: Vec<u64>,
-}
-
-impl Search<'_> {
-    /// Returns true if the remaining operations can be placed after the placed ones. `first` operations at the front are placed, `placed`
-    /// in all.
-    fn run(&mut self, state: Value, mut first: usize, placed: usize) -> bool {
-        let operations = self.operations;
-        while first < operations.len() && self.is_taken(first) {
-            first += 1;
-        }
-        let rest =
-            |search: &Self| (first..operations.len()).filter(|i| !search.is_taken(*i)).collect::<Vec<_>>();
-        let left = rest(self);
-        // The next operation must be called before the earliest return among the remaining ones.
-        let Some(until) = left.iter().filter_map(|i| operations[*i].returned).min() else { return true };
-        if self.best.is_empty() || placed > ones(&self.best) {
-            self.best.clone_from(&self.taken);
-        }
-        if !self.seen.insert((self.taken.clone(), state)) {
-            return false;
-        }
-        let fits = left.into_iter().filter(|i| operations[*i].called < until && operations[*i].fits(state));
-        let mut fits: Vec<usize> = fits.collect();
-        // A read that fits can be placed at once: it does not constrain the others.
-        if let Some(read) = fits.iter().find(|i| operations[**i].writes.is_none()) {
-            fits = vec![*read];
-        }
-        for i in fits {
-            self.taken[i / 64] |= 1 << (i % 64);
-            if self.run(operations[i].writes.unwrap_or(state), first, placed + 1) {
-                return true;
-            }
-            self.taken[i / 64] &= !(1 << (i % 64));
-        }
-        false
-    }
-
-    fn is_taken(&self, i: usize) -> bool {
-        self.taken[i / 64] >> (i % 64) & 1 != 0
-    }
-}
-
-fn ones(bits: &[u64]) -> usize {
-    bits.iter().map(|word| word.count_ones() as usize).sum()
+pub fn judge(start: Value, operations: Vec<Operation>) -> Result<Weight, String> {
+    let key = operations.first().map(|operation| operation.key).unwrap_or_default();
+    explain(start, operations).map_err(|text| {
+        format!("no order explains key {key}, which held {start:?}; * cannot be placed:{text}")
+    })
 }
 
 impl Operation {
@@ -226,19 +136,27 @@ impl Operation {
             Found::Value(value) => value == state,
         }
     }
+}
 
-    fn end(&self) -> u64 {
-        self.returned.unwrap_or(u64::MAX)
+impl Ordered for Operation {
+    type State = Value;
+
+    fn called(&self) -> u64 {
+        self.called
+    }
+    fn returned(&self) -> Option<u64> {
+        self.returned
+    }
+    fn is_read(&self) -> bool {
+        self.writes.is_none()
+    }
+    fn apply(&self, state: &Value) -> Option<Value> {
+        self.fits(*state).then(|| self.writes.unwrap_or(*state))
     }
 }
 
 impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} to ", self.called)?;
-        match self.returned {
-            Some(returned) => write!(f, "{returned}: ")?,
-            None => write!(f, "never: ")?,
-        }
         match self.writes {
             None => write!(f, "read")?,
             Some(None) => write!(f, "delete")?,
@@ -381,7 +299,7 @@ mod tests {
             let first = left[i];
             let mut others = left.to_vec();
             others.remove(i);
-            others.iter().all(|other| first.called < other.end())
+            others.iter().all(|other| first.called < other.returned.unwrap_or(u64::MAX))
                 && first.fits(state)
                 && by_force(first.writes.unwrap_or(state), &others)
         })

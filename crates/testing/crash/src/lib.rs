@@ -18,6 +18,7 @@
 //! * [`region`]: the oracle's checks of the superblock and of the recorded length, for every subject.
 //! * [`report`]: counts and violations of an exploration. [`workers`]: parallel explorations with a report in a fixed order.
 //! * [`history`]: concurrent histories: is there an order of the operations that explains their results and the contents after a crash?
+//! * [`serial`]: the same for transactions, whose operations have several keys. [`mod@order`]: the search of both.
 //! * [`failing`]: durable memory whose N-th growth or sync fails, for tests of a full disk.
 //! * [`machine`]: a simulated machine with files, for code that does not use mapped memory. Its power can be cut, and its calls can fail.
 //!
@@ -88,12 +89,14 @@ pub mod machine;
 pub mod model;
 pub mod mutants;
 pub mod mutate;
+pub mod order;
 pub mod panics;
 pub mod points;
 mod recall;
 pub mod region;
 pub mod report;
 mod search;
+pub mod serial;
 pub mod stage;
 pub mod subject;
 pub mod tape;

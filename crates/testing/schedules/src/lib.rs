@@ -6,6 +6,8 @@
 //! operation. An order must also explain the contents after a power cut at any moment (`campaign`): they include every write that returned
 //! before the cut, and every write whose value a read returned before the cut. Any `index::Index` can run in this way (`scheduled`).
 //!
+//! The tests of this crate also run transactions on whole stores (`tests/transactions.rs`).
+//!
 //! Each injected fault (`pmem::omission`) leaves out a part of a protocol, and must be detected.
 //!
 //! This crate is empty without `cfg(shuttle)`. `BRISTLECONE_ROUNDS` multiplies the number of schedules (default 1). `BRISTLECONE_SEED`
@@ -14,8 +16,8 @@
 #![allow(missing_docs)]
 
 pub mod campaign;
-mod disk;
-mod medium;
+pub mod disk;
+pub mod medium;
 pub mod scheduled;
 pub mod scheduler;
 mod work;

@@ -1,4 +1,7 @@
-//! Schedules of the registry's engines that have none in their own crate. The tests run a new engine without an edit here.
+//! Schedules of the registry's engines that have none in their own crate, and of transactions. The tests run a new engine without an edit
+//! here.
 
 #[cfg(shuttle)]
 mod registered;
+#[cfg(shuttle)]
+mod transactions;
