@@ -3,17 +3,16 @@
 //! mutant can leave must be wrong, unless the mutant is equivalent.
 
 use crate::common::Sample;
+use crate::common::argued::{INTERVAL_IS_DEAD, LAST, META};
 use crate::common::subject::{LAZY, Op, SCAN, Sizes, Work, lives, mixed, sizes};
-use crate::common::trials::{
-    INTERVAL_IS_DEAD, LAST, META, assert_nothing_can_be_left_out, first, of_chunks, rollbacks,
-};
+use crate::common::trials::{assert_nothing_can_be_left_out, first, of_chunks, rollbacks};
 use cdds::hash::Hashed;
 use crash::{Argued, Kind, Options, Trial, WhichLine};
 use index::{Keyed, Words};
 use pmem::Fence;
 
-/// Equivalent mutants besides those of `common/trials.rs`. There are more mutants than reasons, because one line has several mutants: a
-/// swapped publish is an early publish elsewhere. Together with `common/trials.rs` there are four reasons: a table that was only made,
+/// Equivalent mutants besides those of `common/argued.rs`. There are more mutants than reasons, because one line has several mutants: a
+/// swapped publish is an early publish elsewhere. Together with `common/argued.rs` there are four reasons: a table that was only made,
 /// words that no number of buckets covers (D1), the meta block (V1), and the allocator (A3).
 fn argued() -> Vec<Argued> {
     let versioned = include_str!("../src/versioned.rs");

@@ -4,22 +4,12 @@
 //!
 //! A mutant is tried on the workloads in which it changes something, in their order, until an image is wrong.
 
+use crate::common::argued::ARGUED_OF_TREES;
 use crate::common::subject::{LAZY, Op, SCAN, Sizes, Work, lives, mixed, sizes};
-use crate::common::trials::{
-    COUNT, COUNT_IS_UNREAD, INTERVAL_IS_DEAD, LAST, META, assert_nothing_can_be_left_out, deep, first, low,
-    of_chunks, rollbacks, roomy,
-};
+use crate::common::trials::{assert_nothing_can_be_left_out, deep, first, low, of_chunks, rollbacks, roomy};
 use cdds::{Inlined, Order, Ordered, Sorted, Unsorted};
-use crash::{Argued, Kind, Options, Trial};
+use crash::{Options, Trial};
 use index::Words;
-
-/// Equivalent mutants besides those of `common/trials.rs`, with their reasons. There are more mutants than reasons, because one line has
-/// several mutants: two lines of the meta block, of which a publish is swapped, early or split, and two lines of the allocator. So there
-/// are four reasons, each with its invariant.
-const ARGUED: [Argued; 2] = [
-    Argued::new(Kind::EarlyPublish, "cdds/src/meta.rs", META, COUNT, COUNT_IS_UNREAD),
-    Argued::new(Kind::SwapPublish, "cdds/src/meta.rs", META, LAST, INTERVAL_IS_DEAD),
-];
 
 /// Number of chunks of the smallest region in which a large value gets exactly 64 pieces.
 const CHUNKS: u64 = 12;
@@ -73,9 +63,9 @@ fn trials<O: Order>(seed: u64) -> Vec<Trial> {
 }
 
 pub fn nothing_can_be_left_out_of_nodes_in_order() {
-    assert_nothing_can_be_left_out("cdds", &trials::<Sorted>(21), ARGUED.to_vec(), 97);
+    assert_nothing_can_be_left_out("cdds", &trials::<Sorted>(21), ARGUED_OF_TREES.to_vec(), 97);
 }
 
 pub fn nothing_can_be_left_out_of_nodes_without_order() {
-    assert_nothing_can_be_left_out("cdds-unsorted", &trials::<Unsorted>(21), ARGUED.to_vec(), 94);
+    assert_nothing_can_be_left_out("cdds-unsorted", &trials::<Unsorted>(21), ARGUED_OF_TREES.to_vec(), 94);
 }

@@ -1,5 +1,6 @@
 //! Shared parts of the tests: trees and tables in memory, keys and values from small numbers.
 
+pub mod argued;
 #[allow(dead_code)]
 pub mod beside;
 #[path = "../../../../index/tests/shared/engine.rs"]

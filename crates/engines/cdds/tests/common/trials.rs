@@ -1,44 +1,12 @@
-//! Shared parts of the mutation runs of trees and tables: workloads in which a mutant changes something, and equivalent mutants.
+//! Shared parts of the mutation runs of trees and tables: workloads in which a mutant changes something.
 
 use cdds::Recovery;
-use crash::{Argued, FREE_CHUNK, Kind, Options, Share, Stage, Trial, run_some_mutants};
+use crash::{Argued, Options, Share, Stage, Trial, run_some_mutants};
 use pmem::Geometry;
 
 use super::Tested;
+use super::argued::ARGUED;
 use super::subject::{LAZY, Op, Sizes, Work, sizes};
-
-pub const META: &str = include_str!("../../src/meta.rs");
-const ALLOC: &str = include_str!("../../../../pmem/src/heap/alloc/allocator.rs");
-
-/// The line that stores a count.
-pub const COUNT: &str = "medium.publish(self.word_at(if holds_old { 4 } else { 3 }), count_word(state));";
-/// The line that ends an interval of dead versions.
-pub const LAST: &str = "medium.publish(at + WORD, hi);";
-pub const COUNT_IS_UNREAD: &str =
-    "a count is read only if it is of the current version, which is published behind the fence";
-pub const INTERVAL_IS_DEAD: &str = "V1: in a free slot an interval is none before its first version is published; one that grows says \
-     of a version that was not committed, and never will be, that it is dead";
-
-/// Equivalent mutants of both structures, with their reasons.
-pub const ARGUED: [Argued; 4] = [
-    Argued::new(Kind::SwapPublish, "cdds/src/meta.rs", META, COUNT, COUNT_IS_UNREAD),
-    Argued::new(
-        Kind::SplitPublish,
-        "cdds/src/meta.rs",
-        META,
-        COUNT,
-        "the version is in the upper half: of half a count it is still an older one, and no lookup reads it",
-    ),
-    Argued::new(
-        Kind::EarlyPublish,
-        "pmem/src/heap/alloc/allocator.rs",
-        ALLOC,
-        "medium.publish(at, class.word());",
-        "A3: a free chunk's bitmap is durably zero, so a chunk that is opened too early is an open one without blocks, which \
-         recovery frees",
-    ),
-    FREE_CHUNK,
-];
 
 /// Low limits. They suffice for most mutants.
 pub fn low(seed: u64) -> Options {

@@ -1,5 +1,4 @@
-//! Crash exploration of tables and deadlines (`index::tables`) over `wbtree` and `cdds`: after a crash in any operation, all of its changes
-//! are present or none is, every deadline has its entry, and the counts are exact.
+//! Tables and deadlines over an index, as the explorer's subject.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -8,13 +7,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bristlecone::registry;
-use crash::{Contents, MutationReport, Share, Stage, Subject, Trial, Workload, by_tier, explore};
+use crash::{Contents, Subject, region};
 use index::engine::{Commit, Deadline, Next, TableOps as _, TableWrite};
 use index::kind::Bytes;
 use index::tables::{Clock, Table, Tables};
-use index::{About, Create, Family, Form, Index, Lifecycle as _, Visitor, WriteOptions};
-use pmem::{Durability, Geometry, Observed};
+use index::{Create, Form, Index, Lifecycle as _, WriteOptions};
+use pmem::{Durability, Error, Geometry, Observed};
 
 const SYNCED: WriteOptions = WriteOptions { sync: true };
 /// No deadline of the workload has passed then.
@@ -22,8 +20,10 @@ const EARLY: u64 = 0;
 
 /// One operation. Tables are named by letters; the default table has no letter.
 #[derive(Clone, Debug)]
-enum Op {
+pub enum Op {
     Put(&'static str, u8, Deadline),
+    /// Stores a value of this many bytes without a deadline.
+    Long(&'static str, u8, u16),
     Delete(&'static str, u8),
     Persist(&'static str, u8),
     Make(&'static str),
@@ -32,6 +32,8 @@ enum Op {
     Swap(&'static str, &'static str),
     /// Puts the key into one table and removes it from the other, in one step.
     Move(&'static str, &'static str, u8, Deadline),
+    /// One transaction that puts (true) or removes keys of several tables.
+    Together(Vec<(&'static str, u8, bool)>),
     /// Removes the keys whose deadline has passed at this time.
     Expire(u64),
     /// Completes all background work.
@@ -42,18 +44,32 @@ enum Op {
     ValueFirst(u8, u64),
 }
 
-struct Tabled<I> {
+/// The sizes of an index.
+#[derive(Clone, Copy, Debug)]
+pub struct Sizes {
+    /// Lines of a node.
+    pub lines: u64,
+    /// Sizes of the region.
+    pub geometry: Geometry,
+    /// Bytes of the region when it is new; 0: it grows from the start.
+    pub len: u64,
+}
+
+/// The new value of a key of a table, with its deadline; `None` removes the key.
+type Named = (&'static str, u8, Option<(Vec<u8>, Deadline)>);
+
+pub struct Tabled<I> {
     tables: RefCell<Option<Table>>,
     stored: RefCell<Option<Arc<dyn Index<Bytes>>>>,
     medium: Observed,
-    lines: u64,
+    sizes: Sizes,
     now: Arc<AtomicU64>,
     index: PhantomData<fn() -> I>,
 }
 
-fn form(lines: u64) -> Form {
-    let usual = Form::new("crash", lines, Durability::Power);
-    Form { geometry: Some(Geometry::tiny()), stripes: 4, tables: true, ..usual }
+fn form(sizes: Sizes) -> Form {
+    let usual = Form::new("crash", sizes.lines, Durability::Power);
+    Form { geometry: Some(sizes.geometry), stripes: 4, tables: true, ..usual }
 }
 
 fn text(error: impl std::fmt::Display) -> String {
@@ -61,12 +77,12 @@ fn text(error: impl std::fmt::Display) -> String {
 }
 
 impl<I: Index<Bytes> + Create<Observed>> Tabled<I> {
-    fn made(medium: Observed, lines: u64, is_new: bool) -> Result<Self, String> {
+    fn made(medium: Observed, sizes: Sizes, is_new: bool) -> Result<Self, Error> {
         let this = Self {
             tables: RefCell::new(None),
             stored: RefCell::new(None),
             medium,
-            lines,
+            sizes,
             now: Arc::new(AtomicU64::new(EARLY)),
             index: PhantomData,
         };
@@ -74,15 +90,15 @@ impl<I: Index<Bytes> + Create<Observed>> Tabled<I> {
         Ok(this)
     }
 
-    fn open(&self, is_new: bool) -> Result<(), String> {
-        let form = form(self.lines);
+    fn open(&self, is_new: bool) -> Result<(), Error> {
+        let form = form(self.sizes);
         let (index, found) = match is_new {
-            true => (I::create(self.medium.clone(), &form).map_err(text)?, pmem::Found::New),
-            false => I::open(self.medium.clone(), Path::new("memory"), &form).map_err(text)?,
+            true => (I::create(self.medium.clone(), &form)?, pmem::Found::New),
+            false => I::open(self.medium.clone(), Path::new("memory"), &form)?,
         };
         let (stored, now): (Arc<dyn Index<Bytes>>, _) = (Arc::new(index), Arc::clone(&self.now));
         let clock = Clock::new(move || now.load(Ordering::Relaxed));
-        let tables = Tables::open(Arc::clone(&stored), found, clock).map_err(text)?;
+        let tables = Tables::open(Arc::clone(&stored), found, clock)?;
         *self.tables.borrow_mut() = Some(tables.default_table());
         *self.stored.borrow_mut() = Some(stored);
         Ok(())
@@ -91,7 +107,7 @@ impl<I: Index<Bytes> + Create<Observed>> Tabled<I> {
     fn reopen(&self) -> Result<(), String> {
         *self.tables.borrow_mut() = None;
         *self.stored.borrow_mut() = None;
-        self.open(false)
+        self.open(false).map_err(text)
     }
 
     fn default_table(&self) -> Table {
@@ -100,6 +116,20 @@ impl<I: Index<Bytes> + Create<Observed>> Tabled<I> {
 
     fn table(&self, name: &str) -> Result<Arc<dyn Index<Bytes>>, String> {
         self.default_table().table(name, false).map_err(text)?.ok_or_else(|| format!("no table {name:?}"))
+    }
+
+    /// Writes to several tables in one step.
+    fn commit(&self, writes: Vec<Named>) -> Result<(), String> {
+        let write = |(name, number, next): Named| {
+            let table = self.table(name)?;
+            let slot = Arc::clone(table.tables().ok_or("no tables")?.slot());
+            Ok(TableWrite { table: slot, key: key(number), next })
+        };
+        let writes = writes.into_iter().map(write).collect::<Result<Vec<_>, String>>()?;
+        match self.default_table().commit_tables(Commit { writes, reads: &[], validate: None }, SYNCED) {
+            Ok(false) => Err("a transaction without reads conflicted".to_owned()),
+            other => other.map(drop).map_err(text),
+        }
     }
 
     fn maintain(&self) {
@@ -120,6 +150,10 @@ fn value(number: u8, deadline: Deadline) -> Vec<u8> {
     vec![number ^ deadline.unwrap_or(7) as u8; usize::from(number) * 3]
 }
 
+fn long(number: u8, bytes: u16) -> Vec<u8> {
+    vec![number; usize::from(bytes)]
+}
+
 /// A pair in the contents that the explorer compares: table, key; value, deadline.
 fn shown(table: &str, key: &[u8], value: &[u8], deadline: Deadline) -> (Vec<u8>, Vec<u8>) {
     let key = [table.as_bytes(), b"/", key].concat();
@@ -128,18 +162,26 @@ fn shown(table: &str, key: &[u8], value: &[u8], deadline: Deadline) -> (Vec<u8>,
 
 impl<I: Index<Bytes> + Create<Observed>> Subject for Tabled<I> {
     type Op = Op;
-    type Config = u64;
+    type Config = Sizes;
 
-    fn size(_lines: &u64) -> (u64, u64) {
-        (0, 512 << 10)
+    fn size(sizes: &Sizes) -> (u64, u64) {
+        (sizes.len, 128 * sizes.geometry.chunk_bytes)
     }
 
-    fn create(medium: Observed, lines: &u64) -> Result<Self, String> {
-        Self::made(medium, *lines, true)
+    fn create(medium: Observed, sizes: &Sizes) -> Result<Self, String> {
+        Self::made(medium, *sizes, true).map_err(text)
     }
 
-    fn recover(medium: Observed, lines: &u64) -> Result<Self, String> {
-        Self::made(medium, *lines, false)
+    fn recover(medium: Observed, sizes: &Sizes) -> Result<Self, String> {
+        if let Err(problem) = region::verify_image(&medium, sizes.geometry) {
+            panic!("{problem}");
+        }
+        match Self::made(medium, *sizes, false) {
+            // Even inside `create`, everything that a valid superblock references is complete.
+            Err(error @ (Error::Foreign { .. } | Error::Superblock { .. })) => Err(text(error)),
+            Err(error) => panic!("a whole superblock, and yet: {error}"),
+            Ok(opened) => Ok(opened),
+        }
     }
 
     fn apply(&mut self, op: &Op) -> Result<(), String> {
@@ -155,6 +197,9 @@ impl<I: Index<Bytes> + Create<Observed>> Subject for Tabled<I> {
                     Some(_) => tables.change(&key, &mut |_| Next::Put(value.clone(), *deadline), SYNCED),
                 }
             }
+            Op::Long(name, number, bytes) => {
+                ops(name)?.put(&key(*number), &long(*number, *bytes), SYNCED).map(drop)
+            }
             Op::Delete(name, number) => ops(name)?.delete(&key(*number), SYNCED).map(drop),
             Op::Persist(name, number) => {
                 let table = ops(name)?;
@@ -169,18 +214,14 @@ impl<I: Index<Bytes> + Create<Observed>> Subject for Tabled<I> {
             Op::Clear(name) => ops(name)?.clear(),
             Op::Swap(one, other) => default.swap(one, other).map(drop),
             Op::Move(from, to, number, deadline) => {
-                let (from, to) = (ops(from)?, ops(to)?);
-                let slot =
-                    |table: &Arc<dyn Index<Bytes>>| Arc::clone(table.tables().expect("a table").slot());
                 let next = Some((value(*number, *deadline), *deadline));
-                let writes = vec![
-                    TableWrite { table: slot(&to), key: key(*number), next },
-                    TableWrite { table: slot(&from), key: key(*number), next: None },
-                ];
-                match default.commit_tables(Commit { writes, reads: &[], validate: None }, SYNCED) {
-                    Ok(false) => return Err("a transaction without reads conflicted".to_owned()),
-                    other => other.map(drop),
-                }
+                return self.commit(vec![(*to, *number, next), (*from, *number, None)]);
+            }
+            Op::Together(writes) => {
+                let next = |number, is_put| if is_put { Some((value(number, None), None)) } else { None };
+                let writes =
+                    writes.iter().map(|&(name, number, is_put)| (name, number, next(number, is_put)));
+                return self.commit(writes.collect());
             }
             Op::Expire(now) => {
                 self.now.store(*now, Ordering::Relaxed);
@@ -190,7 +231,7 @@ impl<I: Index<Bytes> + Create<Observed>> Subject for Tabled<I> {
             }
             Op::Maintain => {
                 self.maintain();
-                default.sync()
+                Ok(())
             }
             Op::Kill => return self.reopen(),
             Op::Reopen => {
@@ -234,6 +275,9 @@ impl<I: Index<Bytes> + Create<Observed>> Subject for Tabled<I> {
             Op::Put(name, number, deadline) => {
                 model.extend([shown(name, &key(*number), &value(*number, *deadline), *deadline)]);
             }
+            Op::Long(name, number, bytes) => {
+                model.extend([shown(name, &key(*number), &long(*number, *bytes), None)]);
+            }
             Op::ValueFirst(number, deadline) => {
                 model.extend([shown("", &key(*number), &value(*number, Some(*deadline)), Some(*deadline))]);
             }
@@ -261,6 +305,15 @@ impl<I: Index<Bytes> + Create<Observed>> Subject for Tabled<I> {
                 model.remove(&shown(from, &key(*number), &[], None).0);
                 model.extend([shown(to, &key(*number), &value(*number, *deadline), *deadline)]);
             }
+            Op::Together(writes) => {
+                for (name, number, is_put) in writes {
+                    let (key, value) = shown(name, &key(*number), &value(*number, None), None);
+                    match is_put {
+                        true => _ = model.insert(key, value),
+                        false => _ = model.remove(&key),
+                    }
+                }
+            }
             Op::Expire(now) => model.retain(|_, value| {
                 let text = String::from_utf8_lossy(value);
                 let deadline =
@@ -272,6 +325,7 @@ impl<I: Index<Bytes> + Create<Observed>> Subject for Tabled<I> {
     }
 
     fn verify(&self) -> Result<Contents, String> {
+        region::verify_open(&self.medium)?;
         let default = self.default_table();
         let report = default.check();
         if let Some(problem) = report.problems.first() {
@@ -304,7 +358,7 @@ impl<I: Index<Bytes> + Create<Observed>> Subject for Tabled<I> {
     }
 
     fn continuation(_op: &Op) -> Vec<Op> {
-        vec![Op::Maintain, Op::Put("", 2, None), Op::Put("", 3, Some(9)), Op::Expire(9), Op::Kill]
+        vec![Op::Put("", 2, None), Op::Put("", 3, Some(9)), Op::Maintain, Op::Expire(9), Op::Kill]
     }
 
     fn idempotence_exempt(at: u64) -> bool {
@@ -313,143 +367,5 @@ impl<I: Index<Bytes> + Create<Observed>> Subject for Tabled<I> {
 
     fn close(self) -> Result<(), String> {
         self.default_table().close().map_err(text)
-    }
-}
-
-/// Every operation, in states where it has something to do.
-fn life() -> Vec<Op> {
-    vec![
-        Op::Put("", 1, None),
-        Op::Put("", 2, Some(5)),
-        Op::Put("", 2, Some(8)),
-        Op::Make("a"),
-        Op::Put("a", 1, Some(5)),
-        Op::Put("a", 4, None),
-        Op::Persist("a", 1),
-        Op::Move("a", "", 4, Some(6)),
-        Op::Move("", "a", 2, None),
-        Op::Reopen,
-        Op::Swap("", "a"),
-        Op::Kill,
-        Op::Put("", 5, Some(3)),
-        Op::Expire(4),
-        Op::Clear(""),
-        Op::Put("", 2, None),
-        Op::Drop("a"),
-        Op::Maintain,
-        Op::Make("b"),
-        Op::Delete("", 2),
-        Op::Put("b", 9, Some(2)),
-        Op::Reopen,
-    ]
-}
-
-fn options() -> crash::Options {
-    crash::Options {
-        cap: by_tier(48, 4096),
-        nested_cap: by_tier(4, 64),
-        samples: by_tier(16, 256),
-        ..crash::Options::default()
-    }
-}
-
-/// Explores one engine.
-struct Explore {
-    ops: Vec<Op>,
-}
-
-impl Visitor for Explore {
-    type Out = crash::Report;
-    fn visit<F: Family>(self, about: &'static About) -> crash::Report {
-        explore(
-            &Workload::<Tabled<F::Bytes<Observed>>>::new(about.default_lines.min(8), self.ops),
-            &options(),
-        )
-    }
-}
-
-fn explored(engine: &str, ops: Vec<Op>) -> crash::Report {
-    registry::visit(engine, Explore { ops }).expect("an engine of the registry")
-}
-
-#[test]
-fn a_crash_in_any_operation_of_tables_leaves_all_of_it_or_nothing() {
-    for (engine, floor) in [("wbtree", 1500), ("cdds", 1000)] {
-        let report = explored(engine, life());
-        println!("{engine}: {} states and {} in recovery", report.images, report.nested_images);
-        assert!(report.violations.is_empty(), "{engine}: {:?}", report.violations);
-        assert!(report.images >= floor, "{engine}: {} states", report.images);
-    }
-}
-
-#[test]
-fn a_value_before_the_entry_of_its_deadline_is_found() {
-    for engine in ["wbtree", "cdds"] {
-        let report = explored(engine, vec![Op::Put("", 1, None), Op::ValueFirst(6, 5)]);
-        let found = report.violations.first().expect("the fault is found");
-        assert!(format!("{found:?}").contains("has no entry"), "{engine}: {found:?}");
-    }
-}
-
-/// Mutants in these files may survive the workload of tables, because it is short. The engine's own workloads try them, too.
-const TRIED_BY_THE_ENGINE: [&str; 11] = [
-    "pmem/src/heap/alloc/allocator.rs",
-    "pmem/src/heap/region.rs",
-    "pmem/src/heap/log/redo.rs",
-    "pmem/src/heap/log/truncate.rs",
-    "pmem/src/heap/log/data_words.rs",
-    "index/src/group.rs",
-    "bptree/src/commit_protocol/write_atomic.rs",
-    "cdds/src/insert.rs",
-    "cdds/src/meta.rs",
-    "cdds/src/node.rs",
-    "cdds/src/versioned.rs",
-];
-
-/// Tries all mutants of one engine on the workload of tables.
-struct Mutate;
-
-impl Visitor for Mutate {
-    type Out = MutationReport;
-    fn visit<F: Family>(self, about: &'static About) -> MutationReport {
-        let workload = Workload::<Tabled<F::Bytes<Observed>>>::new(about.default_lines.min(8), life());
-        let trial = Trial::of("tables", options(), workload);
-        crash::run_some_mutants(&[trial], &[], &Share::All, &[], |_| Stage::quiet())
-    }
-}
-
-#[test]
-fn the_fences_and_the_publish_that_commit_a_change_of_tables_are_needed() {
-    use crash::Kind::{DropFence, EarlyPublish, SplitPublish};
-    use pmem::Fence::{Commit, Payload};
-    const WBTREE: &str = "bptree/src/commit_protocol/write_atomic.rs";
-    let commits = [
-        ("wbtree", 20, [(DropFence(Payload), WBTREE), (DropFence(Commit), WBTREE), (SplitPublish, WBTREE)]),
-        (
-            "cdds",
-            28,
-            [
-                (DropFence(Payload), "cdds/src/versioned.rs"),
-                (DropFence(Commit), "cdds/src/meta.rs"),
-                (EarlyPublish, "cdds/src/meta.rs"),
-            ],
-        ),
-    ];
-    for (engine, floor, commit) in commits {
-        let report = registry::visit(engine, Mutate).expect("an engine of the registry");
-        println!("{engine}: {} mutants; {report}", report.found());
-        report.killed.iter().for_each(|(mutant, _)| println!("  killed: {mutant}"));
-        assert!(report.base.violations.is_empty() && report.left_out == 0, "{engine}: {report}");
-        assert!(report.killed.len() >= floor, "{engine}: {report}");
-        for (kind, file) in commit {
-            let is_this = |mutant: &crash::Mutant| mutant.kind == kind && mutant.site.file().ends_with(file);
-            let is_killed = report.killed.iter().any(|(mutant, _)| is_this(mutant));
-            assert!(is_killed && !report.survived.iter().any(is_this), "{engine}: {kind:?} in {file}");
-        }
-        let is_excused = |mutant: &&crash::Mutant| {
-            TRIED_BY_THE_ENGINE.iter().any(|file| mutant.site.file().ends_with(file))
-        };
-        let missed: Vec<_> = report.survived.iter().filter(|mutant| !is_excused(mutant)).collect();
-        assert!(missed.is_empty(), "{engine}: {missed:?}");
     }
 }
