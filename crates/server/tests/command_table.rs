@@ -11,7 +11,6 @@ use crate::differential::Redis;
 
 /// The reason why commands of a group of Redis are missing.
 const MISSING: &[(&str, &str)] = &[
-    ("bitmap", "not yet: fields of bits"),
     ("cluster", "no: the server is a single node"),
     ("connection", "no: a connection has no such state here"),
     ("generic", "not yet: it needs types other than strings, or a format of Redis's own"),

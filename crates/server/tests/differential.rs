@@ -141,6 +141,17 @@ impl Maker {
             "M" => (4_102_444_800_000 + maker.rng.u64(..60_000)).to_string().into_bytes(),
             "O" => maker.rng.u16(..100).to_string().into_bytes(),
             "B" => maker.rng.choice(["0", "1", "2"]).unwrap().as_bytes().to_vec(),
+            "W" => {
+                let letter = maker.rng.choice(["u", "i", "u", "i", "x"]).unwrap();
+                let bits = maker.rng.choice([1u8, 3, 7, 8, 16, 31, 32, 63, 64, 65]).unwrap();
+                format!("{letter}{bits}").into_bytes()
+            }
+            "H" => format!("#{}", maker.rng.i8(-1..5)).into_bytes(),
+            // Redis saturates the smallest integers of 64 bits to the largest number of a shorter type; this server to the smallest.
+            "D" => match maker.integer() {
+                number if number == i64::MIN.to_string().as_bytes() => b"-300".to_vec(),
+                number => number,
+            },
             "U" => maker.rng.choice(["BIT", "BYTE", "bits"]).unwrap().as_bytes().to_vec(),
             other => other.as_bytes().to_vec(),
         };
@@ -199,6 +210,25 @@ impl Maker {
             "GETBIT K N",
             "SETBIT K O B",
             "SETBIT K N 1",
+            "BITOP AND K K K",
+            "BITOP or K K K K",
+            "BITOP XOR K K K",
+            "BITOP NOT K K",
+            "BITOP NOT K K K",
+            "BITOP NAND K K",
+            "BITOP AND K",
+            "BITFIELD K GET W O",
+            "BITFIELD K GET W H SET W H D GET W O",
+            "BITFIELD K SET W O D INCRBY W O N",
+            "BITFIELD K OVERFLOW SAT INCRBY W O N SET W O D OVERFLOW WRAP INCRBY W H N",
+            "BITFIELD K OVERFLOW FAIL INCRBY W O N SET W H D OVERFLOW SAT SET W O D",
+            "BITFIELD K OVERFLOW FAIL SET W O D",
+            "BITFIELD K overflow bad GET W O",
+            "BITFIELD K SET W O",
+            "BITFIELD K GET W N",
+            "BITFIELD K",
+            "BITFIELD_RO K GET W O GET W H",
+            "BITFIELD_RO K SET W O D",
             "BITCOUNT K",
             "BITCOUNT K N N",
             "BITCOUNT K N N U",

@@ -1,7 +1,7 @@
 //! The commands: a table of name, arity, flags and handler. Each group of commands has a file.
 //!
 //! * [`strings`]: GET, SET and related commands. [`gets`]: several GETs at once. [`numbers`]: counters. [`ranges`]: parts and bits of
-//!   values. [`lcs`]: LCS.
+//!   values. [`bitfields`]: BITOP, BITFIELD. [`lcs`]: LCS.
 //! * [`keys`]: DEL, EXISTS, SCAN, KEYS, RANGE …
 //! * [`expiry`]: EXPIRE, TTL … [`databases`]: SELECT, MOVE, FLUSHDB …
 //! * [`acl`]: users and permissions.
@@ -21,6 +21,7 @@
 //! none. The exception is DEL over an engine without atomic batches: it removes its keys one by one.
 
 pub mod acl;
+pub mod bitfields;
 pub mod client;
 pub mod config;
 pub mod connection;
@@ -229,6 +230,7 @@ static COMMANDS: LazyLock<Vec<&'static Command>> = LazyLock::new(|| {
         strings::COMMANDS,
         numbers::COMMANDS,
         ranges::COMMANDS,
+        bitfields::COMMANDS,
         lcs::COMMANDS,
         keys::COMMANDS,
         expiry::COMMANDS,

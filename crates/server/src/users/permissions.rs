@@ -254,8 +254,8 @@ pub fn keys<'a>(command: &Command, arguments: &'a [Bytes]) -> impl Iterator<Item
     range.step_by(usize::try_from(step.max(1)).unwrap_or(1)).filter_map(move |index| {
         let key = arguments.get(usize::try_from(index).ok()?)?;
         let uses = match (name, index) {
-            ("copy", 1) => Uses { reads: true, writes: false },
-            ("copy" | "rename" | "renamenx", 2) => Uses { reads: false, writes: true },
+            ("bitop", 3..) | ("copy", 1) => Uses { reads: true, writes: false },
+            ("bitop" | "copy" | "rename" | "renamenx", 2) => Uses { reads: false, writes: true },
             _ => Uses { reads: returns || !is_write, writes: is_write },
         };
         Some((&key[..], uses))
