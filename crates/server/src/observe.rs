@@ -79,9 +79,12 @@ impl Monitor {
         Self { lines: shared.observers.lines.subscribe(), shared }
     }
 
-    /// The next line. `None` if the client has fallen behind so far that lines are lost.
-    pub async fn next(&mut self) -> Option<Arc<str>> {
-        self.lines.recv().await.ok()
+    /// The next line. `None` if the client has fallen behind so far that lines are lost. Waits forever without a MONITOR.
+    pub async fn next(monitor: Option<&mut Self>) -> Option<Arc<str>> {
+        match monitor {
+            Some(monitor) => monitor.lines.recv().await.ok(),
+            None => std::future::pending().await,
+        }
     }
 
     /// The next line, if it is there already.

@@ -86,6 +86,8 @@ pub struct SessionState {
     pub monitor: Option<Monitor>,
     /// The subscriptions to channels.
     pub subscriber: Option<Subscriber>,
+    /// True if the reply of the running command is not sent (CLIENT REPLY).
+    pub is_silent: bool,
     /// True if the running command has written pushes instead of a reply.
     pub has_pushed: bool,
     /// The messages of the running transaction.
@@ -219,6 +221,7 @@ impl Session {
                 starts_monitor: false,
                 monitor: None,
                 subscriber: None,
+                is_silent: false,
                 has_pushed: false,
                 published: Vec::new(),
                 commands: 0,
@@ -315,6 +318,7 @@ impl Session {
                 Input::HandOver => return Ok(Done::HandOver),
                 Input::Lines => {
                     self.flush().await?;
+                    self.shrink();
                     continue;
                 }
                 Input::Ended(why) => {
@@ -347,7 +351,7 @@ impl Session {
             () = until(rest_until) => return Ok(Input::End),
             why = self.entry.client.ended() => return Ok(Input::Ended(why)),
             count = self.stream.read_buf(&mut self.input) => Ok(count?),
-            line = next_line(&mut self.state.monitor) => Err(line),
+            line = Monitor::next(self.state.monitor.as_mut()) => Err(line),
             () = Subscriber::arrived(self.state.subscriber.as_ref()) => {
                 self.write_messages();
                 return Ok(Input::Lines);
@@ -507,8 +511,7 @@ impl Session {
         let arguments = commands.as_slice().first()?;
         let command = self.shared.find(&arguments[0]);
         let name = command.map_or("", |command| command.name);
-        let changes =
-            || command.is_some_and(|command| command.flags.has(command::Flags::WRITE)) || name == "exec";
+        let changes = || command.is_some_and(command::Command::waits_for_writes);
         self.shared.pause(changes).filter(|_| name != "client")
     }
 
@@ -572,7 +575,8 @@ impl Session {
             + self.taken_bytes
             + self.output.capacity()
             + self.state.value.capacity()
-            + self.state.transaction.held_bytes();
+            + self.state.transaction.held_bytes()
+            + self.state.subscriber.as_ref().map_or(0, Subscriber::held_bytes);
         self.entry.hold(held, self.taken_bytes > 0);
     }
 
@@ -676,14 +680,6 @@ async fn stopped(stopping: &mut watch::Receiver<Stopping>, known: Stopping) -> S
 async fn until(time: Option<Instant>) {
     match time {
         Some(time) => tokio::time::sleep_until(time.into()).await,
-        None => std::future::pending().await,
-    }
-}
-
-/// The next line of MONITOR. Waits forever without one.
-async fn next_line(monitor: &mut Option<Monitor>) -> Option<Arc<str>> {
-    match monitor {
-        Some(monitor) => monitor.next().await,
         None => std::future::pending().await,
     }
 }

@@ -5,15 +5,16 @@
 //!
 //! Invariants:
 //! * P1: all connections receive the messages of all channels in the same order, because one lock covers the registry and the delivery to
-//!   the mailboxes.
-//! * P2: the messages that wait are bounded, for each connection ([`MAILBOX_BYTES_MAX`]) and in total (the bound of the clients' memory).
-//!   The server ends the connection of a client that reads too slowly. A message is never skipped.
+//!   the mailboxes. Patterns are matched without this lock, because a match may take long.
+//! * P2: the messages that wait are bounded, for each connection ([`MAILBOX_BYTES_MAX`]) and in total (the bound of the clients' memory). A
+//!   message counts once for each connection. The server ends the connection of a client that reads too slowly. A message is never skipped.
 //! * P3: a registry entry exists exactly as long as its subscription: dropping a [`Subscriber`] removes all of its entries.
 //! * P4: while no client is subscribed, PUBLISH costs one load.
+//! * P5: names and messages are copies. A slice of the input would keep the whole buffer alive.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
 use tokio::sync::Notify;
@@ -26,8 +27,12 @@ use crate::shared::{Shared, lock};
 
 /// Maximum bytes of messages that wait for one connection, as in Redis.
 const MAILBOX_BYTES_MAX: usize = 32 << 20;
-/// Memory of a waiting message besides its texts, about.
-const MESSAGE_BYTES: usize = 128;
+/// Memory of a waiting message or of a subscription besides its texts, about.
+const OVERHEAD_BYTES: usize = 128;
+/// Maximum bytes of the name of a channel, and of a pattern. It bounds the time of a match.
+pub const NAME_BYTES_MAX: usize = 4096;
+/// Number of times that patterns are matched without the lock although other patterns come and go.
+const TRIES: usize = 4;
 
 /// What a client subscribes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,11 +72,12 @@ pub struct Message {
 
 impl Message {
     fn bytes(&self) -> usize {
-        MESSAGE_BYTES + self.pattern.len() + self.channel.len() + self.payload.len()
+        OVERHEAD_BYTES + self.pattern.len() + self.channel.len() + self.payload.len()
     }
 
     /// Writes the message.
     pub fn write(&self, output: &mut Vec<u8>, protocol: Protocol) {
+        output.reserve_exact(self.bytes());
         let mut reply = Reply::new(output, protocol, usize::MAX);
         let with_pattern = self.kind == Kind::Pattern;
         reply.push(if with_pattern { 4 } else { 3 });
@@ -119,8 +125,25 @@ impl Mailbox {
 /// The mailboxes of the subscribers of a name, by the number of their client.
 type Subscribers = BTreeMap<u64, Arc<Mailbox>>;
 
-/// The registry: for each kind, the names with their subscribers.
-type Registry = [BTreeMap<Bytes, Subscribers>; KINDS];
+/// The names of each kind with their subscribers.
+#[derive(Debug, Default)]
+struct Registry {
+    names: [BTreeMap<Bytes, Subscribers>; KINDS],
+    /// The names of the kind `Pattern`. `None` after they have changed.
+    patterns: Option<Arc<Vec<Bytes>>>,
+}
+
+impl Registry {
+    fn patterns(&mut self) -> Arc<Vec<Bytes>> {
+        let names = &self.names[Kind::Pattern as usize];
+        Arc::clone(self.patterns.get_or_insert_with(|| Arc::new(names.keys().cloned().collect())))
+    }
+
+    fn of(&self, kind: Kind, name: &[u8]) -> impl Iterator<Item = &Arc<Mailbox>> {
+        let subscribers = self.names[kind as usize].get(name).into_iter().flat_map(BTreeMap::values);
+        subscribers.filter(|mailbox| mailbox.client.ending().is_none())
+    }
+}
 
 /// All subscriptions of the server.
 #[derive(Debug, Default)]
@@ -136,21 +159,21 @@ impl Subscriptions {
     /// The names of this kind that have subscribers, sorted.
     #[must_use]
     pub fn names(&self, kind: Kind, pattern: Option<&[u8]>) -> Vec<Bytes> {
-        let registry = lock(&self.registry);
-        let names = registry[kind as usize].keys();
-        names.filter(|name| pattern.is_none_or(|pattern| glob::matches(pattern, name))).cloned().collect()
+        let mut names: Vec<_> = lock(&self.registry).names[kind as usize].keys().cloned().collect();
+        names.retain(|name| pattern.is_none_or(|pattern| glob::matches(pattern, name)));
+        names
     }
 
     /// Number of names of this kind that have subscribers.
     #[must_use]
     pub fn count(&self, kind: Kind) -> usize {
-        lock(&self.registry)[kind as usize].len()
+        lock(&self.registry).names[kind as usize].len()
     }
 
     /// Number of subscribers of a name.
     #[must_use]
     pub fn subscribers(&self, kind: Kind, name: &[u8]) -> usize {
-        lock(&self.registry)[kind as usize].get(name).map_or(0, BTreeMap::len)
+        lock(&self.registry).of(kind, name).count()
     }
 
     /// Number of clients that would receive a message of this channel. A client with several matching subscriptions counts for each of them.
@@ -159,42 +182,79 @@ impl Subscriptions {
         if self.count.load(Ordering::Acquire) == 0 {
             return 0;
         }
-        matching(&lock(&self.registry), kind, channel).map(|(_, _, subscribers)| subscribers.len()).sum()
+        let (registry, matching) = self.matching(kind, channel);
+        matching.iter().map(|(kind, name)| registry.of(*kind, name).count()).sum()
     }
-}
 
-/// The kinds, names and subscribers for a channel.
-fn matching<'a>(
-    registry: &'a Registry,
-    kind: Kind,
-    channel: &'a [u8],
-) -> impl Iterator<Item = (Kind, &'a Bytes, &'a Subscribers)> {
-    let named = registry[kind as usize].get_key_value(channel);
-    let named = named.map(|(name, subscribers)| (kind, name, subscribers));
-    let patterns = registry[Kind::Pattern as usize].iter();
-    let patterns =
-        patterns.filter(move |(pattern, _)| kind == Kind::Channel && glob::matches(pattern, channel));
-    named.into_iter().chain(patterns.map(|(pattern, subscribers)| (Kind::Pattern, pattern, subscribers)))
+    /// Steps that a search for the patterns of a channel takes at most, about.
+    #[must_use]
+    pub fn steps(&self, channel: &[u8]) -> usize {
+        let names = lock(&self.registry).patterns();
+        names.iter().map(Bytes::len).sum::<usize>().saturating_mul(channel.len())
+    }
+
+    /// The registry, and the names whose subscribers receive a message of this channel.
+    fn matching(&self, kind: Kind, channel: &[u8]) -> (MutexGuard<'_, Registry>, Vec<(Kind, Bytes)>) {
+        let mut registry = lock(&self.registry);
+        for tries in 0.. {
+            let patterns = if kind == Kind::Channel { registry.patterns() } else { Arc::default() };
+            let matched = || patterns.iter().filter(|pattern| glob::matches(pattern, channel)).cloned();
+            let is_last = tries == TRIES || patterns.is_empty();
+            let mut found: Vec<_> = Vec::new();
+            if is_last {
+                found.extend(matched());
+            } else {
+                drop(registry);
+                found.extend(matched());
+                registry = lock(&self.registry);
+                if !Arc::ptr_eq(&patterns, &registry.patterns()) {
+                    continue;
+                }
+            }
+            let named = registry.names[kind as usize].get_key_value(channel).map(|(name, _)| name.clone());
+            let named = named.map(|name| (kind, name));
+            let found = found.into_iter().map(|pattern| (Kind::Pattern, pattern));
+            return (registry, named.into_iter().chain(found).collect());
+        }
+        unreachable!("the last try returns")
+    }
+
+    /// Ends the connections with a subscription for which `may` is false. It gets the client, and what the client has subscribed to.
+    pub fn end_forbidden(&self, may: impl Fn(&Client, Kind, &[u8]) -> bool) {
+        let registry = lock(&self.registry);
+        let mut all = Vec::new();
+        for kind in [Kind::Channel, Kind::Pattern, Kind::Shard] {
+            for (name, subscribers) in &registry.names[kind as usize] {
+                let clients = subscribers.values().map(|mailbox| Arc::clone(&mailbox.client));
+                all.extend(clients.map(|client| (client, kind, name.clone())));
+            }
+        }
+        drop(registry);
+        all.retain(|(client, kind, name)| !may(client, *kind, name));
+        all.iter().for_each(|(client, ..)| client.end(Ending::Killed));
+    }
 }
 
 impl Shared {
     /// Sends a message to the subscribers of a channel (`kind` is not `Pattern`). Returns the number of receivers.
-    pub fn publish(&self, kind: Kind, channel: &Bytes, payload: &Bytes) -> usize {
+    pub fn publish(&self, kind: Kind, channel: &[u8], payload: &[u8]) -> usize {
         let all = &self.subscriptions;
         if all.count.load(Ordering::Acquire) == 0 {
             return 0;
         }
-        let registry = lock(&all.registry);
+        let (registry, matching) = all.matching(kind, channel);
+        if matching.is_empty() {
+            return 0;
+        }
+        let (channel, payload) = (Bytes::copy_from_slice(channel), Bytes::copy_from_slice(payload));
         let mut receivers = 0;
         let mut slow = Vec::new();
-        for (kind, name, subscribers) in matching(&registry, kind, channel) {
-            let pattern = if kind == Kind::Pattern { name.clone() } else { Bytes::new() };
-            let message = Message { kind, pattern, channel: channel.clone(), payload: payload.clone() };
-            for mailbox in subscribers.values() {
+        for (kind, name) in &matching {
+            let pattern = if *kind == Kind::Pattern { name.clone() } else { Bytes::new() };
+            let message =
+                Message { kind: *kind, pattern, channel: channel.clone(), payload: payload.clone() };
+            for mailbox in registry.of(*kind, name) {
                 receivers += 1;
-                if mailbox.client.ending().is_some() {
-                    continue;
-                }
                 all.waiting_bytes.fetch_add(message.bytes(), Ordering::Relaxed);
                 if mailbox.put(message.clone()) > MAILBOX_BYTES_MAX {
                     mailbox.client.end(Ending::Memory);
@@ -211,11 +271,20 @@ impl Shared {
         }
         receivers
     }
+
+    /// Ends the connections with a subscription that their user may no longer have.
+    pub fn end_forbidden_subscribers(&self) {
+        self.subscriptions.end_forbidden(|client, kind, name| {
+            let user = lock(&client.names).user.clone();
+            let user = user.and_then(|user| self.users.find(&user));
+            user.is_some_and(|user| user.may_use_channel(name, kind == Kind::Pattern))
+        });
+    }
 }
 
 /// Ends the connection for which the most bytes wait (P2), if more than `bytes_max` bytes wait for all connections that are not ending.
 fn end_slowest(registry: &Registry, bytes_max: usize) -> Option<Arc<Mailbox>> {
-    let all = registry.iter().flat_map(BTreeMap::values).flatten();
+    let all = registry.names.iter().flat_map(BTreeMap::values).flatten();
     let live = all.filter(|(_, mailbox)| mailbox.client.ending().is_none());
     // A connection has an entry for each of its subscriptions.
     let live: BTreeMap<_, _> = live.map(|(id, mailbox)| (*id, (mailbox.bytes(), mailbox))).collect();
@@ -232,6 +301,7 @@ pub struct Subscriber {
     all: Arc<Subscriptions>,
     mailbox: Arc<Mailbox>,
     names: [BTreeSet<Bytes>; KINDS],
+    names_bytes: usize,
 }
 
 impl Subscriber {
@@ -239,26 +309,34 @@ impl Subscriber {
     #[must_use]
     pub fn new(all: Arc<Subscriptions>, client: &Arc<Client>) -> Self {
         let mailbox = Mailbox { client: Arc::clone(client), waiting: Mutex::default(), bell: Notify::new() };
-        Self { all, mailbox: Arc::new(mailbox), names: Default::default() }
+        Self { all, mailbox: Arc::new(mailbox), names: Default::default(), names_bytes: 0 }
     }
 
     /// Subscribes to a name. Nothing happens if the connection already has this subscription.
-    pub fn add(&mut self, kind: Kind, name: &Bytes) {
-        if !self.names[kind as usize].insert(name.clone()) {
+    pub fn add(&mut self, kind: Kind, name: &[u8]) {
+        if self.names[kind as usize].contains(name) {
             return;
         }
+        let name = Bytes::copy_from_slice(name);
+        self.names[kind as usize].insert(name.clone());
+        self.names_bytes += OVERHEAD_BYTES + name.len();
         let all = &self.all;
         let mut registry = lock(&all.registry);
-        let subscribers = registry[kind as usize].entry(name.clone()).or_default();
+        let subscribers = registry.names[kind as usize].entry(name).or_default();
+        let is_new = subscribers.is_empty();
         subscribers.insert(self.mailbox.client.id, Arc::clone(&self.mailbox));
+        if is_new && kind == Kind::Pattern {
+            registry.patterns = None;
+        }
         all.count.fetch_add(1, Ordering::AcqRel);
         drop(registry);
         self.show_counts();
     }
 
-    /// Ends a subscription, if there is one.
+    /// Ends a subscription, if there is one. No message for it arrives after that.
     pub fn remove(&mut self, kind: Kind, name: &[u8]) {
         if self.names[kind as usize].remove(name) {
+            self.names_bytes -= OVERHEAD_BYTES + name.len();
             self.unregister(kind, name);
             self.show_counts();
         }
@@ -267,14 +345,23 @@ impl Subscriber {
     fn unregister(&self, kind: Kind, name: &[u8]) {
         let all = &self.all;
         let mut registry = lock(&all.registry);
-        let names = &mut registry[kind as usize];
+        let names = &mut registry.names[kind as usize];
         if let Some(subscribers) = names.get_mut(name) {
             subscribers.remove(&self.mailbox.client.id);
             if subscribers.is_empty() {
                 names.remove(name);
+                if kind == Kind::Pattern {
+                    registry.patterns = None;
+                }
             }
             all.count.fetch_sub(1, Ordering::AcqRel);
         }
+    }
+
+    /// Bytes of memory that the subscriptions take. The messages that wait have a bound of their own (P2).
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        self.names_bytes
     }
 
     fn show_counts(&self) {

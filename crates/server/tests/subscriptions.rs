@@ -215,6 +215,163 @@ fn a_subscriber_that_does_not_read_is_disconnected_and_the_others_miss_nothing()
     assert!(rest.len() < published << 20);
 }
 
+/// Once a message was lost, or came after the confirmation, because the mailbox was emptied before the subscription ended.
+#[test]
+fn the_messages_of_a_subscription_come_before_the_confirmation_of_its_end() {
+    const NAMES: usize = 5000;
+    let server = TestServer::start();
+    for keeps_one in [false, true] {
+        let mut client = server.socket();
+        let names: String = (0..NAMES).map(|number| format!(" n{number:05}")).collect();
+        let extra = if keeps_one { " kept" } else { "" };
+        client.write_all(format!("SUBSCRIBE{names} zzz{extra}\r\n").as_bytes()).unwrap();
+        let mut publisher = server.client();
+        eventually("it has subscribed", || {
+            cmd("PUBSUB").arg("NUMSUB").arg("zzz").query::<(String, usize)>(&mut publisher).unwrap().1 == 1
+        });
+        let counting = std::thread::spawn(move || {
+            let mut sent = 0;
+            while cmd("PUBLISH").arg("zzz").arg("m").query::<usize>(&mut publisher).unwrap() == 1 {
+                sent += 1;
+            }
+            sent
+        });
+        let last = if keeps_one { " zzz" } else { "" };
+        let request = match keeps_one {
+            true => format!("UNSUBSCRIBE{names}{last}\r\nPING end\r\n"),
+            false => "UNSUBSCRIBE\r\nPING end\r\n".to_owned(),
+        };
+        client.write_all(request.as_bytes()).unwrap();
+        let (mut all, mut part) = (Vec::new(), vec![0; 1 << 16]);
+        while !all.ends_with(b"$3\r\nend\r\n") {
+            let count = client.read(&mut part).unwrap();
+            assert!(count > 0);
+            all.extend_from_slice(&part[..count]);
+        }
+        let sent: usize = counting.join().unwrap();
+        let text = String::from_utf8(all).unwrap();
+        let message = "*3\r\n$7\r\nmessage\r\n$3\r\nzzz\r\n$1\r\nm\r\n";
+        let confirmed = text.find("$11\r\nunsubscribe\r\n$3\r\nzzz\r\n").unwrap();
+        assert_eq!(text[..confirmed].matches(message).count(), sent, "keeps one: {keeps_one}");
+        assert!(!text[confirmed..].contains(message), "keeps one: {keeps_one}");
+    }
+}
+
+#[test]
+fn client_reply_hides_replies_and_no_message() {
+    let server = TestServer::start();
+    let mut socket = server.socket();
+    let commands = "HELLO 3\r\nSUBSCRIBE c\r\nCLIENT REPLY SKIP\r\nPUBLISH c first\r\nCLIENT REPLY OFF\r\nSUBSCRIBE d\r\n\
+                    PUBLISH d second\r\nCLIENT REPLY ON\r\nPING end\r\n";
+    socket.write_all(commands.as_bytes()).unwrap();
+    let (mut all, mut part) = (String::new(), [0; 4096]);
+    while !(all.contains("first") && all.contains("second") && all.contains("end")) {
+        let count = socket.read(&mut part).unwrap();
+        assert!(count > 0, "{all}");
+        all += std::str::from_utf8(&part[..count]).unwrap();
+    }
+    assert_eq!(all.matches("subscribe\r\n").count(), 2, "{all}");
+    // The one of SUBSCRIBE, and none of PUBLISH.
+    let behind = all.find("subscribe").unwrap();
+    assert_eq!(all[behind..].matches(":1\r\n").count(), 1, "{all}");
+}
+
+#[test]
+fn a_client_that_may_no_longer_use_its_channel_is_disconnected() {
+    let server = TestServer::start();
+    let mut admin = server.client();
+    let mut acl = |rules: &[&str]| {
+        let () = cmd("ACL").arg("SETUSER").arg("eve").arg(rules).query(&mut admin).unwrap();
+    };
+    for (subscription, rules) in [
+        ("SUBSCRIBE news", &["resetchannels", "&other"][..]),
+        ("PSUBSCRIBE n*", &["resetchannels", "&news"]),
+        ("SSUBSCRIBE news", &["reset"]),
+    ] {
+        acl(&["reset", "on", "nopass", "+@all", "&n*"]);
+        let mut client = server.socket();
+        client.write_all(format!("AUTH eve x\r\n{subscription}\r\n").as_bytes()).unwrap();
+        let mut part = [0; 256];
+        let mut all = String::new();
+        while !all.contains(":1\r\n") {
+            let count = client.read(&mut part).unwrap();
+            assert!(count > 0, "{all}");
+            all += std::str::from_utf8(&part[..count]).unwrap();
+        }
+        // More channels are no reason.
+        acl(&["&more"]);
+        client.write_all(b"PING\r\n").unwrap();
+        assert!(client.read(&mut part).unwrap() > 0, "{subscription}");
+        acl(rules);
+        assert_eq!(client.read(&mut part).unwrap(), 0, "{subscription}");
+    }
+}
+
+#[test]
+fn a_large_message_leaves_no_memory_with_the_subscriber() {
+    let server = TestServer::start();
+    let mut talk = Talk::new(server.address);
+    talk.step('a', "CLIENT SETNAME a;SUBSCRIBE c");
+    let mut client = server.client();
+    let receivers: usize = cmd("PUBLISH").arg("c").arg(vec![b'x'; 4 << 20]).query(&mut client).unwrap();
+    assert_eq!(receivers, 1);
+    let mut rest = 4 << 20;
+    let mut part = vec![0; 1 << 16];
+    while rest > 0 {
+        rest -= talk.sockets[0].1.read(&mut part).unwrap().min(rest);
+    }
+    eventually("the buffer is freed", || {
+        let list: String = cmd("CLIENT").arg("LIST").arg("TYPE").arg("pubsub").query(&mut client).unwrap();
+        list.contains("name=a ") && list.contains(" tot-mem=0 ")
+    });
+    // Many names count as memory of the client.
+    let names: String = (0..2000).map(|number| format!(" n{number}")).collect();
+    talk.step('a', &format!("SUBSCRIBE{names}"));
+    let list: String = cmd("CLIENT").arg("LIST").arg("TYPE").arg("pubsub").query(&mut client).unwrap();
+    assert!(!list.contains(" tot-mem=0 "), "{list}");
+}
+
+#[test]
+fn names_are_bounded_and_a_long_match_stops_no_other_client() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    for command in ["SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE"] {
+        let error = server.exchange(format!("{command} {}\r\nQUIT\r\n", "x".repeat(4097)).as_bytes());
+        assert!(error.starts_with("-ERR the name of a channel"), "{error}");
+    }
+    let error = cmd("PUBLISH").arg("x".repeat(4097)).arg("m").query::<usize>(&mut client).unwrap_err();
+    assert!(error.to_string().contains("4096 bytes"), "{error}");
+    let mut talk = Talk::new(server.address);
+    let patterns: String = (0..50).map(|number| format!(" *{}{number}b", "a".repeat(2000))).collect();
+    talk.step('a', &format!("PSUBSCRIBE{patterns}"));
+    let mut long = server.socket();
+    long.write_all(format!("PUBLISH {} m\r\n", "a".repeat(4096)).as_bytes()).unwrap();
+    // While it runs, these take their turns.
+    for _ in 0..100 {
+        let () = cmd("PING").query(&mut client).unwrap();
+        let receivers: usize = cmd("PUBLISH").arg("x").arg("m").query(&mut client).unwrap();
+        assert_eq!(receivers, 0);
+    }
+    let mut part = [0; 16];
+    let count = long.read(&mut part).unwrap();
+    assert_eq!(&part[..count], b":0\r\n");
+}
+
+#[test]
+fn publish_waits_for_the_end_of_a_pause_of_writes() {
+    let server = TestServer::start();
+    let mut talk = Talk::new(server.address);
+    talk.step('a', "SUBSCRIBE c");
+    talk.step('b', "CLIENT PAUSE 600000 WRITE");
+    let mut client = server.client();
+    let publishing =
+        std::thread::spawn(move || cmd("PUBLISH").arg("c").arg("m").query::<usize>(&mut client).unwrap());
+    std::thread::sleep(Duration::from_millis(50));
+    assert!(!publishing.is_finished());
+    talk.step('b', "CLIENT UNPAUSE");
+    assert_eq!(publishing.join().unwrap(), 1);
+}
+
 #[test]
 fn clients_and_channels_are_counted() {
     let server = TestServer::start();

@@ -76,6 +76,7 @@ fn acl(call: &mut Call<'_>) -> Result<(), CommandError> {
             call.shared.users.change(name, |user| {
                 rules.iter().try_for_each(|rule| user.apply(rule).map_err(|error| apply(rule, error)))
             })?;
+            call.shared.end_forbidden_subscribers();
             call.reply.ok();
         }
         ("deluser", names @ [_, ..]) => {
@@ -115,6 +116,7 @@ fn acl(call: &mut Call<'_>) -> Result<(), CommandError> {
             })?;
             call.shared.users.replace(users);
             end_without_user(call.shared);
+            call.shared.end_forbidden_subscribers();
             call.reply.ok();
         }
         ("save", []) => {

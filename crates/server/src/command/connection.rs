@@ -152,6 +152,7 @@ fn set_protocol(call: &mut Call<'_>, protocol: Protocol) {
 
 fn quit(call: &mut Call<'_>) -> Result<(), CommandError> {
     call.session.close = true;
+    call.session.subscriber = None;
     call.reply.ok();
     Ok(())
 }

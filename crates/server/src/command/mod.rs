@@ -129,6 +129,14 @@ pub struct Command {
     pub handler: Handler,
 }
 
+impl Command {
+    /// True if the command waits while CLIENT PAUSE WRITE holds writes. PUBLISH does, as in Redis.
+    #[must_use]
+    pub fn waits_for_writes(&self) -> bool {
+        self.flags.has(Flags::WRITE) || matches!(self.name, "exec" | "publish" | "spublish")
+    }
+}
+
 /// A function that runs a command.
 pub type Handler = fn(&mut Call<'_>) -> Result<(), CommandError>;
 
@@ -281,6 +289,7 @@ pub fn run(shared: &Shared, session: &mut SessionState, arguments: &[Bytes], out
     if replies == Replies::SkipNext {
         session.replies = Replies::On;
     }
+    session.is_silent = replies != Replies::On;
     shared.show_command(&session.client, arguments);
     let started = session.command_start;
     let mut reply = Reply::new(output, protocol, bytes_max);
@@ -324,7 +333,7 @@ pub fn run_in(call: &mut Call<'_>) {
                 && !subscriptions::ALLOWED.contains(&command.name) =>
         {
             call.session.transaction.abort();
-            Err(subscriptions::confined(command))
+            Err(subscriptions::confined(command, call.arguments))
         }
         Some(command) if is_open && command.flags.has(Flags::ALONE) => {
             call.session.transaction.abort();

@@ -10,16 +10,19 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::client::Replies;
 use super::observe::{help, unknown};
-use super::{Call, Command, CommandError, Flags, Handler, NO_KEYS};
+use super::{Call, Command, CommandError, Flags, Handler, NO_KEYS, off_the_worker};
 use crate::access::Access;
+use crate::clients::Ending;
 use crate::resp::Protocol;
 use crate::session::SessionState;
 use crate::shared::Shared;
-use crate::subscriptions::{Kind, Subscriber};
+use crate::subscriptions::{Kind, NAME_BYTES_MAX, Subscriber};
+use crate::users::permissions::full_name;
 
 const GROUP: &str = "pubsub";
+/// If the search for the patterns of a channel may take more steps, it does not run on a worker of the runtime.
+const STEPS_INLINE_MAX: usize = 1 << 18;
 
 const fn command(
     name: &'static str,
@@ -69,7 +72,7 @@ pub const COMMANDS: &[Command] = &[
     command("spublish", 3, Flags::FAST, "Sends a message to a shard channel.", |call| {
         publish(call, Kind::Shard)
     }),
-    command("pubsub", -2, Flags::NONE, "Shows the channels that have subscribers.", pubsub),
+    command("pubsub", -2, Flags::SLOW, "Shows the channels that have subscribers.", pubsub),
 ];
 
 /// The commands that a subscribed client of RESP2 may send.
@@ -96,11 +99,11 @@ pub fn is_confined(session: &SessionState) -> bool {
 
 /// The error of a command that a subscribed client of RESP2 may not send.
 #[must_use]
-pub fn confined(command: &Command) -> CommandError {
+pub fn confined(command: &Command, arguments: &[Bytes]) -> CommandError {
     let code = if command.name == "exec" { "EXECABORT Transaction discarded because of:" } else { "ERR" };
     CommandError::Text(format!(
         "{code} Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context",
-        command.name
+        full_name(command, arguments)
     ))
 }
 
@@ -111,8 +114,19 @@ pub fn send(shared: &Shared, published: &mut Vec<Published>) {
     }
 }
 
+/// Refuses names that are too long.
+fn check_names<'a>(names: impl IntoIterator<Item = &'a Bytes>) -> Result<(), CommandError> {
+    match names.into_iter().all(|name| name.len() <= NAME_BYTES_MAX) {
+        true => Ok(()),
+        false => Err(CommandError::Text(format!(
+            "ERR the name of a channel and a pattern have at most {NAME_BYTES_MAX} bytes"
+        ))),
+    }
+}
+
 fn subscribe(call: &mut Call<'_>, kind: Kind) -> Result<(), CommandError> {
     let names = call.rest(1);
+    check_names(names)?;
     let (all, client) = (&call.shared.subscriptions, &call.session.client);
     let subscriber = call.session.subscriber.get_or_insert_with(|| Subscriber::new(Arc::clone(all), client));
     for name in names {
@@ -121,6 +135,15 @@ fn subscribe(call: &mut Call<'_>, kind: Kind) -> Result<(), CommandError> {
         confirm(&mut call.reply, kind.words()[0], Some(name), count);
     }
     call.session.has_pushed = true;
+    // A change of the user after the check of permissions did not see these subscriptions.
+    call.session.refresh_user(call.shared);
+    let may = |name| {
+        let user = call.session.user.as_ref();
+        user.is_some_and(|user| user.may_use_channel(name, kind == Kind::Pattern))
+    };
+    if !names.iter().all(|name| may(name)) {
+        call.session.client.end(Ending::Killed);
+    }
     Ok(())
 }
 
@@ -134,14 +157,14 @@ fn unsubscribe(call: &mut Call<'_>, kind: Kind) -> Result<(), CommandError> {
         }
         return Ok(());
     };
-    // The messages that arrived before the end of the subscription come before its confirmation.
-    subscriber.write_waiting(call.reply.output(), call.session.protocol, usize::MAX);
     let names = match named {
         [] => subscriber.names(kind),
         names => names.to_vec(),
     };
     for name in &names {
         subscriber.remove(kind, name);
+        // The messages that arrived before the end of the subscription come before its confirmation.
+        subscriber.write_waiting(call.reply.output(), call.session.protocol, usize::MAX);
         confirm(&mut call.reply, word, Some(name), subscriber.count(kind));
     }
     if names.is_empty() {
@@ -165,19 +188,23 @@ fn confirm(reply: &mut crate::resp::Reply<'_>, word: &str, name: Option<&Bytes>,
 
 fn publish(call: &mut Call<'_>, kind: Kind) -> Result<(), CommandError> {
     let [_, channel, payload] = call.arguments else { return Err(CommandError::Syntax) };
-    let receivers = if matches!(call.keys, Access::Transaction { .. }) {
-        call.session.published.push((kind, channel.clone(), payload.clone()));
-        call.shared.subscriptions.receivers(kind, channel)
-    } else {
-        let receivers = call.shared.publish(kind, channel, payload);
-        if let Some(subscriber) = &call.session.subscriber
-            && call.session.replies == Replies::On
-        {
-            // A client of RESP3 that is subscribed to the channel gets the message before the reply, as in Redis.
-            subscriber.write_waiting(call.reply.output(), call.session.protocol, usize::MAX);
-        }
-        receivers
+    check_names([channel])?;
+    let shared = call.shared;
+    let is_queued = matches!(call.keys, Access::Transaction { .. });
+    let run = || match is_queued {
+        true => shared.subscriptions.receivers(kind, channel),
+        false => shared.publish(kind, channel, payload),
     };
+    let is_long = kind == Kind::Channel && shared.subscriptions.steps(channel) > STEPS_INLINE_MAX;
+    let receivers = if is_long { off_the_worker(run) } else { run() };
+    if is_queued {
+        call.session.published.push((kind, channel.clone(), payload.clone()));
+    } else if let Some(subscriber) = &call.session.subscriber
+        && !call.session.is_silent
+    {
+        // A client of RESP3 that is subscribed to the channel gets the message before the reply, as in Redis.
+        subscriber.write_waiting(call.reply.output(), call.session.protocol, usize::MAX);
+    }
     call.reply.count(receivers as u64);
     Ok(())
 }

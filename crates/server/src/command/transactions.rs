@@ -154,7 +154,16 @@ fn exec(call: &mut Call<'_>) -> Result<(), CommandError> {
     if !call.session.transaction.is_open() {
         return Err(CommandError::Text("ERR EXEC without MULTI".to_owned()));
     }
-    let State { queued, is_aborted, watching, .. } = std::mem::take(&mut call.session.transaction);
+    let state = std::mem::take(&mut call.session.transaction);
+    let result = run_all(call, state);
+    // Messages remain if the transaction failed.
+    call.session.published = Vec::new();
+    result
+}
+
+/// Runs the queued commands in one step, if possible.
+fn run_all(call: &mut Call<'_>, state: State) -> Result<(), CommandError> {
+    let State { queued, is_aborted, watching, .. } = state;
     if is_aborted {
         let text = "EXECABORT Transaction discarded because of previous errors.";
         return Err(CommandError::Text(text.to_owned()));

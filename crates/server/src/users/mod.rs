@@ -316,19 +316,22 @@ impl User {
         self.channels.iter().any(|pattern| pattern == ALL)
     }
 
-    /// The first channel that the command uses without the user's permission to do so. A pattern to subscribe to must be one of the user's
-    /// patterns.
+    /// True if the user may use a channel. A pattern to subscribe to must be one of the user's patterns.
+    #[must_use]
+    pub fn may_use_channel(&self, channel: &[u8], is_pattern: bool) -> bool {
+        self.has_all_channels()
+            || self.channels.iter().any(|known| match is_pattern {
+                true => known == channel,
+                false => glob::matches(known, channel),
+            })
+    }
+
+    /// The first channel that the command uses without the user's permission to do so.
     #[must_use]
     pub fn denied_channel<'a>(&self, command: &Command, arguments: &'a [Bytes]) -> Option<&'a [u8]> {
-        let may = |channel: &[u8], is_pattern: bool| {
-            self.has_all_channels()
-                || self.channels.iter().any(|known| match is_pattern {
-                    true => known == channel,
-                    false => glob::matches(known, channel),
-                })
-        };
         let mut channels = permissions::channels(command, arguments);
-        channels.find(|(channel, is_pattern)| !may(channel, *is_pattern)).map(|(channel, _)| channel)
+        let denied = channels.find(|(channel, is_pattern)| !self.may_use_channel(channel, *is_pattern));
+        denied.map(|(channel, _)| channel)
     }
 
     /// `on` or `off`, and `nopass` if the user needs no password.
