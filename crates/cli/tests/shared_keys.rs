@@ -14,9 +14,9 @@ use crash::{Found, History};
 
 use crate::kill::{Client, Random, Server, check, encode, load_and_kill, on_both_media};
 
-const CONNECTIONS: u64 = 8;
+const CONNECTIONS: u64 = 16;
 /// Few, so that connections conflict on them.
-const KEYS: u64 = 12;
+const KEYS: u64 = 24;
 /// Maximum number of commands in a pipeline. The check treats the commands of a connection as concurrent until the first reply; a long
 /// pipeline would explain any outcome.
 const DEPTH: u64 = 4;

@@ -6,7 +6,7 @@
 //! Invariants:
 //! * P1: all connections receive the messages of all channels in the same order, because one lock covers the registry and the delivery to
 //!   the mailboxes. Patterns are matched without this lock, because a match may take long.
-//! * P2: the messages that wait are bounded, for each connection ([`MAILBOX_BYTES_MAX`]) and in total (the bound of the clients' memory). A
+//! * P2: the messages that wait are bounded, for each connection (32 MiB) and in total (the bound of the clients' memory). A
 //!   message counts once for each connection. The server ends the connection of a client that reads too slowly. A message is never skipped.
 //! * P3: a registry entry exists exactly as long as its subscription: dropping a [`Subscriber`] removes all of its entries.
 //! * P4: while no client is subscribed, PUBLISH costs one load.
