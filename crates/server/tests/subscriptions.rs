@@ -66,7 +66,7 @@ impl Talk {
 const STEPS: &[(char, &str)] = &[
     ('a', "SUBSCRIBE x y x"),
     ('a', "PSUBSCRIBE n* q?"),
-    ('b', "PUBLISH x hi;PUBLISH ne one;PUBLISH qe other;PUBLISH zz nobody"),
+    ('b', "PUBLISH x hi;PUBLISH ne one;PUBLISH qe other;PUBLISH zz unread"),
     ('a', "GET k;SET k v;NOSUCH;GET;MULTI;EXEC;HELLO 3"),
     ('b', "PUBSUB CHANNELS x*;PUBSUB NUMSUB x q;PUBSUB NUMSUB;PUBSUB NUMPAT"),
     ('b', "PUBSUB NUMPAT q;PUBSUB FOO;PUBSUB CHANNELS a b;PUBSUB;PUBLISH x;SUBSCRIBE"),

@@ -119,7 +119,7 @@ fn check_names<'a>(names: impl IntoIterator<Item = &'a Bytes>) -> Result<(), Com
     match names.into_iter().all(|name| name.len() <= NAME_BYTES_MAX) {
         true => Ok(()),
         false => Err(CommandError::Text(format!(
-            "ERR the name of a channel and a pattern have at most {NAME_BYTES_MAX} bytes"
+            "ERR the name of a channel and a pattern have at most {NAME_BYTES_MAX} bytes: choose a shorter one"
         ))),
     }
 }

@@ -275,7 +275,7 @@ impl User {
         Ok(())
     }
 
-    /// Checks that the user may run a command with these arguments. A user that may do everything costs two comparisons.
+    /// Checks that the user may run a command with these arguments. A user that may do everything costs three comparisons.
     ///
     /// # Errors
     /// The command, a key or a channel is not allowed.
@@ -283,7 +283,7 @@ impl User {
         if !self.commands.allow(command, arguments) {
             return Err(Denied::Command(permissions::full_name(command, arguments)));
         }
-        if command.group == "pubsub" && self.denied_channel(command, arguments).is_some() {
+        if !self.has_all_channels() && self.denied_channel(command, arguments).is_some() {
             return Err(Denied::Channel);
         }
         if self.keys.first().is_some_and(KeyPattern::is_all) {

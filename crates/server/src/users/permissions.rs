@@ -228,8 +228,7 @@ pub struct Uses {
     pub writes: bool,
 }
 
-/// The channels among the arguments of a command of the group `pubsub`, and whether they are patterns. The end of a subscription needs no
-/// permission.
+/// The channels among the arguments, and whether they are patterns. The end of a subscription needs no permission.
 pub fn channels<'a>(command: &Command, arguments: &'a [Bytes]) -> impl Iterator<Item = (&'a [u8], bool)> {
     let count = match command.name {
         "publish" | "spublish" => 1,
