@@ -6,10 +6,15 @@
 //! The tree is left as a killed process leaves it: without a close, with the pages of its file in the page cache. It is then mapped at
 //! another address and opened. The measured time runs from before the mapping to the first key read. That key and its value are checked. In
 //! the last round all keys are counted.
+//!
+//! One more open shows when lookups reach their full speed. One thread looks up random keys, and a second one does the index's background
+//! work. The rate of lookups is taken for each window of 5 ms. The lookups go on for a while after the background work has ended: the
+//! median rate of that time is the full rate. The speed is full from the first window on that reaches 90 % of it.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use ::index::{Create, Form, Index, kind};
 use bptree::{Slotted, Tree, TreeOptions, WriteAtomic};
@@ -44,9 +49,21 @@ pub struct Row {
     /// Time after that until all keys are counted and, with `line`, all leaves are in the directory, in microseconds; measured once, with
     /// no other work beside it. (With `cdds`, the time to read all pairs.)
     pub counted_us: f64,
+    /// Lookups of random keys beside the background work: microseconds from before the mapping until they reach [`FULL_SHARE`] of their
+    /// full rate and keep it.
+    pub full_speed_us: f64,
+    /// The full rate: lookups per second after the background work.
+    pub full_rate: f64,
     /// Bytes of the file.
     pub file_bytes: u64,
 }
+
+/// Share of the full rate from which lookups have full speed.
+pub const FULL_SHARE: f64 = 0.9;
+/// Length of the windows in which lookups are counted.
+const WINDOW: Duration = Duration::from_millis(5);
+/// Number of windows after the background work. Their median is the full rate.
+const WINDOWS_AFTER: usize = 60;
 
 /// Results for all numbers of keys.
 #[derive(Clone, Debug, serde::Serialize)]
@@ -60,7 +77,7 @@ pub struct Report {
 }
 
 /// A tree that this benchmark opens.
-trait Subject: Sized {
+trait Subject: Sized + Sync {
     fn create(medium: Native) -> pmem::Result<Self>;
     fn open(medium: Native, recovery: Recovery) -> pmem::Result<(Self, Found)>;
     fn put(&self, key: u64, value: u64) -> pmem::Result<bool>;
@@ -210,11 +227,75 @@ fn measure<T: Subject>(
             }
             std::mem::forget(tree);
         }
+        progress(&format!("lookups after an open, {keys} keys, {name}"));
+        let start = Instant::now();
+        let (tree, _) = T::open(map()?, recovery)?;
+        let (full_speed_us, full_rate) = full_speed(&tree, start, name, |n| key(n % keys))?;
+        std::mem::forget(tree);
         times.sort_by(f64::total_cmp);
         let (open_us, open_us_max) = (times[times.len() / 2], times[times.len() - 1]);
-        rows.push(Row { tree: name, keys, open_us, open_us_max, counted_us, file_bytes });
+        rows.push(Row {
+            tree: name,
+            keys,
+            open_us,
+            open_us_max,
+            counted_us,
+            full_speed_us,
+            full_rate,
+            file_bytes,
+        });
     }
     Ok(rows)
+}
+
+/// Looks up random keys of a tree that was just opened, while a second thread does its background work. Returns the microseconds from
+/// `start` to the full speed, and the full rate.
+fn full_speed<T: Subject>(
+    tree: &T,
+    start: Instant,
+    name: &'static str,
+    key: impl Fn(u64) -> u64,
+) -> Result<(f64, f64), Error> {
+    let (done, mut random) = (AtomicBool::new(false), fastrand::Rng::with_seed(7));
+    // For each window its begin and its rate.
+    let mut windows: Vec<(Duration, f64)> = Vec::new();
+    std::thread::scope(|scope| {
+        let background = scope.spawn(|| {
+            let counted = tree.count();
+            done.store(true, Ordering::Release);
+            counted
+        });
+        let (mut value, mut after) = (0, 0);
+        while after < WINDOWS_AFTER {
+            after += usize::from(done.load(Ordering::Acquire));
+            let (begin, mut lookups) = (Instant::now(), 0_u32);
+            while begin.elapsed() < WINDOW {
+                for _ in 0..64 {
+                    let key = key(random.u64(..));
+                    if !tree.get(key, &mut value)? {
+                        return Err(wrong(name, format!("key {key} is missing")));
+                    }
+                }
+                lookups += 64;
+            }
+            windows.push((begin - start, f64::from(lookups) / begin.elapsed().as_secs_f64()));
+        }
+        background
+            .join()
+            .map_or_else(|panic| std::panic::resume_unwind(panic), |counted| Ok(counted.map(drop)?))
+    })?;
+    let mut last: Vec<f64> = windows.iter().rev().take(WINDOWS_AFTER).map(|(_, rate)| *rate).collect();
+    last.sort_by(f64::total_cmp);
+    let full_rate = last[last.len() / 2];
+    let is_full = |at: usize| {
+        // Other work of the machine may slow down a single window: the median of five counts.
+        let mut rates: Vec<f64> = windows[at..].iter().take(5).map(|(_, rate)| *rate).collect();
+        rates.sort_by(f64::total_cmp);
+        rates[rates.len() / 2] >= FULL_SHARE * full_rate
+    };
+    let slow = (0..windows.len() - WINDOWS_AFTER).rev().find(|at| !is_full(*at));
+    let full = slow.map_or(0, |at| at + 1);
+    Ok((windows[full].0.as_nanos() as f64 / 1000.0, full_rate))
 }
 
 impl std::fmt::Display for Report {
@@ -227,14 +308,21 @@ impl std::fmt::Display for Report {
         )?;
         writeln!(
             f,
-            "{:12}{:>12}{:>14}{:>14}{:>14}{:>16}",
-            "tree", "keys", "open us", "slowest us", "counted us", "file bytes"
+            "{:12}{:>12}{:>14}{:>14}{:>14}{:>16}{:>16}{:>16}",
+            "tree", "keys", "open us", "slowest us", "counted us", "full speed us", "lookups/s", "file bytes"
         )?;
         for row in &self.rows {
             writeln!(
                 f,
-                "{:12}{:>12}{:>14.0}{:>14.0}{:>14.0}{:>16}",
-                row.tree, row.keys, row.open_us, row.open_us_max, row.counted_us, row.file_bytes
+                "{:12}{:>12}{:>14.0}{:>14.0}{:>14.0}{:>16.0}{:>16.0}{:>16}",
+                row.tree,
+                row.keys,
+                row.open_us,
+                row.open_us_max,
+                row.counted_us,
+                row.full_speed_us,
+                row.full_rate,
+                row.file_bytes
             )?;
         }
         Ok(())

@@ -69,6 +69,11 @@ impl<M: Medium, S: Schema> Line<M, S> {
         if leaf.next(medium).is_none() {
             return Err(Error::Corrupt { what: "leaf", at: leaf.0 });
         }
+        if !S::PLAIN {
+            // The cache misses of the records overlap.
+            let used = leaf.used_slots::<M, S>(medium, &self.shape);
+            used.for_each(|(_, words)| S::prefetch_key(medium, entry_of::<S>(words).key));
+        }
         let mut keys: Sorted<S> = Vec::with_capacity(self.shape.slots + 1);
         for (slot, words) in leaf.used_slots::<M, S>(medium, &self.shape) {
             let (entry, mut key) = (entry_of::<S>(words), S::KeyBuf::default());
