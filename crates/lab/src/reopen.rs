@@ -194,7 +194,7 @@ fn measure<T: Subject>(
     let map = || -> Result<Native, Error> {
         let file: File =
             file.try_clone().map_err(|source| Error::File { path: options.backing.clone(), source })?;
-        Ok(Native::map(file, Path::new(PATH), 1 << 40, Durability::Process)?)
+        Ok(Native::map(file, Path::new(PATH), 1 << 38, Durability::Process)?)
     };
     let tree = T::create(map()?)?;
     let key = |n: u64| n.wrapping_mul(0x9E37_79B9_7F4A_7C15);
