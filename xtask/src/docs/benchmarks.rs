@@ -172,14 +172,22 @@ pub fn reopen_table(text: &str) -> Result<Option<Vec<String>>, String> {
     }
     let mut lines =
         vec![
-            "| engine | keys | open: microseconds, median | most | then milliseconds until all keys are counted |".to_owned(),
-            "|---|---|---|---|---|".to_owned(),
+            "| engine | keys | open: microseconds, median | most | then milliseconds until all keys are counted | milliseconds until lookups have full speed | lookups per second then |".to_owned(),
+            "|---|---|---|---|---|---|---|".to_owned(),
         ];
     for row in rows(&figures) {
         let keys = grouped(row["keys"].as_u64().unwrap_or_default());
         let time = |name: &str| Ok::<_, String>(format!("{:.0}", number(row, name)?));
-        let counted = format!("{:.0}", number(row, "counted_us")? / 1000.0);
-        let cells = [keys, time("open_us")?, time("open_us_max")?, counted];
+        let milliseconds = |name: &str| Ok::<_, String>(format!("{:.0}", number(row, name)? / 1000.0));
+        let rate = grouped(number(row, "full_rate")?.round() as u64);
+        let cells = [
+            keys,
+            time("open_us")?,
+            time("open_us_max")?,
+            milliseconds("counted_us")?,
+            milliseconds("full_speed_us")?,
+            rate,
+        ];
         lines.push(line(row["tree"].as_str().unwrap_or_default(), &cells));
     }
     Ok(Some(lines))
