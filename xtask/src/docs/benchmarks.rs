@@ -172,7 +172,7 @@ pub fn reopen_table(text: &str) -> Result<Option<Vec<String>>, String> {
     }
     let mut lines =
         vec![
-            "| engine | keys | open: microseconds, median | most | then milliseconds until all keys are counted | milliseconds until lookups have full speed | lookups per second then |".to_owned(),
+            "| engine | keys | open: microseconds, median | most | then milliseconds until all keys are counted | milliseconds until lookups have full speed | lookups per second after the work |".to_owned(),
             "|---|---|---|---|---|---|---|".to_owned(),
         ];
     for row in rows(&figures) {

@@ -70,7 +70,7 @@ impl<M: Medium, S: Schema> Line<M, S> {
             return Err(Error::Corrupt { what: "leaf", at: leaf.0 });
         }
         if !S::PLAIN {
-            // The cache misses of the records overlap.
+            // The loop below reads one record after the other. After these prefetches their cache misses overlap.
             let used = leaf.used_slots::<M, S>(medium, &self.shape);
             used.for_each(|(_, words)| S::prefetch_key(medium, entry_of::<S>(words).key));
         }
