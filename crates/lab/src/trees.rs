@@ -53,7 +53,7 @@ pub struct Row {
     pub name: String,
     /// Nanoseconds by operation.
     pub ns: BTreeMap<&'static str, f64>,
-    /// Bytes of its file.
+    /// Bytes of its file after the load, which inserts all keys in random order.
     pub bytes: Option<u64>,
     /// Fences per insert, alone and in groups of [`GROUP`], counted on a tree of at most 400,000 keys. `None` except at power durability.
     pub fences: Option<[f64; 2]>,
@@ -139,9 +139,12 @@ pub fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Report, Error> 
     let mut keys = u64::range(options.seed, 0, options.keys);
     fastrand::Rng::with_seed(options.seed).shuffle(&mut keys);
     let mut times: Vec<BTreeMap<&str, Vec<f64>>> = vec![BTreeMap::new(); competitors.len()];
+    // The rounds insert more keys and delete them again, so later the file is larger than these keys need.
+    let mut loaded_bytes = Vec::new();
     for (competitor, times) in competitors.iter_mut().zip(&mut times) {
         progress(&format!("loading {}", competitor.name()));
         measure(competitor.as_mut(), times, "load", &keys, |c| c.insert(&keys), options.keys)?;
+        loaded_bytes.push(competitor.bytes());
     }
     let (mut reads, mut flushes, mut inners) = (Vec::new(), Vec::new(), Vec::new());
     for round in 0..options.rounds {
@@ -174,7 +177,7 @@ pub fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Report, Error> 
         }
     }
     let mut rows = Vec::new();
-    for (competitor, times) in competitors.iter().zip(times) {
+    for ((competitor, times), bytes) in competitors.iter().zip(times).zip(loaded_bytes) {
         let name = competitor.name();
         let counted = options.engines.iter().find_map(|engine| {
             let lines = lines_of(options, engine).into_iter().find(|l| name == power(engine, *l))?;
@@ -185,7 +188,7 @@ pub fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Report, Error> 
         rows.push(Row {
             name: name.into(),
             ns: times.into_iter().map(|(operation, ns)| (operation, median(ns))).collect(),
-            bytes: competitor.bytes(),
+            bytes,
             fences: counts.map(|[fences, _]| fences),
             flushes: counts.map(|[_, flushes]| flushes),
             executed: None,
