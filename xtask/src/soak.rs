@@ -187,7 +187,7 @@ fn campaigns() -> Result<Vec<Campaign>, String> {
         ),
         Campaign::tests(
             "kills",
-            "cargo test --package bristlecone-cli --test main -- kill:: shared_keys:: transactions::",
+            "cargo test --package bristlecone-cli --test main -- kill:: shared_keys:: structures:: transactions::",
             50,
         ),
         Campaign::tests(

@@ -221,6 +221,32 @@ impl<K: Kind> Transaction<K> {
     }
 }
 
+/// The writes to a table whose keys are in the range, in key order.
+fn writes_in<'w, K: Kind>(
+    writes: &'w BTreeMap<TableKey<K>, State<K>>,
+    table: usize,
+    (low, high): &(Bound<K::KeyBuf>, Bound<K::KeyBuf>),
+) -> impl Iterator<Item = (&'w TableKey<K>, &'w State<K>)> {
+    let is_above = |key: &K::KeyBuf| match low {
+        Bound::Included(low) => key >= low,
+        Bound::Excluded(low) => key > low,
+        Bound::Unbounded => true,
+    };
+    let is_below = |key: &K::KeyBuf| match high {
+        Bound::Included(high) => key <= high,
+        Bound::Excluded(high) => key < high,
+        Bound::Unbounded => true,
+    };
+    let start = match low {
+        Bound::Included(low) | Bound::Excluded(low) => (table, low.clone()),
+        Bound::Unbounded => (table, K::KeyBuf::default()),
+    };
+    writes
+        .range(start..)
+        .filter(move |((_, key), _)| is_above(key))
+        .take_while(move |((of, key), _)| *of == table && is_below(key))
+}
+
 impl<K: Kind> Scanned<K> {
     /// True if the range still has the pairs that were read.
     fn is_unchanged(&self, table: &StoreOf<K>) -> Result<bool> {
@@ -288,6 +314,31 @@ impl<K: Kind> TransactionTable<'_, K> {
         &mut self,
         range: impl RangeBounds<K::KeyBuf>,
         descending: bool,
+        visit: impl FnMut(&K::Key, &K::Value) -> bool,
+    ) -> Result<()> {
+        self.scan_as(range, descending, true, visit)
+    }
+
+    /// As [`TransactionTable::scan`], but the commit does not compare the range, and the pairs are not kept. For ranges that have a *guard*: a
+    /// key that this transaction has read before, and that each change of the range changes in the same transaction. Then the commit is
+    /// refused if the range has changed, because the guard has.
+    ///
+    /// # Errors
+    /// As [`TransactionTable::scan`].
+    pub fn scan_guarded(
+        &mut self,
+        range: impl RangeBounds<K::KeyBuf>,
+        descending: bool,
+        visit: impl FnMut(&K::Key, &K::Value) -> bool,
+    ) -> Result<()> {
+        self.scan_as(range, descending, false, visit)
+    }
+
+    fn scan_as(
+        &mut self,
+        range: impl RangeBounds<K::KeyBuf>,
+        descending: bool,
+        is_validated: bool,
         mut visit: impl FnMut(&K::Key, &K::Value) -> bool,
     ) -> Result<()> {
         let Transaction { tables, writes, scans, .. } = &mut *self.transaction;
@@ -296,9 +347,7 @@ impl<K: Kind> TransactionTable<'_, K> {
         let range = (range.start_bound().cloned(), range.end_bound().cloned());
         let scan = store.scan(range.clone());
         let mut scan = if descending { scan.descending() } else { scan };
-        let mut own = writes
-            .iter()
-            .filter(|((of, key), _)| *of == table && range.contains(key))
+        let mut own = writes_in::<K>(writes, table, &range)
             .map(|((_, key), next)| (key, next.as_ref().map(|(value, _)| value)))
             .collect::<Vec<_>>();
         if !descending {
@@ -332,7 +381,9 @@ impl<K: Kind> TransactionTable<'_, K> {
             };
             stopped = shown.is_some_and(|(key, value)| !visit(key, value));
             if let Some(pair) = read {
-                pairs.push(pair);
+                if is_validated {
+                    pairs.push(pair);
+                }
                 if !stopped {
                     stored = scan.next().transpose()?;
                     met_end = stored.is_none();
@@ -340,6 +391,9 @@ impl<K: Kind> TransactionTable<'_, K> {
             }
         }
         drop(scan);
+        if !is_validated {
+            return Ok(());
+        }
         if let (true, Some(pair)) = (stopped, stored) {
             // It was read only for its place in the order.
             pairs.push(pair);

@@ -12,6 +12,7 @@ mod network;
 mod operator;
 mod real_clients;
 mod shared_keys;
+mod structures;
 mod takeover;
 mod top;
 mod tour;

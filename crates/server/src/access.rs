@@ -1,12 +1,42 @@
 //! The keys as a command sees them: a database, accessed directly in the store or, between MULTI and EXEC, through a transaction.
 //!
 //! A handler of a command that is allowed in a transaction uses only [`Access`]. So the same code runs inside and outside transactions.
+//!
+//! A value is a string or a structure ([`structures`](crate::structures)). Methods for strings return `WrongType` if a key holds a structure.
+//! Methods for any type say so.
 
 use std::borrow::Cow;
 
-use bristlecone::{Bytes, Change, Deadline, Error, Next, Result, Store, Transaction, TransactionTable};
+use bristlecone::transaction::ATTEMPTS;
+use bristlecone::{Bytes, Change, Deadline, Error, Next, Store, Transaction, TransactionTable};
 
 use crate::shared::{Databases, Shared};
+use crate::structures::{self, Damaged, Head, Value};
+
+/// The reason why an access failed.
+#[derive(Debug, thiserror::Error)]
+pub enum AccessError {
+    /// An error of the store.
+    #[error("ERR {0}")]
+    Store(#[from] Error),
+    /// A damaged value.
+    #[error("ERR {0}")]
+    Damaged(#[from] Damaged),
+    /// The value has another type.
+    #[error("WRONGTYPE Operation against a key holding the wrong kind of value")]
+    WrongType,
+    /// The element of a structure is too long.
+    #[error("ERR an element of {bytes} bytes is too long: at most {limit} are possible")]
+    Element {
+        /// Its length in bytes.
+        bytes: usize,
+        /// The limit.
+        limit: usize,
+    },
+}
+
+/// Result of an access.
+pub type Result<T, E = AccessError> = std::result::Result<T, E>;
 
 /// Access of a command to the keys of the database that its connection has selected.
 pub enum Access<'a> {
@@ -31,22 +61,39 @@ pub enum Access<'a> {
 }
 
 /// A table of a transaction.
-fn table<'t>(
+pub(crate) fn table<'t>(
     transaction: &'t mut Transaction<Bytes>,
     databases: &Databases,
     db: usize,
-) -> Result<TransactionTable<'t, Bytes>> {
+) -> bristlecone::Result<TransactionTable<'t, Bytes>> {
     match db {
         0 => Ok(transaction.own()),
         _ => transaction.table(databases.get(db)?),
     }
 }
 
+/// The string in a stored value.
+fn string(stored: &[u8]) -> Result<&[u8]> {
+    match structures::decode(stored)? {
+        Value::String(string) => Ok(string),
+        Value::Structure(_) => Err(AccessError::WrongType),
+    }
+}
+
+/// Turns a stored value into its string.
+pub(crate) fn take_string(stored: &mut Vec<u8>) -> Result<()> {
+    let mark = stored.len() - string(stored)?.len();
+    if mark > 0 {
+        stored.drain(..mark);
+    }
+    Ok(())
+}
+
 /// Every method returns the errors of the store.
 #[allow(clippy::missing_errors_doc)]
 impl<'a> Access<'a> {
     /// The keys of a database of the store.
-    pub fn new(shared: &'a Shared, db: usize) -> Result<Self> {
+    pub fn new(shared: &'a Shared, db: usize) -> bristlecone::Result<Self> {
         Ok(Self::Store { shared, db, store: shared.databases.get(db)? })
     }
 
@@ -58,12 +105,29 @@ impl<'a> Access<'a> {
         }
     }
 
-    /// Copies the value of a key into a buffer. False if the key is absent.
-    pub fn get_into(&mut self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+    /// The server.
+    #[must_use]
+    pub fn shared(&self) -> &'a Shared {
         match self {
-            Self::Store { store, .. } => store.get_into(key, value),
+            Self::Store { shared, .. } | Self::Transaction { shared, .. } => shared,
+        }
+    }
+
+    /// Copies the string of a key into a buffer. False if the key is absent.
+    pub fn get_into(&mut self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        let found = self.stored_into(key, value)?;
+        if found {
+            take_string(value)?;
+        }
+        Ok(found)
+    }
+
+    /// Copies the stored form of a value of any type into a buffer. False if the key is absent.
+    pub fn stored_into(&mut self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        match self {
+            Self::Store { store, .. } => Ok(store.get_into(key, value)?),
             Self::Transaction { .. } => {
-                let found = self.get_until(key)?;
+                let found = self.stored_until(key)?;
                 let is_there = found.is_some();
                 *value = found.map(|(value, _)| value).unwrap_or_default();
                 Ok(is_there)
@@ -71,8 +135,8 @@ impl<'a> Access<'a> {
         }
     }
 
-    /// The value and the deadline of a key.
-    pub fn get_until(&mut self, key: &[u8]) -> Result<Option<(Vec<u8>, Deadline)>> {
+    /// The stored form of a value of any type, and the deadline of its key.
+    fn stored_until(&mut self, key: &[u8]) -> Result<Option<(Vec<u8>, Deadline)>> {
         match self {
             Self::Store { store, .. } if store.has_tables() => {
                 let mut value = Vec::new();
@@ -80,82 +144,120 @@ impl<'a> Access<'a> {
             }
             Self::Store { store, .. } => Ok(store.get(key)?.map(|value| (value, None))),
             Self::Transaction { transaction, shared, db } => {
-                table(transaction, &shared.databases, *db)?.get_until(key)
+                Ok(table(transaction, &shared.databases, *db)?.get_until(key)?)
             }
         }
     }
 
-    /// True if the key is present.
+    /// The deadline of a key with a value of any type. `None` if the key is absent.
+    pub fn deadline(&mut self, key: &[u8]) -> Result<Option<Deadline>> {
+        Ok(self.stored_until(key)?.map(|(_, deadline)| deadline))
+    }
+
+    /// True if the key is present, with a value of any type.
     pub fn contains(&mut self, key: &[u8]) -> Result<bool> {
         match self {
-            Self::Store { store, .. } => store.contains(key),
-            Self::Transaction { .. } => Ok(self.get_until(key)?.is_some()),
+            Self::Store { store, .. } => Ok(store.contains(key)?),
+            Self::Transaction { .. } => Ok(self.stored_until(key)?.is_some()),
         }
     }
 
-    /// Reads the values of `keys` at one moment and passes them to `give`, in the order of `keys`, until `give` returns false.
+    /// Reads the strings of `keys` at one moment and passes them to `give`, in the order of `keys`, until `give` returns false. `None` for an
+    /// absent key, and for a value of another type.
     pub fn get_each(&mut self, keys: &[&[u8]], mut give: impl FnMut(Option<Vec<u8>>) -> bool) -> Result<()> {
+        let mut damaged = Ok(());
+        let mut give = |stored: Option<Vec<u8>>| {
+            let mut stored = stored;
+            match stored.as_mut().map(take_string).transpose() {
+                Ok(_) => give(stored),
+                Err(AccessError::WrongType) => give(None),
+                Err(error) => {
+                    damaged = Err(error);
+                    false
+                }
+            }
+        };
         if let Self::Store { store, .. } = self {
-            return store.get_each(keys, give);
+            store.get_each(keys, give)?;
+            return damaged;
         }
         for key in keys {
-            if !give(self.get_until(key)?.map(|(value, _)| value)) {
+            if !give(self.stored_until(key)?.map(|(value, _)| value)) {
                 break;
             }
         }
-        Ok(())
+        damaged
     }
 
-    /// Stores a value and removes the key's deadline.
+    /// Stores a string in place of a value of any type, and removes the key's deadline.
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         match self {
+            // The value that is replaced may be a structure, whose elements are garbage then.
+            _ if self.shared().structures.is_used() => self.replace(key, |_| Next::Put(value.to_vec(), None)),
             Self::Store { shared, db, store } => {
-                shared.watches.write(*db, key, || store.put(key, value).map(|_| ()))
+                let stored = structures::encode(value);
+                Ok(shared.watches.write(*db, key, || store.put(key, &stored).map(|_| ()))?)
             }
             Self::Transaction { transaction, shared, db } => {
-                table(transaction, &shared.databases, *db)?.put(key, value)
+                Ok(table(transaction, &shared.databases, *db)?.put(key, &structures::encode(value))?)
             }
         }
     }
 
-    /// Removes a key. True if it was present.
+    /// Removes a key with a value of any type. True if it was present.
     pub fn delete(&mut self, key: &[u8]) -> Result<bool> {
         match self {
-            Self::Store { shared, db, store } => shared.watches.write_if(*db, key, || {
-                let found = store.delete(key);
-                let changed = !matches!(found, Ok(false));
-                (found, changed)
-            }),
-            Self::Transaction { transaction, shared, db } => {
-                let mut table = table(transaction, &shared.databases, *db)?;
-                let was_there = table.contains(key)?;
-                if was_there {
-                    table.delete(key)?;
-                }
+            Self::Store { shared, db, store } if !shared.structures.is_used() => {
+                Ok(shared.watches.write_if(*db, key, || {
+                    let found = store.delete(key);
+                    let changed = !matches!(found, Ok(false));
+                    (found, changed)
+                })?)
+            }
+            _ => {
+                let mut was_there = false;
+                self.change_stored(key, |old| {
+                    was_there = old.is_some();
+                    if was_there { Next::Delete } else { Next::Keep }
+                })?;
                 Ok(was_there)
             }
         }
     }
 
-    /// Reads and changes a key in one step. A new value keeps the deadline. `decide` may be called again.
+    /// Reads and changes a string in one step. A new one keeps the deadline. `decide` may be called again.
     pub fn update(
         &mut self,
         key: &[u8],
         mut decide: impl FnMut(Option<&[u8]>) -> Change<'static, [u8]>,
     ) -> Result<()> {
         match self {
-            Self::Store { shared, db, store } => shared.watches.write_if(*db, key, || {
-                let mut changed = false;
-                let update = store.update(key, |old| {
-                    let change = decide(old);
-                    changed = !matches!(change, Change::Keep);
-                    if let Change::Put(value) = &change {
-                        shared.eviction.charge(value.len());
-                    }
-                    change
-                });
-                (update, changed)
-            }),
+            Self::Store { shared, db, store } => {
+                let mut refused = Ok(());
+                shared.watches.write_if(*db, key, || {
+                    let mut changed = false;
+                    let update = store.update(key, |old| {
+                        let old = match old.map(string).transpose() {
+                            Ok(old) => old,
+                            Err(error) => {
+                                refused = Err(error);
+                                return Change::Keep;
+                            }
+                        };
+                        let change = decide(old);
+                        changed = !matches!(change, Change::Keep);
+                        match change {
+                            Change::Put(value) => {
+                                shared.eviction.charge(value.len());
+                                Change::Put(Cow::Owned(structures::encode(&value).into_owned()))
+                            }
+                            other => other,
+                        }
+                    });
+                    (update, changed)
+                })?;
+                refused
+            }
             Self::Transaction { .. } => self.change(key, |old| {
                 let deadline = old.and_then(|(_, deadline)| deadline);
                 match decide(old.map(|(value, _)| value)) {
@@ -167,69 +269,144 @@ impl<'a> Access<'a> {
         }
     }
 
-    /// Reads and changes a key and its deadline in one step. `decide` may be called again. A store without tables refuses a deadline with
+    /// Reads and changes a string and its deadline in one step. `decide` may be called again. A store without tables refuses a deadline with
     /// `NoTables`.
     pub fn change(
         &mut self,
         key: &[u8],
         mut decide: impl FnMut(Option<(&[u8], Deadline)>) -> Next<Vec<u8>>,
     ) -> Result<()> {
+        let mut refused = Ok(());
+        self.change_stored(key, |old| match old.map(|(stored, _)| string(stored)).transpose() {
+            Ok(value) => encoded(decide(value.zip(old.map(|(_, deadline)| deadline)))),
+            Err(error) => {
+                refused = Err(error);
+                Next::Keep
+            }
+        })?;
+        refused
+    }
+
+    /// Stores a string, or removes a key, whatever type its value has. `decide` gets the deadline of a key that is present, and may be called
+    /// again.
+    pub fn replace(
+        &mut self,
+        key: &[u8],
+        mut decide: impl FnMut(Option<Deadline>) -> Next<Vec<u8>>,
+    ) -> Result<()> {
+        self.change_stored(key, |old| encoded(decide(old.map(|(_, deadline)| deadline))))
+    }
+
+    /// Reads and changes a stored value of any type and its deadline in one step. `decide` may be called again.
+    pub fn change_stored(
+        &mut self,
+        key: &[u8],
+        mut decide: impl FnMut(Option<(&[u8], Deadline)>) -> Next<Vec<u8>>,
+    ) -> Result<()> {
+        let shared = self.shared();
+        let mut lost = None;
+        let decide = |old: Option<(&[u8], Deadline)>| {
+            let next = decide(old);
+            lost = match &next {
+                Next::Keep => None,
+                Next::Delete => old.and_then(|(stored, _)| structures::head_of(stored)),
+                Next::Put(value, _) => old
+                    .and_then(|(stored, _)| structures::head_of(stored))
+                    .filter(|head| structures::head_of(value).is_none_or(|new| new.id != head.id)),
+            };
+            if let Next::Put(value, Some(_)) = &next
+                && structures::head_of(value).is_some()
+            {
+                shared.structures.garbage.note_deadline();
+            }
+            next
+        };
         match self {
-            Self::Store { shared, db, store } if store.has_tables() => {
-                shared.watches.write_if(*db, key, || {
-                    let mut changed = false;
-                    let change = store.change_until(key, |old| {
-                        let next = decide(old);
-                        changed = !matches!(next, Next::Keep);
-                        if let Next::Put(value, _) = &next {
-                            shared.eviction.charge(value.len());
-                        }
-                        next
-                    });
-                    (change, changed)
-                })
-            }
-            Self::Store { shared, db, store } => {
-                let mut refused = false;
-                let update = || {
-                    store.update(key, |old| {
-                        let next = decide(old.map(|value| (value, None)));
-                        refused = matches!(next, Next::Put(_, Some(_)));
-                        match next {
-                            Next::Put(value, None) => {
-                                shared.eviction.charge(value.len());
-                                Change::Put(Cow::Owned(value))
-                            }
-                            Next::Put(..) | Next::Keep => Change::Keep,
-                            Next::Delete => Change::Delete,
-                        }
-                    })
-                };
-                shared.watches.write(*db, key, update)?;
-                if refused { Err(Error::NoTables) } else { Ok(()) }
-            }
-            Self::Transaction { transaction, shared, db } => {
+            Self::Store { db, store, .. } => Self::change_in(shared, *db, store, key, decide)?,
+            Self::Transaction { transaction, db, .. } => {
+                let mut decide = decide;
                 let mut table = table(transaction, &shared.databases, *db)?;
                 let old = table.get_until(key)?;
                 match decide(old.as_ref().map(|(value, deadline)| (&value[..], *deadline))) {
-                    Next::Keep => Ok(()),
-                    Next::Delete => table.delete(key),
+                    Next::Keep => {}
+                    Next::Delete => table.delete(key)?,
                     Next::Put(value, deadline) => {
                         shared.eviction.charge(value.len());
-                        table.put_until(key, &value, deadline)
+                        table.put_until(key, &value, deadline)?;
                     }
                 }
             }
         }
+        if let Some(head) = lost {
+            shared.structures.garbage.hint(head.id);
+        }
+        Ok(())
     }
 
-    /// Stores a value if the key is absent. True if it was stored.
+    fn change_in(
+        shared: &Shared,
+        db: usize,
+        store: &Store,
+        key: &[u8],
+        mut decide: impl FnMut(Option<(&[u8], Deadline)>) -> Next<Vec<u8>>,
+    ) -> bristlecone::Result<()> {
+        if store.has_tables() {
+            return shared.watches.write_if(db, key, || {
+                let mut changed = false;
+                let change = store.change_until(key, |old| {
+                    let next = decide(old);
+                    changed = !matches!(next, Next::Keep);
+                    if let Next::Put(value, _) = &next {
+                        shared.eviction.charge(value.len());
+                    }
+                    next
+                });
+                (change, changed)
+            });
+        }
+        let mut refused = false;
+        let update = || {
+            store.update(key, |old| {
+                let next = decide(old.map(|value| (value, None)));
+                refused = matches!(next, Next::Put(_, Some(_)));
+                match next {
+                    Next::Put(value, None) => {
+                        shared.eviction.charge(value.len());
+                        Change::Put(Cow::Owned(value))
+                    }
+                    Next::Put(..) | Next::Keep => Change::Keep,
+                    Next::Delete => Change::Delete,
+                }
+            })
+        };
+        shared.watches.write(db, key, update)?;
+        if refused { Err(Error::NoTables) } else { Ok(()) }
+    }
+
+    /// Stores a string if the key is absent. True if it was stored.
     pub fn put_if_absent(&mut self, key: &[u8], value: &[u8]) -> Result<bool> {
         let mut stored = false;
-        self.update(key, |old| {
-            stored = old.is_none();
-            if stored { Change::Put(Cow::Owned(value.to_vec())) } else { Change::Keep }
-        })?;
+        let mut decide = |is_there: bool| {
+            stored = !is_there;
+            stored.then(|| structures::encode(value).into_owned())
+        };
+        match self {
+            Self::Store { shared, db, store } => shared.watches.write_if(*db, key, || {
+                let mut changed = false;
+                let update = store.update(key, |old| match decide(old.is_some()) {
+                    Some(value) => {
+                        changed = true;
+                        Change::Put(Cow::Owned(value))
+                    }
+                    None => Change::Keep,
+                });
+                (update, changed)
+            })?,
+            Self::Transaction { .. } => self.change_stored(key, |old| match decide(old.is_some()) {
+                Some(value) => Next::Put(value, None),
+                None => Next::Keep,
+            })?,
+        }
         Ok(stored)
     }
 
@@ -238,35 +415,68 @@ impl<'a> Access<'a> {
         match self {
             Self::Store { .. } => Ok(0),
             Self::Transaction { transaction, shared, db } => {
-                table(transaction, &shared.databases, *db)?.keys_added()
+                Ok(table(transaction, &shared.databases, *db)?.keys_added()?)
             }
         }
     }
 
-    /// Calls `run`, perhaps again after a conflict. `run` may write only these keys, each in the database with the given number. All
-    /// writes of one call of `run` take effect together.
+    /// Calls `run`, perhaps again after a conflict. `run` may write only these keys, each in the database with the given number, and elements
+    /// of their structures. All writes of one call of `run` take effect together.
     pub fn together<R>(
         &mut self,
         keys: &[(usize, &[u8])],
         mut run: impl FnMut(&mut Together<'_>) -> Result<R>,
     ) -> Result<R> {
-        match self {
-            Self::Store { shared, .. } => shared.watches.write_all(keys, || {
-                shared.store.transaction(|transaction| {
-                    run(&mut Together { transaction, databases: &shared.databases })
-                })
-            }),
+        let shared = match self {
             Self::Transaction { transaction, shared, .. } => {
-                run(&mut Together { transaction, databases: &shared.databases })
+                return run(&mut Together { transaction, shared });
             }
+            Self::Store { shared, .. } => *shared,
+        };
+        let mut writes = false;
+        let result = shared.watches.write_all(keys, || {
+            for _ in 0..ATTEMPTS {
+                if let Some(done) = attempt(shared, &mut run, &mut writes).transpose() {
+                    return (done, writes);
+                }
+            }
+            (Err(Error::Conflict { attempts: ATTEMPTS }.into()), false)
+        });
+        if writes {
+            shared.waiters.wake(keys.iter().copied());
         }
+        result
+    }
+}
+
+/// Runs a transaction once. `None` after a conflict. Sets `writes`: whether it writes anything.
+fn attempt<R>(
+    shared: &Shared,
+    run: &mut impl FnMut(&mut Together<'_>) -> Result<R>,
+    writes: &mut bool,
+) -> Result<Option<R>> {
+    *writes = false;
+    let mut transaction = Transaction::new(&shared.store);
+    let result = run(&mut Together { transaction: &mut transaction, shared })?;
+    *writes = transaction.written().next().is_some();
+    Ok(transaction.commit()?.then_some(result))
+}
+
+/// The stored form of a string that is to be stored.
+fn encoded(next: Next<Vec<u8>>) -> Next<Vec<u8>> {
+    match next {
+        Next::Put(value, deadline) if value.starts_with(&structures::MAGIC) => {
+            Next::Put(structures::encode(&value).into_owned(), deadline)
+        }
+        other => other,
     }
 }
 
 /// The databases in a transaction.
 pub struct Together<'a> {
-    transaction: &'a mut Transaction<Bytes>,
-    databases: &'a Databases,
+    pub(crate) transaction: &'a mut Transaction<Bytes>,
+    /// The server.
+    pub shared: &'a Shared,
 }
 
 impl Together<'_> {
@@ -274,7 +484,77 @@ impl Together<'_> {
     ///
     /// # Errors
     /// Those of opening a table.
-    pub fn db(&mut self, db: usize) -> Result<TransactionTable<'_, Bytes>> {
-        table(self.transaction, self.databases, db)
+    pub fn db(&mut self, db: usize) -> Result<Keys<'_>> {
+        Ok(Keys { table: table(self.transaction, &self.shared.databases, db)?, shared: self.shared })
+    }
+}
+
+/// The keys of a database in a transaction.
+pub struct Keys<'a> {
+    table: TransactionTable<'a, Bytes>,
+    shared: &'a Shared,
+}
+
+/// Every method returns the errors of the store.
+#[allow(clippy::missing_errors_doc)]
+impl Keys<'_> {
+    /// True if the key is present, with a value of any type.
+    pub fn contains(&mut self, key: &[u8]) -> Result<bool> {
+        Ok(self.table.contains(key)?)
+    }
+
+    /// The string of a key.
+    pub fn get(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        let mut found = self.table.get(key)?;
+        found.as_mut().map(take_string).transpose()?;
+        Ok(found)
+    }
+
+    /// The stored form of a value of any type, and the deadline of its key.
+    pub fn stored(&mut self, key: &[u8]) -> Result<Option<(Vec<u8>, Deadline)>> {
+        Ok(self.table.get_until(key)?)
+    }
+
+    /// The head of a key's structure. `None` for an absent key and for a string.
+    pub fn head(&mut self, key: &[u8]) -> Result<Option<Head>> {
+        Ok(self.table.get(key)?.and_then(|stored| structures::head_of(&stored)))
+    }
+
+    /// Stores a string in place of a value of any type. The key has no deadline then.
+    pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.note_garbage(key)?;
+        Ok(self.table.put(key, &structures::encode(value))?)
+    }
+
+    /// Stores the stored form of a value in place of a value of any type.
+    pub fn put_stored(&mut self, key: &[u8], stored: &[u8], deadline: Deadline) -> Result<()> {
+        self.note_garbage(key)?;
+        Ok(self.table.put_until(key, stored, deadline)?)
+    }
+
+    /// Writes the head of a structure, which the key has already or did not have.
+    pub fn put_head(&mut self, key: &[u8], head: &Head, deadline: Deadline) -> Result<()> {
+        Ok(self.table.put_until(key, &head.encode(), deadline)?)
+    }
+
+    /// Removes a key with a value of any type.
+    pub fn delete(&mut self, key: &[u8]) -> Result<()> {
+        self.note_garbage(key)?;
+        Ok(self.table.delete(key)?)
+    }
+
+    /// Removes a key whose elements are moved or removed in the same transaction.
+    pub fn delete_head(&mut self, key: &[u8]) -> Result<()> {
+        Ok(self.table.delete(key)?)
+    }
+
+    /// If the key has a structure, its elements are garbage soon.
+    fn note_garbage(&mut self, key: &[u8]) -> Result<()> {
+        if self.shared.structures.is_used()
+            && let Some(head) = self.head(key)?
+        {
+            self.shared.structures.garbage.hint(head.id);
+        }
+        Ok(())
     }
 }

@@ -44,9 +44,11 @@ pub mod session;
 pub mod settings;
 pub mod shared;
 pub mod stream;
+pub mod structures;
 pub mod subscriptions;
 pub mod tls;
 pub mod users;
+pub mod waiting;
 pub mod watch;
 
 use std::path::PathBuf;
@@ -77,6 +79,8 @@ pub struct Config {
     pub memory_policy: eviction::Policy,
     /// Number of keys that are compared for each one that is evicted, 1 to 64.
     pub memory_samples: usize,
+    /// Time between two searches for elements of structures that have gone without a hint ([`structures::garbage`]).
+    pub garbage_pass: Duration,
     /// Maximum number of cursors of SCAN.
     pub cursors_max: usize,
     /// The password of the user `default`. `None`: it needs none.
@@ -141,6 +145,7 @@ impl Default for Config {
             memory_bytes_max: 0,
             memory_policy: eviction::Policy::default(),
             memory_samples: eviction::SAMPLES,
+            garbage_pass: Duration::from_mins(1),
             cursors_max: 4096,
             password: None,
             users: Vec::new(),

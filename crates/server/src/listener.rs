@@ -23,7 +23,7 @@ use crate::handover::{Connection, HandedOver, Stopping, left};
 use crate::refusals::Class;
 use crate::shared::Shared;
 use crate::stream::{Peer, Stream};
-use crate::{Config, Error, Result, session};
+use crate::{Config, Error, Result, session, structures};
 
 /// Pause after an error of accept, for example if no file descriptors are left. Without it the loop would spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -243,7 +243,8 @@ fn adopt(shared: &Arc<Shared>, sessions: &mut JoinSet<()>, connection: Connectio
     }
 }
 
-/// Closes idle connections, evicts keys after the limit of memory was lowered, and returns free memory to the system.
+/// Closes idle connections, evicts keys after the limit of memory was lowered, removes elements of structures that have gone, and returns
+/// free memory to the system.
 fn each_second(shared: &Arc<Shared>) {
     shared.end_idle_clients();
     if shared.eviction.is_exceeded() {
@@ -251,6 +252,14 @@ fn each_second(shared: &Arc<Shared>) {
         tokio::task::spawn_blocking(move || {
             if let Err(error) = shared.eviction.evict_some(&shared) {
                 tracing::warn!("cannot evict keys: {error}");
+            }
+        });
+    }
+    if shared.structures.garbage.is_due() {
+        let shared = Arc::clone(shared);
+        tokio::task::spawn_blocking(move || {
+            if let Err(error) = structures::garbage::collect(&shared) {
+                tracing::warn!("cannot remove elements of structures that have gone: {error}");
             }
         });
     }

@@ -16,6 +16,8 @@
 //!   gives its stream to the next server ([`crate::handover`]).
 //! * I7: a client that has not logged in can send only short commands. So it cannot take much memory.
 
+mod waits;
+
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -26,7 +28,7 @@ use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::watch;
 
-use crate::clients::{Client, ClientEntry, Ending, Pause, SMALL_BYTES};
+use crate::clients::{Client, ClientEntry, Ending, SMALL_BYTES};
 use crate::command;
 use crate::handover::{Connection, ConnectionState, REST_OF_COMMAND, Stopping};
 use crate::observe::Monitor;
@@ -36,6 +38,7 @@ use crate::shared::{DATABASES, Shared, lock};
 use crate::stream::Stream;
 use crate::subscriptions::Subscriber;
 use crate::users::User;
+use crate::waiting::Waiting;
 
 /// If more bytes of replies wait, they are written before the next command runs.
 const FLUSH_BYTES: usize = 1 << 20;
@@ -90,6 +93,10 @@ pub struct SessionState {
     pub is_silent: bool,
     /// True if the running command has written pushes instead of a reply.
     pub has_pushed: bool,
+    /// Set by a command that has to wait.
+    pub blocked: Option<command::blocking::Blocked>,
+    /// The place of the waiting command in its queues.
+    pub waiting: Option<Waiting>,
     /// The messages of the running transaction.
     pub published: Vec<command::subscriptions::Published>,
     /// Commands that are not yet added to the server's counter.
@@ -135,6 +142,8 @@ struct Session {
     dripped_bytes: usize,
     /// Bytes of parsed commands that have not run.
     taken_bytes: usize,
+    /// The command that waits, while there is one.
+    waits_with: Vec<Bytes>,
     output: Vec<u8>,
     state: SessionState,
 }
@@ -204,6 +213,7 @@ impl Session {
             input: BytesMut::new(),
             dripped_bytes: 0,
             taken_bytes: 0,
+            waits_with: Vec::new(),
             output: Vec::new(),
             state: SessionState {
                 client: Arc::clone(&entry.client),
@@ -223,6 +233,8 @@ impl Session {
                 subscriber: None,
                 is_silent: false,
                 has_pushed: false,
+                blocked: None,
+                waiting: None,
                 published: Vec::new(),
                 commands: 0,
                 errors: 0,
@@ -417,6 +429,10 @@ impl Session {
                 if self.output.len() >= FLUSH_BYTES {
                     self.flush().await?;
                 }
+                if self.state.blocked.is_some() && !self.wait_for_element().await? {
+                    turn = Turn::Close { linger: true };
+                    break;
+                }
                 if self.is_closing() {
                     break;
                 }
@@ -485,6 +501,10 @@ impl Session {
                 command::run(&shared, &mut self.state, &arguments, &mut self.output);
                 // Each command frees its bytes after it has run.
                 self.taken_bytes -= arguments.iter().map(Bytes::len).sum::<usize>();
+                if self.state.blocked.is_some() {
+                    self.waits_with = arguments;
+                    break;
+                }
                 if self.state.close || *self.stopping.borrow() == Stopping::Close {
                     return true;
                 }
@@ -501,31 +521,6 @@ impl Session {
             self.state.monitor = Some(Monitor::new(shared));
         }
         closes
-    }
-
-    /// The pause that the next command has to wait for. CLIENT does not wait, because it can end the pause.
-    fn pause(&self, commands: &std::vec::Drain<'_, Vec<Bytes>>) -> Option<Pause> {
-        if !self.shared.may_pause() {
-            return None;
-        }
-        let arguments = commands.as_slice().first()?;
-        let command = self.shared.find(&arguments[0]);
-        let name = command.map_or("", |command| command.name);
-        let changes = || command.is_some_and(command::Command::waits_for_writes);
-        self.shared.pause(changes).filter(|_| name != "client")
-    }
-
-    /// Waits until a pause ends. The client does not count as idle meanwhile. False if the connection ends.
-    async fn wait(&mut self, pause: Pause) -> bool {
-        self.entry.client.set_running(true);
-        let is_over = tokio::select! {
-            () = self.shared.pause_end(pause) => true,
-            _ = self.entry.client.ended() => false,
-            _ = stopped(&mut self.stopping, Stopping::No) => false,
-        };
-        self.entry.client.set_active();
-        self.entry.client.set_running(false);
-        is_over
     }
 
     fn is_closing(&self) -> bool {

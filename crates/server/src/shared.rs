@@ -20,8 +20,10 @@ use crate::handover::{Connection, Stopping};
 use crate::observe::Observers;
 use crate::refusals::Refusals;
 use crate::settings::Settings;
+use crate::structures::Structures;
 use crate::subscriptions::Subscriptions;
 use crate::users::Users;
+use crate::waiting::Waiters;
 use crate::watch::Watches;
 
 /// Takes a lock. Its data is consistent after every instruction, so a poisoned lock is usable.
@@ -134,12 +136,16 @@ pub struct Shared {
     pub cursors: Mutex<CursorTable>,
     /// Watched keys.
     pub watches: Arc<Watches>,
+    /// Clients that wait for elements.
+    pub waiters: Arc<Waiters>,
     /// State of backups.
     pub saves: Arc<Saves>,
     /// Settings that can change.
     pub settings: Settings,
     /// The limit of memory.
     pub eviction: Eviction,
+    /// Values that have elements.
+    pub structures: Structures,
     /// Users and their permissions.
     pub users: Users,
     /// Log lines about refused clients.
@@ -161,13 +167,16 @@ impl Shared {
     pub fn new(store: Store, config: Config, address: Option<SocketAddr>) -> Self {
         let users = Users::new(config.password.as_ref());
         users.replace(config.users.clone());
+        let store = store.with(WriteOptions { sync: false });
         Self {
-            databases: Databases::new(store.with(WriteOptions { sync: false })),
-            store: store.with(WriteOptions { sync: false }),
+            databases: Databases::new(store.clone()),
+            structures: Structures::new(&store, config.garbage_pass),
+            store,
             address,
             started: Instant::now(),
             counters: Counters::default(),
             watches: Arc::default(),
+            waiters: Arc::default(),
             saves: Arc::default(),
             cursors: Mutex::new(CursorTable::new(config.cursors_max)),
             settings: Settings::new(&config),
@@ -197,6 +206,12 @@ impl Shared {
             }
             is_running
         });
+    }
+
+    /// True if the server stops or hands over.
+    #[must_use]
+    pub fn is_stopping(&self) -> bool {
+        *self.stop.borrow() != Stopping::No
     }
 
     /// A receiver that changes when the server stops.

@@ -71,9 +71,9 @@ impl Watches {
         self.touching(|table| touch(table, [(db, key)]), write)
     }
 
-    /// Runs a write of keys of several databases.
-    pub fn write_all<R>(&self, keys: &[(usize, &[u8])], write: impl FnOnce() -> R) -> R {
-        self.touching(|table| touch(table, keys.iter().copied()), || (write(), true))
+    /// Runs an operation that may write keys of several databases. The second result of `write` is true if it changed any of them.
+    pub fn write_all<R>(&self, keys: &[(usize, &[u8])], write: impl FnOnce() -> (R, bool)) -> R {
+        self.touching(|table| touch(table, keys.iter().copied()), write)
     }
 
     /// Runs a write of all keys of these databases.

@@ -14,4 +14,5 @@ mod observe;
 mod parser;
 mod settings;
 mod sockets;
+mod structures;
 mod subscriptions;

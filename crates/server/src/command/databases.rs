@@ -73,12 +73,12 @@ fn move_key(call: &mut Call<'_>) -> Result<(), CommandError> {
         return Err(CommandError::Text("ERR source and destination objects are the same".to_owned()));
     }
     let moved = call.keys.together(&[(from, key), (to, key)], |all| {
-        let Some((value, deadline)) = all.db(from)?.get_until(key)? else { return Ok(false) };
+        let Some((stored, deadline)) = all.db(from)?.stored(key)? else { return Ok(false) };
         if all.db(to)?.contains(key)? {
             return Ok(false);
         }
-        all.db(from)?.delete(key)?;
-        all.db(to)?.put_until(key, &value, deadline)?;
+        all.db(from)?.delete_head(key)?;
+        all.db(to)?.put_stored(key, &stored, deadline)?;
         Ok(true)
     })?;
     call.reply.flag(moved);
@@ -91,6 +91,7 @@ fn swapdb(call: &mut Call<'_>) -> Result<(), CommandError> {
     if one != other {
         let swap = || call.shared.store.swap_tables(first.table_name(), second.table_name());
         call.shared.watches.clear(&[one, other], swap)?;
+        call.shared.waiters.wake_all();
     }
     call.reply.ok();
     Ok(())
@@ -116,6 +117,7 @@ fn flush(call: &mut Call<'_>, all: bool) -> Result<(), CommandError> {
     } else {
         let store = call.shared.databases.get(db)?;
         call.shared.watches.clear(&[db], || store.clear())?;
+        call.shared.structures.garbage.want_pass();
     }
     call.reply.ok();
     Ok(())

@@ -197,7 +197,7 @@ fn expire(call: &mut Call<'_>, name: &str, unit: Unit, is_relative: bool) -> Res
     let now = now(call)?;
     let new = moment(time, unit, if is_relative { now } else { 0 }).ok_or_else(|| invalid(name))?;
     let mut is_set = false;
-    call.keys.change(call.argument(1), |old| {
+    call.keys.change_stored(call.argument(1), |old| {
         is_set = old.is_some_and(|(_, deadline)| conditions.hold(deadline, new));
         match old.filter(|_| is_set) {
             None => Next::Keep,
@@ -211,11 +211,11 @@ fn expire(call: &mut Call<'_>, name: &str, unit: Unit, is_relative: bool) -> Res
 }
 
 fn tell(call: &mut Call<'_>, number: fn(u64, u64) -> u64) -> Result<(), CommandError> {
-    let found = call.keys.get_until(call.argument(1))?;
+    let found = call.keys.deadline(call.argument(1))?;
     let answer = match found {
         None => -2,
-        Some((_, None)) => -1,
-        Some((_, Some(deadline))) => {
+        Some(None) => -1,
+        Some(Some(deadline)) => {
             let now = now(call)?;
             i64::try_from(number(deadline, u64::try_from(now).unwrap_or(0))).unwrap_or(i64::MAX)
         }
@@ -226,7 +226,7 @@ fn tell(call: &mut Call<'_>, number: fn(u64, u64) -> u64) -> Result<(), CommandE
 
 fn persist(call: &mut Call<'_>) -> Result<(), CommandError> {
     let mut had_one = false;
-    call.keys.change(call.argument(1), |old| {
+    call.keys.change_stored(call.argument(1), |old| {
         let old = old.filter(|(_, deadline)| deadline.is_some());
         had_one = old.is_some();
         old.map_or(Next::Keep, |(value, _)| Next::Put(value.to_vec(), None))

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use super::client::Replies;
 use super::subscriptions::is_confined;
 use super::{CommandError, is};
+use crate::access::take_string;
 use crate::resp::Reply;
 use crate::session::SessionState;
 use crate::shared::{Shared, lock};
@@ -47,11 +48,12 @@ pub fn run(
     let _ = store.get_each(&keys, |value| {
         let mut reply = Reply::new(output, protocol, reply_bytes_max);
         match value {
-            Some(value) => {
+            Some(mut value) => {
                 session.hits += 1;
-                if let Err(error) = reply.bulk(&value) {
+                let string = take_string(&mut value).map_err(CommandError::from);
+                if let Err(error) = string.and_then(|()| Ok(reply.bulk(&value)?)) {
                     session.errors += 1;
-                    reply.error(&CommandError::from(error).to_string());
+                    reply.error(&error.to_string());
                 }
             }
             None => {

@@ -103,12 +103,20 @@ fn entry(call: &mut Call<'_>, command: &Command) {
         (Flags::GROWS, "denyoom"),
         (Flags::FAST, "fast"),
         (Flags::ADMIN, "admin"),
+        (Flags::BLOCKS, "blocking"),
     ];
-    let flags: Vec<_> = names.iter().filter(|(flag, _)| command.flags.has(*flag)).collect();
+    let mut flags: Vec<_> =
+        names.iter().filter(|(flag, _)| command.flags.has(*flag)).map(|(_, name)| *name).collect();
+    let positions = match command.keys {
+        (..0, also, _) => {
+            flags.push("movablekeys");
+            if also > 0 { [also, also, 1] } else { [0; 3] }
+        }
+        (first, last, step) => [first, last, step],
+    };
     reply.array(flags.len());
-    flags.iter().for_each(|(_, name)| reply.simple(name));
-    let (first, last, step) = command.keys;
-    [first, last, step].into_iter().for_each(|number| reply.integer(number));
+    flags.iter().for_each(|name| reply.simple(name));
+    positions.into_iter().for_each(|number| reply.integer(number));
     let categories: Vec<_> =
         permissions::CATEGORIES.iter().filter(|category| permissions::is_in(command, category)).collect();
     reply.array(categories.len());

@@ -9,7 +9,8 @@ use std::ops::Bound;
 use super::databases;
 use super::{ALL_KEYS, Call, Command, CommandError, Flags, NO_KEYS, ONE_KEY, integer, is};
 use crate::glob;
-use crate::shared::lock;
+use crate::shared::{Shared, lock};
+use crate::structures;
 
 const GROUP: &str = "generic";
 const SCAN_COUNT_DEFAULT: u64 = 10;
@@ -35,7 +36,7 @@ pub const COMMANDS: &[Command] = &[
     command("unlink", -2, Flags::WRITE, ALL_KEYS, "The same as DEL.", del),
     command("exists", -2, READ, ALL_KEYS, "Returns how many of the keys are there.", exists),
     command("touch", -2, READ, ALL_KEYS, "The same as EXISTS.", exists),
-    command("type", 2, READ, ONE_KEY, "Returns \"string\", or \"none\" for an absent key.", kind),
+    command("type", 2, READ, ONE_KEY, "Returns the type of a value, or \"none\" for an absent key.", kind),
     command("rename", 3, Flags::WRITE, (1, 2, 1), "Gives a key another name.", rename),
     command(
         "renamenx",
@@ -111,14 +112,15 @@ fn moved(call: &mut Call<'_>, only_free: bool) -> Result<Option<bool>, CommandEr
     let (from, to) = (call.argument(1), call.argument(2));
     let db = call.keys.db();
     let moved = call.keys.together(&[(db, from), (db, to)], |all| {
-        let mut transaction = all.db(db)?;
-        let Some((value, deadline)) = transaction.get_until(from)? else { return Ok(None) };
-        if only_free && transaction.contains(to)? {
+        let mut keys = all.db(db)?;
+        let Some((stored, deadline)) = keys.stored(from)? else { return Ok(None) };
+        if only_free && keys.contains(to)? {
             return Ok(Some(false));
         }
         if from != to {
-            transaction.delete(from)?;
-            transaction.put_until(to, &value, deadline)?;
+            keys.delete_head(from)?;
+            keys.put_stored(to, &stored, deadline)?;
+            structures::access::rename(all, &stored, to)?;
         }
         Ok(Some(true))
     })?;
@@ -157,13 +159,13 @@ fn copy(call: &mut Call<'_>) -> Result<(), CommandError> {
     }
     let shared = call.shared;
     let copied = call.keys.together(&[(target, to)], |all| {
-        let Some((value, deadline)) = all.db(db)?.get_until(from)? else { return Ok(false) };
-        let mut transaction = all.db(target)?;
-        if !replace && transaction.contains(to)? {
+        let Some((stored, deadline)) = all.db(db)?.stored(from)? else { return Ok(false) };
+        if !replace && all.db(target)?.contains(to)? {
             return Ok(false);
         }
-        transaction.put_until(to, &value, deadline)?;
-        shared.eviction.charge(value.len());
+        let (stored, bytes) = structures::access::copy(all, stored, to)?;
+        all.db(target)?.put_stored(to, &stored, deadline)?;
+        shared.eviction.charge(bytes);
         Ok(true)
     })?;
     call.reply.flag(copied);
@@ -181,21 +183,8 @@ fn randomkey(call: &mut Call<'_>) -> Result<(), CommandError> {
         call.reply.null();
         return Ok(());
     };
-    // All keys share the first `same` bytes. Their next eight bytes, as a number, are between those of the smallest and the largest key.
-    let same = low.iter().zip(&high).take_while(|(low, high)| low == high).count();
-    let number = |key: &[u8]| {
-        let rest = &key[same..];
-        let mut bytes = [0; 8];
-        let length = rest.len().min(8);
-        bytes[..length].copy_from_slice(&rest[..length]);
-        u64::from_be_bytes(bytes)
-    };
-    // Writes between the two reads may have made the smallest key larger than the largest one was.
-    let (first, span) = (number(&low), number(&high).saturating_sub(number(&low)));
-    let random = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), &call.session.client.id);
-    let offset = (u128::from(random) * (u128::from(span) + 1)) >> 64;
-    let start = [&low[..same], &(first + offset as u64).to_be_bytes()].concat();
-    let found = store.scan(start..).next().transpose()?.map_or(high, |(key, _)| key);
+    let found =
+        store.scan(structures::scan::between(&low, &high)..).next().transpose()?.map_or(high, |(key, _)| key);
     Ok(call.reply.bulk(&found)?)
 }
 
@@ -206,10 +195,12 @@ fn object(call: &mut Call<'_>) -> Result<(), CommandError> {
     let subcommand = String::from_utf8_lossy(call.argument(1)).to_ascii_lowercase();
     match (subcommand.as_str(), call.rest(2)) {
         ("encoding", [key]) => {
-            let found = call.keys.get_into(key, &mut call.session.value)?;
+            let found = call.keys.stored_into(key, &mut call.session.value)?;
             let value = &call.session.value;
             if !found {
                 call.reply.null();
+            } else if let Some(head) = structures::head_of(value) {
+                call.reply.text(head.encoding());
             } else if integer(value).is_ok() {
                 call.reply.text("int");
             } else if value.len() <= EMBEDDED_BYTES_MAX {
@@ -280,8 +271,9 @@ fn exists(call: &mut Call<'_>) -> Result<(), CommandError> {
 }
 
 fn kind(call: &mut Call<'_>) -> Result<(), CommandError> {
-    let found = call.keys.contains(call.argument(1))?;
-    call.reply.simple(if found { "string" } else { "none" });
+    let found = call.keys.stored_into(call.argument(1), &mut call.session.value)?;
+    let name = if found { structures::type_name(&call.session.value) } else { "none" };
+    call.reply.simple(name);
     Ok(())
 }
 
@@ -309,46 +301,72 @@ fn keys(call: &mut Call<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-struct ScanOptions<'a> {
-    pattern: &'a [u8],
-    count: u64,
-    strings: bool,
+/// Options of SCAN and of related commands.
+#[derive(Debug)]
+pub struct ScanOptions<'a> {
+    /// MATCH.
+    pub pattern: &'a [u8],
+    /// COUNT.
+    pub count: u64,
+    /// TYPE: the type of the values.
+    kind: Option<&'a [u8]>,
 }
 
-fn scan_options<'a>(call: &Call<'a>) -> Result<ScanOptions<'a>, CommandError> {
-    let mut options = ScanOptions { pattern: b"*", count: SCAN_COUNT_DEFAULT, strings: true };
-    let pairs = call.rest(2).chunks_exact(2);
-    if !pairs.remainder().is_empty() {
-        return Err(CommandError::Syntax);
-    }
-    for pair in pairs {
-        if is(&pair[0], "MATCH") {
-            options.pattern = &pair[1];
-        } else if is(&pair[0], "COUNT") {
-            let count = u64::try_from(integer(&pair[1])?).ok().filter(|&count| count > 0);
-            options.count = count.ok_or(CommandError::Syntax)?.min(SCAN_COUNT_MAX);
-        } else if is(&pair[0], "TYPE") {
-            options.strings = is(&pair[1], "string");
-        } else {
+impl<'a> ScanOptions<'a> {
+    /// The options in these arguments.
+    ///
+    /// # Errors
+    /// `Syntax`, `NotInteger`.
+    pub fn parse(arguments: &'a [bytes::Bytes], has_type: bool) -> Result<Self, CommandError> {
+        let mut options = Self { pattern: b"*", count: SCAN_COUNT_DEFAULT, kind: None };
+        let pairs = arguments.chunks_exact(2);
+        if !pairs.remainder().is_empty() {
             return Err(CommandError::Syntax);
         }
+        for pair in pairs {
+            if is(&pair[0], "MATCH") {
+                options.pattern = &pair[1];
+            } else if is(&pair[0], "COUNT") {
+                let count = u64::try_from(integer(&pair[1])?).ok().filter(|&count| count > 0);
+                options.count = count.ok_or(CommandError::Syntax)?.min(SCAN_COUNT_MAX);
+            } else if has_type && is(&pair[0], "TYPE") {
+                options.kind = Some(&pair[1]);
+            } else {
+                return Err(CommandError::Syntax);
+            }
+        }
+        Ok(options)
     }
-    Ok(options)
+}
+
+/// The number of a cursor in an argument.
+///
+/// # Errors
+/// It is not a number.
+pub fn cursor(argument: &[u8]) -> Result<u64, CommandError> {
+    let cursor = std::str::from_utf8(argument).ok().and_then(|text| text.parse().ok());
+    cursor.ok_or_else(|| CommandError::Text("ERR invalid cursor".to_owned()))
+}
+
+/// The last key that a scan has read.
+///
+/// # Errors
+/// The cursor is not known.
+pub fn last_key(shared: &Shared, cursor: u64) -> Result<Vec<u8>, CommandError> {
+    let last = lock(&shared.cursors).last_key(cursor).map(<[u8]>::to_vec);
+    last.ok_or_else(|| {
+        let text = format!("ERR cursor {cursor} is not known any more: start the SCAN again with cursor 0");
+        CommandError::Text(text)
+    })
 }
 
 fn scan(call: &mut Call<'_>) -> Result<(), CommandError> {
-    let cursor = std::str::from_utf8(call.argument(1)).ok().and_then(|text| text.parse::<u64>().ok());
-    let cursor = cursor.ok_or_else(|| CommandError::Text("ERR invalid cursor".to_owned()))?;
-    let options = scan_options(call)?;
+    let cursor = cursor(call.argument(1))?;
+    let options = ScanOptions::parse(call.rest(2), true)?;
     let (mut low, high) = prefix_bounds(glob::literal_prefix(options.pattern));
     let mut behind = None;
     if cursor != 0 {
-        let last = lock(&call.shared.cursors).last_key(cursor).map(<[u8]>::to_vec);
-        let Some(last) = last else {
-            let text =
-                format!("ERR cursor {cursor} is not known any more: start the SCAN again with cursor 0");
-            return Err(CommandError::Text(text));
-        };
+        let last = last_key(call.shared, cursor)?;
         if !matches!(&low, Bound::Included(prefix) if *prefix > last) {
             low = Bound::Excluded(last.clone());
         }
@@ -358,7 +376,7 @@ fn scan(call: &mut Call<'_>) -> Result<(), CommandError> {
     let answer_bytes_max = (call.shared.config.reply_bytes_max / 2).min(64 << 20);
     let (mut found, mut found_bytes) = (Vec::new(), 0);
     let (mut key, mut value) = (Vec::new(), Vec::new());
-    let mut more = options.strings;
+    let mut more = true;
     let store = call.shared.databases.get(call.keys.db())?;
     let mut scan = match (store.capabilities().ordered, behind) {
         (true, _) => store.scan((low, high)),
@@ -370,7 +388,8 @@ fn scan(call: &mut Call<'_>) -> Result<(), CommandError> {
             break;
         }
         more = scan.next_into(&mut key, &mut value)?;
-        if more && glob::matches(options.pattern, &key) {
+        let has_type = || options.kind.is_none_or(|kind| is(kind, structures::type_name(&value)));
+        if more && glob::matches(options.pattern, &key) && has_type() {
             found_bytes += key.len();
             found.push(key.clone());
         }
@@ -433,7 +452,10 @@ fn range(call: &mut Call<'_>) -> Result<(), CommandError> {
             break;
         }
         call.reply.bulk(&key)?;
-        call.reply.bulk(&value)?;
+        match structures::decode(&value) {
+            Ok(structures::Value::String(value)) => call.reply.bulk(value)?,
+            _ => call.reply.null(),
+        }
         count += 2;
     }
     call.reply.array_since(0, count);

@@ -5,6 +5,7 @@
 //! equals that of Redis.
 
 use super::{Call, Command, CommandError, Flags, integer, is};
+use crate::access::AccessError;
 
 /// Maximum bytes of the table of lengths, as in Redis.
 const TABLE_BYTES_MAX: usize = 512 << 20;
@@ -114,8 +115,15 @@ fn lcs(call: &mut Call<'_>) -> Result<(), CommandError> {
     let options = Options::parse(call)?;
     let mut values = [Vec::new(), Vec::new()];
     for (value, key) in values.iter_mut().zip(call.rest(1)) {
-        if !call.keys.get_into(key, value)? {
-            value.clear();
+        match call.keys.get_into(key, value) {
+            Ok(true) => {}
+            Ok(false) => value.clear(),
+            Err(AccessError::WrongType) => {
+                return Err(CommandError::Text(
+                    "ERR The specified keys must contain string values".to_owned(),
+                ));
+            }
+            Err(error) => return Err(error.into()),
         }
     }
     let [one, other] = &values;

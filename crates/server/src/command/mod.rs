@@ -2,6 +2,9 @@
 //!
 //! * [`strings`]: GET, SET and related commands. [`gets`]: several GETs at once. [`numbers`]: counters. [`ranges`]: parts and bits of
 //!   values. [`bitfields`]: BITOP, BITFIELD. [`lcs`]: LCS.
+//! * [`hashes`]: HSET, HGET … [`lists`]: LPUSH, LPOP … [`sets`]: SADD … [`sorted_sets`]: ZADD …
+//!   [`combinations`]: ZUNION …
+//!   [`blocking`]: BLPOP …
 //! * [`keys`]: DEL, EXISTS, SCAN, KEYS, RANGE …
 //! * [`expiry`]: EXPIRE, TTL … [`databases`]: SELECT, MOVE, FLUSHDB …
 //! * [`acl`]: users and permissions.
@@ -11,7 +14,7 @@
 //! * [`introspect`] has COMMAND; [`transactions`] has MULTI, EXEC, WATCH … [`subscriptions`]: SUBSCRIBE, PUBLISH …
 //!
 //! Invariants:
-//! * I1: a handler writes exactly one reply (SHUTDOWN: none; SUBSCRIBE and its relatives: one for each name), or returns an error. If it returns an error, [`run_in`] discards the part of
+//! * I1: a handler writes exactly one reply (SHUTDOWN, and a command that waits: none; SUBSCRIBE and its relatives: one for each name), or returns an error. If it returns an error, [`run_in`] discards the part of
 //!   the reply that it has written.
 //! * I2: error texts that Redis has are identical to those of Redis, because clients match on them.
 //! * I3: a handler that may take long has [`Flags::SLOW`]. While it runs, other connections continue, if the runtime is tokio's
@@ -22,20 +25,26 @@
 
 pub mod acl;
 pub mod bitfields;
+pub mod blocking;
 pub mod client;
+pub mod combinations;
 pub mod config;
 pub mod connection;
 pub mod databases;
 pub mod expiry;
 pub mod gets;
+pub mod hashes;
 pub mod introspect;
 pub mod keys;
 pub mod lcs;
+pub mod lists;
 pub mod numbers;
 pub mod observe;
 pub mod ranges;
 pub mod save;
 pub mod server;
+pub mod sets;
+pub mod sorted_sets;
 pub mod strings;
 pub mod subscriptions;
 pub mod transactions;
@@ -50,7 +59,7 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 
 use client::Replies;
 
-use crate::access::Access;
+use crate::access::{Access, AccessError};
 use crate::eviction::{Admission, cost};
 use crate::refusals::Class;
 use crate::resp::{Reply, reply::ReplyTooLong};
@@ -87,6 +96,8 @@ impl Flags {
     pub const OPEN: Self = Self(128);
     /// May need memory. Refused at the limit of memory ([`crate::eviction`]).
     pub const GROWS: Self = Self(256);
+    /// May wait for an element.
+    pub const BLOCKS: Self = Self(512);
 
     /// The union of both sets.
     #[must_use]
@@ -101,8 +112,13 @@ impl Flags {
     }
 }
 
-/// Positions of the keys among the arguments: first, last (negative: from the end), step. Zeros for no keys.
+/// Positions of the keys among the arguments: first, last (negative: from the end), step. Zeros for no keys. For keys whose number is an
+/// argument, see [`numbered`].
 pub type KeyPositions = (i64, i64, i64);
+/// Positions of keys whose number is the argument `at`; they follow it. `also` is the position of one more key, or 0.
+pub const fn numbered(at: i64, also: i64) -> KeyPositions {
+    (-at, also, 0)
+}
 /// No keys.
 pub const NO_KEYS: KeyPositions = (0, 0, 0);
 /// One key, the first argument.
@@ -206,6 +222,9 @@ pub enum CommandError {
     /// An error of the store.
     #[error("ERR {0}")]
     Store(#[from] bristlecone::Error),
+    /// An access to a key failed.
+    #[error("{0}")]
+    Access(#[from] AccessError),
     /// The reply is too long.
     #[error("ERR {0}")]
     Reply(#[from] ReplyTooLong),
@@ -240,6 +259,12 @@ static COMMANDS: LazyLock<Vec<&'static Command>> = LazyLock::new(|| {
         ranges::COMMANDS,
         bitfields::COMMANDS,
         lcs::COMMANDS,
+        hashes::COMMANDS,
+        lists::COMMANDS,
+        sets::COMMANDS,
+        sorted_sets::COMMANDS,
+        combinations::COMMANDS,
+        blocking::COMMANDS,
         keys::COMMANDS,
         expiry::COMMANDS,
         databases::COMMANDS,
@@ -290,7 +315,11 @@ pub fn run(shared: &Shared, session: &mut SessionState, arguments: &[Bytes], out
         session.replies = Replies::On;
     }
     session.is_silent = replies != Replies::On;
-    shared.show_command(&session.client, arguments);
+    // A command that has waited was shown before.
+    let is_again = session.waiting.is_some();
+    if !is_again {
+        shared.show_command(&session.client, arguments);
+    }
     let started = session.command_start;
     let mut reply = Reply::new(output, protocol, bytes_max);
     match Access::new(shared, session.db) {
@@ -357,7 +386,7 @@ pub fn run_in(call: &mut Call<'_>) {
             run_admitted(command, call)
         }
     };
-    call.session.commands += 1;
+    call.session.commands += u64::from(call.session.waiting.is_none());
     if let Err(error) = result {
         call.session.errors += 1;
         call.reply.restart();

@@ -77,9 +77,10 @@ fn add(call: &mut Call<'_>, amount: i64) -> Result<(), CommandError> {
 }
 
 fn add_float(call: &mut Call<'_>) -> Result<(), CommandError> {
-    let amount = float(call.argument(2))?;
+    let amount = call.argument(2);
     let text = change(call, |old| {
-        let sum = old.map_or(Ok(0.0), float)? + amount;
+        // As in Redis, the old value comes first.
+        let sum = old.map_or(Ok(0.0), float)? + float(amount)?;
         if !sum.is_finite() {
             return Err(CommandError::Text("ERR increment would produce NaN or Infinity".to_owned()));
         }
@@ -110,7 +111,10 @@ fn change<T>(
 }
 
 /// Parses a finite number.
-fn float(text: &[u8]) -> Result<f64, CommandError> {
+///
+/// # Errors
+/// `NotFloat`.
+pub fn float(text: &[u8]) -> Result<f64, CommandError> {
     let number = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
     number.filter(|number: &f64| number.is_finite()).ok_or(CommandError::NotFloat)
 }

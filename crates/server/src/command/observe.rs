@@ -7,6 +7,7 @@ use bristlecone::Space;
 
 use super::server::{command, resident_bytes};
 use super::{Call, Command, CommandError, Flags, integer, is};
+use crate::structures;
 
 const ADMIN: Flags = Flags::ADMIN;
 
@@ -138,10 +139,15 @@ fn memory(call: &mut Call<'_>) -> Result<(), CommandError> {
                 _ => return Err(CommandError::Syntax),
             }
             // The bytes of key and value. The index adds an entry, which depends on the engine.
-            match call.keys.get_into(key, &mut call.session.value)? {
-                true => call.reply.count((key.len() + call.session.value.len()) as u64),
-                false => call.reply.null(),
+            if !call.keys.stored_into(key, &mut call.session.value)? {
+                call.reply.null();
+                return Ok(());
             }
+            let elements = match structures::head_of(&call.session.value) {
+                Some(head) => call.keys.view(|view| structures::access::bytes_of(view, key, head.kind))?,
+                None => 0,
+            };
+            call.reply.count((key.len() + call.session.value.len()) as u64 + elements);
         }
         ("stats", []) => {
             let Space { live_bytes, free_bytes, overhead_bytes } = call.shared.store.space();

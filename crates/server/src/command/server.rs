@@ -128,6 +128,7 @@ fn server_fields(shared: &Shared) -> Vec<(&'static str, String)> {
 fn client_fields(shared: &Shared) -> Vec<(&'static str, String)> {
     vec![
         ("connected_clients", shared.connections().to_string()),
+        ("blocked_clients", shared.waiters.count().to_string()),
         ("maxclients", shared.settings.clients_max.load(Ordering::Relaxed).to_string()),
         ("blocked_clients", "0".to_owned()),
     ]

@@ -1,4 +1,4 @@
-//! Commands on values: GET, SET and related ones. The only type is the byte string.
+//! Commands on strings: GET, SET and related ones.
 
 use std::borrow::Cow;
 
@@ -167,20 +167,20 @@ fn set(call: &mut Call<'_>) -> Result<(), CommandError> {
         return Ok(());
     }
     let mut stored = false;
-    let decide = |old: Option<(&[u8], Deadline)>| {
+    let mut decide = |old: Option<Deadline>| {
         stored = match condition {
             Condition::Always => true,
             Condition::IfAbsent => old.is_none(),
             Condition::IfPresent => old.is_some(),
         };
-        let kept = old.and_then(|(_, deadline)| deadline).filter(|_| keeps);
+        let kept = old.flatten().filter(|_| keeps);
         if stored { Next::Put(value.to_vec(), deadline.or(kept)) } else { Next::Keep }
     };
     if get {
-        let before = exchange(call, decide)?;
+        let before = exchange(call, |old| decide(old.map(|(_, deadline)| deadline)))?;
         call.reply_option(before.as_deref())
     } else {
-        call.keys.change(key, decide)?;
+        call.keys.replace(key, decide)?;
         if stored {
             call.reply.ok()
         } else {
@@ -194,7 +194,7 @@ fn set(call: &mut Call<'_>) -> Result<(), CommandError> {
 fn set_after(call: &mut Call<'_>, name: &str, unit: Unit) -> Result<(), CommandError> {
     let (key, value) = (call.argument(1), call.argument(3));
     let deadline = Expiry::after(unit, call.argument(2)).deadline(call, name)?;
-    call.keys.change(key, |_| Next::Put(value.to_vec(), Some(deadline)))?;
+    call.keys.replace(key, |_| Next::Put(value.to_vec(), Some(deadline)))?;
     call.reply.ok();
     Ok(())
 }
@@ -244,13 +244,13 @@ fn set_all(call: &mut Call<'_>, name: &str, absent: bool) -> Result<bool, Comman
     let db = call.keys.db();
     let keys: Vec<_> = pairs.clone().map(|pair| (db, &pair[0][..])).collect();
     let stored = call.keys.together(&keys, |all| {
-        let mut transaction = all.db(db)?;
+        let mut keys = all.db(db)?;
         for pair in pairs.clone() {
-            if absent && transaction.contains(&pair[0])? {
+            if absent && keys.contains(&pair[0])? {
                 return Ok(false);
             }
         }
-        pairs.clone().try_for_each(|pair| transaction.put(&pair[0], &pair[1]))?;
+        pairs.clone().try_for_each(|pair| keys.put(&pair[0], &pair[1]))?;
         Ok(true)
     })?;
     Ok(stored)

@@ -143,9 +143,7 @@ fn watch(call: &mut Call<'_>) -> Result<(), CommandError> {
     let (shared, access) = (call.shared, &mut call.keys);
     let watching = &mut call.session.transaction.watching;
     let watching = watching.get_or_insert_with(|| Watching::new(&shared.watches));
-    watching.add(call.session.db, keys, |key| {
-        Ok::<_, CommandError>(access.get_until(key)?.and_then(|(_, deadline)| deadline))
-    })?;
+    watching.add(call.session.db, keys, |key| Ok::<_, CommandError>(access.deadline(key)?.flatten()))?;
     call.reply.ok();
     Ok(())
 }
@@ -192,6 +190,7 @@ fn run_all(call: &mut Call<'_>, state: State) -> Result<(), CommandError> {
         if let Some(committed) = shared.watches.commit(watching, now, &keys, || transaction.commit())
             && committed?
         {
+            shared.waiters.wake(keys.iter().map(|(db, key)| (*db, &key[..])));
             super::subscriptions::send(shared, &mut call.session.published);
             return Ok(());
         }

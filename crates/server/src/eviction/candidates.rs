@@ -8,11 +8,11 @@
 
 use std::ops::Bound;
 
-use bristlecone::{Next, Result, Store};
+use bristlecone::{Next, Store};
 
 use super::accesses::random;
 use super::{Eviction, Policy};
-use crate::access::Access;
+use crate::access::{Access, Result};
 use crate::shared::{DATABASES, Databases, Shared};
 
 /// Maximum number of keys that a step evicts.
@@ -172,7 +172,7 @@ fn evict(shared: &Shared, candidate: &Candidate, policy: Policy) -> Result<u64> 
         return Ok(if was_there { candidate.bytes.max(1) } else { 0 });
     }
     let mut bytes = 0;
-    access.change(&candidate.key, |old| match old {
+    access.change_stored(&candidate.key, |old| match old {
         Some((value, Some(_))) => {
             bytes = (candidate.key.len() + value.len()).max(1) as u64;
             Next::Delete

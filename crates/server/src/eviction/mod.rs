@@ -25,6 +25,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use crate::Config;
+use crate::access::{AccessError, Result};
 use crate::command::{Command, Flags, integer, off_the_worker};
 use crate::shared::{Shared, lock};
 use crate::users::permissions;
@@ -180,8 +181,8 @@ pub enum Refused {
     #[error("{OUT_OF_MEMORY}")]
     OutOfMemory,
     /// Keys to evict could not be read or removed.
-    #[error("ERR {0}")]
-    Store(#[from] bristlecone::Error),
+    #[error("{0}")]
+    Access(#[from] AccessError),
 }
 
 /// A number of bytes as a signed number, at most a quarter of `i64::MAX`, so that sums do not overflow.
@@ -344,7 +345,7 @@ impl Eviction {
     }
 
     /// True if the budget is not negative, or if the evicted keys had at least `cost` bytes.
-    fn make_space(&self, shared: &Shared, cost: u64) -> bristlecone::Result<bool> {
+    fn make_space(&self, shared: &Shared, cost: u64) -> Result<bool> {
         let mut chosen = lock(&self.chosen);
         let is_enough = || self.budget.load(Ordering::SeqCst) >= 0;
         if is_enough() {
@@ -362,13 +363,7 @@ impl Eviction {
     }
 
     /// Evicts keys until the budget is not negative, or until `bytes_max` are free. Returns the bytes of their keys and values.
-    fn evict(
-        &self,
-        shared: &Shared,
-        chosen: &mut Chosen,
-        bytes_max: u64,
-        steps_max: usize,
-    ) -> bristlecone::Result<u64> {
+    fn evict(&self, shared: &Shared, chosen: &mut Chosen, bytes_max: u64, steps_max: usize) -> Result<u64> {
         let (mut freed, mut vain) = (0, 0);
         for _ in 0..steps_max {
             let wanted = self.budget.load(Ordering::SeqCst).min(0).unsigned_abs().min(bytes_max - freed);
@@ -395,14 +390,14 @@ impl Eviction {
     ///
     /// # Errors
     /// Those of eviction.
-    pub fn evict_some(&self, shared: &Shared) -> bristlecone::Result<()> {
+    pub fn evict_some(&self, shared: &Shared) -> Result<()> {
         let (evicted, ticket) = shared.store.apply(|_| {
             let mut chosen = lock(&self.chosen);
             self.measure(shared, &mut chosen);
             self.evict(shared, &mut chosen, u64::MAX, IDLE_STEPS)
         });
         evicted?;
-        shared.store.wait(ticket)
+        Ok(shared.store.wait(ticket)?)
     }
 }
 

@@ -110,9 +110,14 @@ impl<'a> Reply<'a> {
 
     /// A number with a fraction. In RESP2, a bulk string.
     pub fn double(&mut self, number: f64) {
+        self.double_text(&number.to_string());
+    }
+
+    /// A number with a fraction, given as its text.
+    pub fn double_text(&mut self, number: &str) {
         match self.protocol {
-            Protocol::Resp2 => self.text(&number.to_string()),
-            Protocol::Resp3 => self.line(b',', &number.to_string()),
+            Protocol::Resp2 => self.text(number),
+            Protocol::Resp3 => self.line(b',', number),
         }
     }
 
@@ -188,6 +193,14 @@ impl<'a> Reply<'a> {
     /// Head of an array. The caller writes its `count` values next.
     pub fn array(&mut self, count: usize) {
         self.number(b'*', i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
+    /// Head of a set. In RESP2, an array. The caller writes its `count` values next.
+    pub fn set(&mut self, count: usize) {
+        match self.protocol {
+            Protocol::Resp2 => self.array(count),
+            Protocol::Resp3 => self.number(b'~', i64::try_from(count).unwrap_or(i64::MAX)),
+        }
     }
 
     /// Head of a push: a message that is not the reply to a command. In RESP2, an array.

@@ -8,7 +8,7 @@
 use bytes::Bytes;
 
 use super::RuleError;
-use crate::command::{Command, Flags, all, find, is};
+use crate::command::{Command, Flags, all, find, integer, is};
 
 /// The categories of Redis, as ACL CAT lists them. The server has no commands of some categories. Their rules are kept, so that users and
 /// ACL files of Redis can be loaded.
@@ -76,8 +76,10 @@ pub fn is_in(command: &Command, category: &str) -> bool {
         "keyspace" => command.group == "generic" || matches!(command.name, "flushall" | "flushdb" | "swapdb"),
         "read" => has(Flags::READ),
         "write" => has(Flags::WRITE),
-        "string" | "bitmap" | "connection" | "pubsub" => command.group == category,
+        "string" | "bitmap" | "connection" | "pubsub" | "hash" | "list" | "set" => command.group == category,
+        "sortedset" => command.group == "sorted-set",
         "transaction" => command.group == "transactions",
+        "blocking" => has(Flags::BLOCKS),
         "fast" => has(Flags::FAST),
         "slow" => !has(Flags::FAST),
         "admin" => has(Flags::ADMIN),
@@ -243,18 +245,32 @@ pub fn channels<'a>(command: &Command, arguments: &'a [Bytes]) -> impl Iterator<
 pub fn keys<'a>(command: &Command, arguments: &'a [Bytes]) -> impl Iterator<Item = (&'a [u8], Uses)> {
     let (first, last, step) = command.keys;
     let count = i64::try_from(arguments.len()).unwrap_or(i64::MAX);
-    let last = if last < 0 { count + last } else { last.min(count - 1) };
+    let (also, last) = if first < 0 {
+        // The number of keys is an argument. If it is wrong, the command fails before it uses a key.
+        let number = usize::try_from(-first).ok().and_then(|at| arguments.get(at));
+        let number = number.and_then(|number| integer(number).ok()).unwrap_or(0);
+        (Some(last).filter(|also| *also > 0), (-first).saturating_add(number).min(count - 1))
+    } else {
+        (None, if last < 0 { count + last } else { last.min(count - 1) })
+    };
     // Without keys the range is empty.
-    let range = if first > 0 && step > 0 { first..last + 1 } else { 0..0 };
+    let range = match first {
+        ..0 => 1 - first..last + 1,
+        0 => 0..0,
+        _ => first..last + 1,
+    };
     let name = command.name;
     let is_write = command.flags.has(Flags::WRITE);
     let returns = !WRITE_ONLY.contains(&name)
         || name == "set" && arguments.iter().skip(3).any(|option| is(option, "GET"));
-    range.step_by(usize::try_from(step.max(1)).unwrap_or(1)).filter_map(move |index| {
+    let indices = also.into_iter().chain(range.step_by(usize::try_from(step.max(1)).unwrap_or(1)));
+    indices.filter_map(move |index| {
         let key = arguments.get(usize::try_from(index).ok()?)?;
         let uses = match (name, index) {
             ("bitop", 3..) | ("copy", 1) => Uses { reads: true, writes: false },
             ("bitop" | "copy" | "rename" | "renamenx", 2) => Uses { reads: false, writes: true },
+            (name, 1) if name.ends_with("store") => Uses { reads: false, writes: true },
+            (name, _) if name.ends_with("store") => Uses { reads: true, writes: false },
             _ => Uses { reads: returns || !is_write, writes: is_write },
         };
         Some((&key[..], uses))

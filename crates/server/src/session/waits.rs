@@ -1,0 +1,100 @@
+//! A session that waits: for the end of a pause (CLIENT PAUSE), or for an element ([`crate::command::blocking`]).
+
+use std::io;
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use tokio::io::AsyncReadExt;
+
+use super::{READ_BYTES, Session, stopped, until};
+use crate::clients::Pause;
+use crate::command;
+use crate::handover::Stopping;
+use crate::resp::Reply;
+
+impl Session {
+    /// The pause that the next command has to wait for. CLIENT does not wait, because it can end the pause.
+    pub(super) fn pause(&self, commands: &std::vec::Drain<'_, Vec<Bytes>>) -> Option<Pause> {
+        if !self.shared.may_pause() {
+            return None;
+        }
+        let arguments = commands.as_slice().first()?;
+        let command = self.shared.find(&arguments[0]);
+        let name = command.map_or("", |command| command.name);
+        let changes = || command.is_some_and(command::Command::waits_for_writes);
+        self.shared.pause(changes).filter(|_| name != "client")
+    }
+
+    /// Waits until a pause ends. The client does not count as idle meanwhile. False if the connection ends.
+    pub(super) async fn wait(&mut self, pause: Pause) -> bool {
+        self.entry.client.set_running(true);
+        let is_over = tokio::select! {
+            () = self.shared.pause_end(pause) => true,
+            _ = self.entry.client.ended() => false,
+            _ = stopped(&mut self.stopping, Stopping::No) => false,
+        };
+        self.entry.client.set_active();
+        self.entry.client.set_running(false);
+        is_over
+    }
+
+    /// Runs a command that has to wait until it has a reply. False if the connection ends. The client does not count as idle meanwhile.
+    pub(super) async fn wait_for_element(&mut self) -> io::Result<bool> {
+        let arguments = std::mem::take(&mut self.waits_with);
+        let Some(first) = self.state.blocked.take() else { return Ok(true) };
+        self.flush().await?;
+        self.hold();
+        self.state.waiting = Some(self.shared.waiters.join(self.state.db, &first.keys));
+        self.entry.client.set_running(true);
+        let goes_on = self.run_until_replied(&arguments, first.until).await;
+        self.state.waiting = None;
+        self.entry.client.set_active();
+        self.entry.client.set_running(false);
+        goes_on
+    }
+
+    async fn run_until_replied(
+        &mut self,
+        arguments: &[Bytes],
+        until_time: Option<Instant>,
+    ) -> io::Result<bool> {
+        loop {
+            // An element may have come before the client joined its queues.
+            self.state.command_start = Instant::now();
+            let shared = Arc::clone(&self.shared);
+            let ((), ticket) = shared.store.apply(|_| {
+                command::run(&shared, &mut self.state, arguments, &mut self.output);
+            });
+            self.state.ticket = self.state.ticket.max(ticket);
+            if self.state.blocked.take().is_none() {
+                return Ok(true);
+            }
+            loop {
+                let waiting = self.state.waiting.as_ref();
+                let woken = async {
+                    match waiting {
+                        Some(waiting) => waiting.woken().await,
+                        None => std::future::pending().await,
+                    }
+                };
+                // Commands behind this one are read, so that the end of the connection is noticed; not more than a few.
+                let has_space = self.input.len() < READ_BYTES;
+                self.input.reserve(READ_BYTES / 4);
+                tokio::select! {
+                    biased;
+                    _ = stopped(&mut self.stopping, Stopping::No) => return Ok(false),
+                    _ = self.entry.client.ended() => return Ok(false),
+                    () = woken => break,
+                    () = until(until_time) => {
+                        Reply::new(&mut self.output, self.state.protocol, usize::MAX).null_array();
+                        return Ok(true);
+                    }
+                    count = self.stream.read_buf(&mut self.input), if has_space => if count? == 0 {
+                        return Ok(false);
+                    }
+                }
+            }
+        }
+    }
+}

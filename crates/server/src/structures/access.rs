@@ -1,0 +1,421 @@
+//! Structures in a transaction, and reads of them.
+
+use std::ops::Bound;
+
+use bristlecone::{
+    Bytes, Deadline, Error, Snapshot, Store, TABLE_KEY_BYTES_MAX, TABLE_VALUE_BYTES_MAX, TransactionTable,
+};
+
+use super::{Head, Kind, TABLE, Value, decode};
+use crate::access::{Access, AccessError, Result, Together};
+use crate::shared::Shared;
+
+/// Number of times that a read of several elements starts again before it reads from a snapshot.
+const READS: usize = 4;
+
+/// A structure that a transaction changes.
+pub struct Structure<'k> {
+    db: usize,
+    key: &'k [u8],
+    deadline: Deadline,
+    /// The head as it will be.
+    pub head: Head,
+    /// True if the transaction makes the structure.
+    is_new: bool,
+    is_changed: bool,
+}
+
+impl<'k> Structure<'k> {
+    /// The structure of a key. `None` if the key is absent.
+    ///
+    /// # Errors
+    /// `WrongType`; those of the store.
+    pub fn find(all: &mut Together<'_>, db: usize, key: &'k [u8], kind: Kind) -> Result<Option<Self>> {
+        let Some((stored, deadline)) = all.db(db)?.stored(key)? else { return Ok(None) };
+        let head = of_kind(&stored, kind)?;
+        Ok(Some(Self { db, key, deadline, head, is_new: false, is_changed: false }))
+    }
+
+    /// The structure of a key. Makes it if the key is absent; it exists only when it has an element.
+    ///
+    /// # Errors
+    /// As [`Structure::find`].
+    pub fn find_or_new(all: &mut Together<'_>, db: usize, key: &'k [u8], kind: Kind) -> Result<Self> {
+        if let Some(found) = Self::find(all, db, key, kind)? {
+            return Ok(found);
+        }
+        let id = all.shared.structures.elements()?.new_id();
+        let head = Head { kind, id, version: 0, count: 0, extra: 0 };
+        Ok(Self { db, key, deadline: None, head, is_new: true, is_changed: false })
+    }
+
+    fn table<'t>(all: &'t mut Together<'_>) -> Result<TransactionTable<'t, Bytes>> {
+        Ok(all.transaction.table(&all.shared.structures.elements()?.store)?)
+    }
+
+    /// The value of an element.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn get(&self, all: &mut Together<'_>, tag: u8, rest: &[u8]) -> Result<Option<Vec<u8>>> {
+        if self.is_new && !self.is_changed {
+            return Ok(None);
+        }
+        Ok(Self::table(all)?.get(&self.head.element(tag, rest))?)
+    }
+
+    /// Stores an element. The caller counts it in the head if it is new.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn put(&mut self, all: &mut Together<'_>, tag: u8, rest: &[u8], value: &[u8]) -> Result<()> {
+        self.is_changed = true;
+        Ok(Self::table(all)?.put(&self.head.element(tag, rest), value)?)
+    }
+
+    /// Removes an element. The caller counts it in the head if it was there.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn delete(&mut self, all: &mut Together<'_>, tag: u8, rest: &[u8]) -> Result<()> {
+        self.is_changed = true;
+        Ok(Self::table(all)?.delete(&self.head.element(tag, rest))?)
+    }
+
+    /// Passes the elements of a range to `visit`, each as its key after the tag and its value, until it returns false.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn scan(
+        &self,
+        all: &mut Together<'_>,
+        range: Range,
+        descending: bool,
+        mut visit: impl FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<()> {
+        let visit = |key: &[u8], value: &[u8]| visit(key.get(9..).unwrap_or_default(), value);
+        // The head is the guard: this transaction has read it (S2).
+        Ok(Self::table(all)?.scan_guarded(range, descending, visit)?)
+    }
+
+    /// Removes the structure. Its elements become garbage.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn remove(self, all: &mut Together<'_>) -> Result<()> {
+        all.db(self.db)?.delete(self.key)
+    }
+
+    /// Writes the head, or removes a structure without elements (S2, S3).
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn finish(mut self, all: &mut Together<'_>) -> Result<()> {
+        if !self.is_changed {
+            return Ok(());
+        }
+        if self.head.count == 0 {
+            Self::table(all)?.delete(&self.head.owner())?;
+            return all.db(self.db)?.delete_head(self.key);
+        }
+        self.head.version += 1;
+        if self.is_new {
+            Self::table(all)?.put(&self.head.owner(), self.key)?;
+        }
+        all.db(self.db)?.put_head(self.key, &self.head, self.deadline)
+    }
+}
+
+/// Checks the length of an element: of its key after the tag, and of its value. A command checks its arguments before its first write.
+///
+/// # Errors
+/// It is too long.
+pub fn check_element(rest: &[u8], value: &[u8]) -> Result<()> {
+    // A sorted set stores a score before the member.
+    let lengths = [(rest.len(), TABLE_KEY_BYTES_MAX - 9 - 8), (value.len(), TABLE_VALUE_BYTES_MAX)];
+    match lengths.into_iter().find(|(bytes, limit)| bytes > limit) {
+        Some((bytes, limit)) => Err(AccessError::Element { bytes, limit }),
+        None => Ok(()),
+    }
+}
+
+/// The head in a stored value.
+fn of_kind(stored: &[u8], kind: Kind) -> Result<Head> {
+    match decode(stored)? {
+        Value::Structure(head) if head.kind == kind => Ok(head),
+        _ => Err(AccessError::WrongType),
+    }
+}
+
+/// Tells the owner of a structure that its key has another name. Has no effect on a string.
+///
+/// # Errors
+/// Those of the store.
+pub fn rename(all: &mut Together<'_>, stored: &[u8], to: &[u8]) -> Result<()> {
+    if let Value::Structure(head) = decode(stored)? {
+        Structure::table(all)?.put(&head.owner(), to)?;
+    }
+    Ok(())
+}
+
+/// Copies the elements of a structure for another key. Returns the stored value of that key and the bytes that were copied. A string is its
+/// own copy.
+///
+/// # Errors
+/// Those of the store.
+pub fn copy(all: &mut Together<'_>, stored: Vec<u8>, to: &[u8]) -> Result<(Vec<u8>, usize)> {
+    let Value::Structure(from) = decode(&stored)? else {
+        let bytes = stored.len();
+        return Ok((stored, bytes));
+    };
+    let head = Head { id: all.shared.structures.elements()?.new_id(), ..from };
+    let mut table = Structure::table(all)?;
+    let mut elements = Vec::new();
+    table.scan_guarded(all_of(&from), false, |key, value| {
+        elements.push((key.to_vec(), value.to_vec()));
+        true
+    })?;
+    let mut bytes = 0;
+    for (key, value) in elements {
+        bytes += key.len() + value.len();
+        table.put(&[&head.id.to_be_bytes(), &key[8..]].concat(), &value)?;
+    }
+    table.put(&head.owner(), to)?;
+    Ok((head.encode(), bytes))
+}
+
+/// A range of element keys.
+pub type Range = (Bound<Vec<u8>>, Bound<Vec<u8>>);
+
+/// All elements of a structure, without the owner.
+#[must_use]
+pub fn all_of(head: &Head) -> Range {
+    (Bound::Excluded(head.owner()), end(head.owner()))
+}
+
+/// The elements with this tag, from `from` on if it is given (without it if `is_behind`).
+#[must_use]
+pub fn tagged(head: &Head, tag: u8, from: &[u8], is_behind: bool) -> Range {
+    let low = head.element(tag, from);
+    (if is_behind { Bound::Excluded(low) } else { Bound::Included(low) }, end(head.element(tag, b"")))
+}
+
+/// The bound above all keys with this prefix.
+fn end(prefix: Vec<u8>) -> Bound<Vec<u8>> {
+    crate::glob::prefix_end(&prefix).map_or(Bound::Unbounded, Bound::Excluded)
+}
+
+/// The places that a [`View`] reads from.
+enum Place<'v> {
+    /// The store as it is. The heads that were read are compared at the end.
+    Now { db: &'v Store, shared: &'v Shared, heads: Vec<(Vec<u8>, Option<Vec<u8>>)> },
+    /// The store as it was.
+    Past { db: Snapshot<'v, Bytes>, elements: Option<Snapshot<'v, Bytes>> },
+    /// A transaction.
+    Own { all: Together<'v>, db: usize },
+}
+
+/// Structures of a database at one moment.
+pub struct View<'v>(Place<'v>);
+
+impl View<'_> {
+    /// The head of a key's structure. `None` if the key is absent.
+    ///
+    /// # Errors
+    /// `WrongType`; those of the store.
+    pub fn find(&mut self, key: &[u8], kind: Kind) -> Result<Option<Head>> {
+        let stored = match &mut self.0 {
+            Place::Now { db, heads, .. } => {
+                let stored = db.get(key)?;
+                heads.push((key.to_vec(), stored.clone()));
+                stored
+            }
+            Place::Past { db, .. } => db.get(key)?,
+            Place::Own { all, db } => all.db(*db)?.stored(key)?.map(|(stored, _)| stored),
+        };
+        stored.map(|stored| of_kind(&stored, kind)).transpose()
+    }
+
+    /// The value of an element.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn get(&mut self, head: &Head, tag: u8, rest: &[u8]) -> Result<Option<Vec<u8>>> {
+        let key = head.element(tag, rest);
+        Ok(match &mut self.0 {
+            Place::Now { shared, .. } => shared.structures.elements()?.store.get(&key)?,
+            Place::Past { elements, .. } => match elements {
+                Some(elements) => elements.get(&key)?,
+                None => None,
+            },
+            Place::Own { all, .. } => Structure::table(all)?.get(&key)?,
+        })
+    }
+
+    /// Passes the elements of a range to `visit`, each as its key after the tag and its value, until it returns false.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn scan(
+        &mut self,
+        range: Range,
+        descending: bool,
+        mut visit: impl FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<()> {
+        let mut visit = |key: &[u8], value: &[u8]| visit(key.get(9..).unwrap_or_default(), value);
+        let scan = match &mut self.0 {
+            Place::Now { shared, .. } => shared.structures.elements()?.store.scan(range),
+            Place::Past { elements: Some(elements), .. } => elements.scan(range),
+            Place::Past { elements: None, .. } => return Ok(()),
+            Place::Own { all, .. } => {
+                return Ok(Structure::table(all)?.scan_guarded(range, descending, visit)?);
+            }
+        };
+        let mut scan = if descending { scan.descending() } else { scan };
+        let (mut key, mut value) = (Vec::new(), Vec::new());
+        while scan.next_into(&mut key, &mut value)? && visit(&key, &value) {}
+        Ok(())
+    }
+
+    /// True if no head has changed since it was read.
+    fn is_current(&self) -> Result<bool> {
+        let Place::Now { db, heads, .. } = &self.0 else { return Ok(true) };
+        for (key, stored) in heads {
+            if db.get(key)? != *stored {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// A source of elements: a [`View`], or a structure in a transaction.
+pub trait Source {
+    /// Passes the elements of a range to `visit`, each as its key after the tag and its value, until it returns false.
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn scan(
+        &mut self,
+        range: Range,
+        descending: bool,
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<()>;
+}
+
+impl Source for View<'_> {
+    fn scan(
+        &mut self,
+        range: Range,
+        descending: bool,
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<()> {
+        View::scan(self, range, descending, visit)
+    }
+}
+
+/// A structure in a transaction.
+pub struct InTransaction<'a, 'k, 't>(pub &'a Structure<'k>, pub &'a mut Together<'t>);
+
+impl Source for InTransaction<'_, '_, '_> {
+    fn scan(
+        &mut self,
+        range: Range,
+        descending: bool,
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<()> {
+        self.0.scan(self.1, range, descending, visit)
+    }
+}
+
+/// Bytes of the elements of a structure: keys and values. Reads all of them.
+///
+/// # Errors
+/// `WrongType`, if the key has another type by now; those of the store.
+pub fn bytes_of(view: &mut View<'_>, key: &[u8], kind: Kind) -> Result<u64> {
+    let Some(head) = view.find(key, kind)? else { return Ok(0) };
+    let mut bytes = 0;
+    view.scan(all_of(&head), false, |key, value| {
+        bytes += (key.len() + value.len()) as u64;
+        true
+    })?;
+    Ok(bytes)
+}
+
+impl Access<'_> {
+    /// Calls `read` with the structures of the database at one moment; perhaps again, if others change them meanwhile.
+    ///
+    /// # Errors
+    /// Those of `read` and of the store.
+    pub fn view<R>(&mut self, mut read: impl FnMut(&mut View<'_>) -> Result<R>) -> Result<R> {
+        let (shared, number, db) = match self {
+            Self::Store { shared, db, store } => (*shared, *db, *store),
+            Self::Transaction { transaction, shared, db } => {
+                let all = Together { transaction, shared };
+                return read(&mut View(Place::Own { all, db: *db }));
+            }
+        };
+        for _ in 0..READS {
+            let mut view = View(Place::Now { db, shared, heads: Vec::new() });
+            let result = read(&mut view);
+            if view.is_current()? {
+                return result;
+            }
+        }
+        let snapshot = shared.store.snapshot()?;
+        let heads = match number {
+            0 => snapshot.table("")?,
+            _ => snapshot.table(db.table_name())?,
+        };
+        // The table of a selected database exists.
+        let db = heads.ok_or(Error::NoTables)?;
+        let elements = snapshot.table(TABLE)?;
+        read(&mut View(Place::Past { db, elements }))
+    }
+
+    /// The value of one element of a key's structure. The outer `None`: the key is absent.
+    ///
+    /// # Errors
+    /// `WrongType`; those of the store.
+    pub fn element(
+        &mut self,
+        key: &[u8],
+        kind: Kind,
+        tag: u8,
+        rest: &[u8],
+    ) -> Result<Option<(Head, Option<Vec<u8>>)>> {
+        let mut stored = Vec::new();
+        loop {
+            if !self.stored_into(key, &mut stored)? {
+                return Ok(None);
+            }
+            let head = of_kind(&stored, kind)?;
+            let element = head.element(tag, rest);
+            let elements = self.shared().structures.elements()?;
+            let found = match self {
+                Self::Store { .. } => elements.store.get(&element)?,
+                Self::Transaction { transaction, .. } => transaction.table(&elements.store)?.get(&element)?,
+            };
+            // A structure that was replaced meanwhile may have lost this element as garbage.
+            if found.is_some() || self.is_head(key, &head)? {
+                return Ok(Some((head, found)));
+            }
+        }
+    }
+
+    /// The head of a key's structure. `None` if the key is absent.
+    ///
+    /// # Errors
+    /// `WrongType`; those of the store.
+    pub fn head(&mut self, key: &[u8], kind: Kind) -> Result<Option<Head>> {
+        let mut stored = Vec::new();
+        if self.stored_into(key, &mut stored)? { of_kind(&stored, kind).map(Some) } else { Ok(None) }
+    }
+
+    /// True if the key still has the structure of this head, whatever changed in it.
+    fn is_head(&mut self, key: &[u8], head: &Head) -> Result<bool> {
+        let mut stored = Vec::new();
+        let found = self.stored_into(key, &mut stored)?;
+        Ok(found && super::head_of(&stored).is_some_and(|now| now.id == head.id))
+    }
+}
