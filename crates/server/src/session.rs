@@ -412,6 +412,7 @@ impl Session {
     /// Runs all complete commands that have arrived.
     async fn answer(&mut self) -> io::Result<Turn> {
         let mut turn = Turn::Read;
+        let mut has_waited = false;
         let mut commands: Vec<Vec<Bytes>> = Vec::with_capacity(COMMANDS_RESERVED);
         loop {
             let end = self.parse(&mut commands);
@@ -429,9 +430,13 @@ impl Session {
                 if self.output.len() >= FLUSH_BYTES {
                     self.flush().await?;
                 }
-                if self.state.blocked.is_some() && !self.wait_for_element().await? {
-                    turn = Turn::Close { linger: true };
-                    break;
+                if self.state.blocked.is_some() {
+                    // More commands may have arrived meanwhile.
+                    has_waited = true;
+                    if !self.wait_for_element().await? {
+                        turn = Turn::Close { linger: true };
+                        break;
+                    }
                 }
                 if self.is_closing() {
                     break;
@@ -451,7 +456,7 @@ impl Session {
                 break;
             }
             match end {
-                End::More if is_full => tokio::task::yield_now().await,
+                End::More if is_full || std::mem::take(&mut has_waited) => tokio::task::yield_now().await,
                 End::More => break,
                 End::Foreign => {
                     turn = Turn::Close { linger: false };

@@ -17,9 +17,13 @@ use rustc_hash::FxHashMap;
 use tokio::sync::Notify;
 
 use crate::shared::lock;
+use crate::structures::Kind;
 
-/// A key of a database.
-type Key = (usize, Bytes);
+/// A key of a database, and the type that a client waits for.
+type Key = (usize, Bytes, Kind);
+
+/// The types that clients wait for.
+const KINDS: [Kind; 2] = [Kind::List, Kind::SortedSet];
 
 /// The queues.
 #[derive(Debug, Default)]
@@ -37,9 +41,9 @@ impl Waiters {
     }
 
     /// The client joins the queues of its keys.
-    pub fn join(self: &Arc<Self>, db: usize, keys: &[Bytes]) -> Waiting {
+    pub fn join(self: &Arc<Self>, db: usize, keys: &[Bytes], kind: Kind) -> Waiting {
         let woken = Arc::new(Notify::new());
-        let mut own: Vec<Key> = keys.iter().map(|key| (db, key.clone())).collect();
+        let mut own: Vec<Key> = keys.iter().map(|key| (db, key.clone(), kind)).collect();
         own.sort_unstable();
         own.dedup();
         let mut queues = lock(&self.queues);
@@ -59,8 +63,10 @@ impl Waiters {
         }
         let queues = lock(&self.queues);
         for (db, key) in keys {
-            let first = queues.get(&(db, Bytes::copy_from_slice(key))).and_then(VecDeque::front);
-            first.into_iter().for_each(|woken| woken.notify_one());
+            for kind in KINDS {
+                let first = queues.get(&(db, Bytes::copy_from_slice(key), kind)).and_then(VecDeque::front);
+                first.into_iter().for_each(|woken| woken.notify_one());
+            }
         }
     }
 
@@ -70,14 +76,14 @@ impl Waiters {
         queues.values().filter_map(VecDeque::front).for_each(|woken| woken.notify_one());
     }
 
-    /// True if a blocking command may take elements of a key: nobody waits for it, or `own` is the first one.
+    /// True if a blocking command may take elements of a key: no client waits for it, or `own` is the first one.
     #[must_use]
-    pub fn is_turn(&self, db: usize, key: &Bytes, own: Option<&Waiting>) -> bool {
+    pub fn is_turn(&self, db: usize, key: &Bytes, kind: Kind, own: Option<&Waiting>) -> bool {
         if self.count.load(Ordering::SeqCst) == 0 {
             return true;
         }
         let queues = lock(&self.queues);
-        let first = queues.get(&(db, key.clone())).and_then(VecDeque::front);
+        let first = queues.get(&(db, key.clone(), kind)).and_then(VecDeque::front);
         first.is_none_or(|first| own.is_some_and(|own| Arc::ptr_eq(first, &own.woken)))
     }
 }
@@ -120,22 +126,29 @@ mod tests {
     fn only_the_first_of_a_queue_has_its_turn_and_each_leaving_passes_it_on() {
         let waiters = Arc::new(Waiters::default());
         let key = Bytes::from_static(b"k");
-        assert!(waiters.is_turn(0, &key, None));
-        let first = waiters.join(0, &[key.clone(), key.clone()]);
-        let second = waiters.join(0, std::slice::from_ref(&key));
-        assert!(waiters.is_turn(0, &key, Some(&first)) && !waiters.is_turn(0, &key, Some(&second)));
-        assert!(!waiters.is_turn(0, &key, None) && waiters.is_turn(1, &key, None));
+        assert!(waiters.is_turn(0, &key, Kind::List, None));
+        let first = waiters.join(0, &[key.clone(), key.clone()], Kind::List);
+        let second = waiters.join(0, std::slice::from_ref(&key), Kind::List);
+        assert!(
+            waiters.is_turn(0, &key, Kind::List, Some(&first))
+                && !waiters.is_turn(0, &key, Kind::List, Some(&second))
+        );
+        assert!(!waiters.is_turn(0, &key, Kind::List, None) && waiters.is_turn(1, &key, Kind::List, None));
         drop(first);
-        assert!(waiters.is_turn(0, &key, Some(&second)));
+        assert!(waiters.is_turn(0, &key, Kind::List, Some(&second)));
         drop(second);
-        assert!(waiters.is_turn(0, &key, None) && lock(&waiters.queues).is_empty() && waiters.count() == 0);
+        assert!(
+            waiters.is_turn(0, &key, Kind::List, None)
+                && lock(&waiters.queues).is_empty()
+                && waiters.count() == 0
+        );
     }
 
     #[tokio::test]
     async fn a_write_wakes_the_first_and_a_leaving_client_the_next() {
         let waiters = Arc::new(Waiters::default());
         let keys = [Bytes::from_static(b"a"), Bytes::from_static(b"b")];
-        let (first, second) = (waiters.join(0, &keys), waiters.join(0, &keys[1..]));
+        let (first, second) = (waiters.join(0, &keys, Kind::List), waiters.join(0, &keys[1..], Kind::List));
         waiters.wake([(0, &b"b"[..])]);
         first.woken().await;
         drop(first);

@@ -16,3 +16,4 @@ mod settings;
 mod sockets;
 mod structures;
 mod subscriptions;
+mod templates;

@@ -147,7 +147,10 @@ fn a_client_cannot_forge_a_structure() {
         assert!(try_run::<String>(client, "HGET forged f").is_err(), "{command}");
         run::<()>(client, "RENAME forged again");
         assert_eq!(cmd("GET").arg("again").query::<Vec<u8>>(client).unwrap(), head, "{command}");
-        assert_eq!(cmd("MGET").arg("again").query::<Vec<Vec<u8>>>(client).unwrap(), [head.clone()]);
+        assert_eq!(
+            cmd("MGET").arg("again").query::<Vec<Vec<u8>>>(client).unwrap(),
+            std::slice::from_ref(&head)
+        );
     }
 }
 
@@ -283,6 +286,26 @@ fn a_waiting_client_that_goes_takes_no_element() {
     let mut reply = [0; 25];
     std::io::Read::read_exact(&mut socket, &mut reply).unwrap();
     assert_eq!(&reply, b"*2\r\n$1\r\nq\r\n$1\r\nb\r\n+PONG\r\n");
+    // A command that arrives while another one waits runs after it, too.
+    std::io::Write::write_all(&mut socket, b"BLPOP q 0\r\n").unwrap();
+    await_waiting(client, 1);
+    std::io::Write::write_all(&mut socket, b"PING\r\n").unwrap();
+    std::thread::sleep(Duration::from_millis(50));
+    run::<()>(client, "RPUSH q b");
+    std::io::Read::read_exact(&mut socket, &mut reply).unwrap();
+    assert_eq!(&reply, b"*2\r\n$1\r\nq\r\n$1\r\nb\r\n+PONG\r\n");
+    // A client that waits for another type, or whose target has a wrong one, holds up no other client.
+    run::<()>(client, "SET text v");
+    let scored = waiting(&server, "BZPOPMIN r 0");
+    let moving = waiting(&server, "BLMOVE r text LEFT LEFT 0");
+    await_waiting(client, 2);
+    let popping = waiting(&server, "BLPOP r 0");
+    await_waiting(client, 3);
+    run::<()>(client, "RPUSH r a");
+    assert!(moving.join().unwrap().contains("WRONGTYPE"));
+    assert!(popping.join().unwrap().contains("bulk-string"));
+    run::<()>(client, "ZADD r 1 m");
+    assert!(scored.join().unwrap().contains('m'));
     // A server that stops does not wait for its waiting clients.
     let _waits = waiting(&server, "BLPOP q 0");
     await_waiting(client, 1);

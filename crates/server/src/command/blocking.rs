@@ -10,6 +10,7 @@ use bytes::Bytes;
 use super::lists::{self, End, Numbered};
 use super::{Call, Command, CommandError, Flags, Handler, KeyPositions, numbered, sorted_sets};
 use crate::access::{Access, AccessError};
+use crate::structures::Kind;
 use crate::structures::scores::{format, number};
 
 /// A command that waits.
@@ -17,6 +18,8 @@ use crate::structures::scores::{format, number};
 pub struct Blocked {
     /// The keys.
     pub keys: Vec<Bytes>,
+    /// The type of their values.
+    pub kind: Kind,
     /// The end of the time. `None`: it waits for ever.
     pub until: Option<Instant>,
 }
@@ -61,7 +64,7 @@ pub const COMMANDS: &[Command] = &[
         let keys = Numbered::parse(call, 2)?;
         let (end, count) = lists::pop_options(call.rest(3 + keys.count))?;
         let keys = keys.of(call);
-        first_of(call, keys, until, |call, key| {
+        first_of(call, keys, (until, Kind::List), |call, key| {
             let Some(values) = lists::pop_from(call, key, end, count)? else { return Ok(false) };
             lists::reply_popped(call, Some((key, values)))?;
             Ok(true)
@@ -110,7 +113,7 @@ pub const COMMANDS: &[Command] = &[
             let keys = Numbered::parse(call, 2)?;
             let (from_highest, count) = sorted_sets::pop_options(call.rest(3 + keys.count))?;
             let keys = keys.of(call);
-            first_of(call, keys, until, |call, key| {
+            first_of(call, keys, (until, Kind::SortedSet), |call, key| {
                 let Some(members) = sorted_sets::pop_from(call, key, from_highest, count)? else {
                     return Ok(false);
                 };
@@ -140,26 +143,27 @@ fn until(call: &Call<'_>, at: usize) -> Result<Option<Instant>, CommandError> {
 fn first_of<'a>(
     call: &mut Call<'a>,
     keys: &'a [Bytes],
-    until: Option<Instant>,
+    (until, kind): (Option<Instant>, Kind),
     mut take: impl FnMut(&mut Call<'a>, &'a [u8]) -> Result<bool, CommandError>,
 ) -> Result<(), CommandError> {
     let (db, may_wait) = (call.keys.db(), matches!(call.keys, Access::Store { .. }));
     for key in keys {
         let own = call.session.waiting.as_ref();
         let is_again = own.is_some();
-        if may_wait && !call.shared.waiters.is_turn(db, key, own) {
+        if may_wait && !call.shared.waiters.is_turn(db, key, kind, own) {
             continue;
         }
         match take(call, key) {
             Ok(false) => {}
             Ok(true) => return Ok(()),
-            // Since the first run the key was replaced by another type. The command waits for its own.
-            Err(CommandError::Access(AccessError::WrongType)) if is_again => {}
+            // Since the first run the key was replaced by another type. The command waits for its own. The target of BLMOVE is another case.
+            Err(CommandError::Access(AccessError::WrongType))
+                if is_again && matches!(call.keys.head(key, kind), Err(AccessError::WrongType)) => {}
             Err(error) => return Err(error),
         }
     }
     if may_wait {
-        call.session.blocked = Some(Blocked { keys: keys.to_vec(), until });
+        call.session.blocked = Some(Blocked { keys: keys.to_vec(), kind, until });
     } else {
         call.reply.null_array();
     }
@@ -175,7 +179,7 @@ fn keys_before_timeout<'a>(call: &Call<'a>) -> (&'a [Bytes], usize) {
 fn pop(call: &mut Call<'_>, end: End) -> Result<(), CommandError> {
     let (keys, last) = keys_before_timeout(call);
     let until = until(call, last)?;
-    first_of(call, keys, until, |call, key| {
+    first_of(call, keys, (until, Kind::List), |call, key| {
         let Some(values) = lists::pop_from(call, key, end, 1)? else { return Ok(false) };
         call.reply.array(2);
         call.reply.any_bulk(key);
@@ -187,7 +191,7 @@ fn pop(call: &mut Call<'_>, end: End) -> Result<(), CommandError> {
 fn pop_scored(call: &mut Call<'_>, from_highest: bool) -> Result<(), CommandError> {
     let (keys, last) = keys_before_timeout(call);
     let until = until(call, last)?;
-    first_of(call, keys, until, |call, key| {
+    first_of(call, keys, (until, Kind::SortedSet), |call, key| {
         let Some(members) = sorted_sets::pop_from(call, key, from_highest, 1)? else { return Ok(false) };
         call.reply.array(3);
         call.reply.any_bulk(key);
@@ -205,7 +209,7 @@ fn move_one(call: &mut Call<'_>, ends: (End, End), until: Option<Instant>) -> Re
         return call.reply_option(value.as_deref());
     }
     let keys = &call.arguments[1..2];
-    first_of(call, keys, until, |call, _| {
+    first_of(call, keys, (until, Kind::List), |call, _| {
         let Some(value) = lists::moved(call, ends)? else { return Ok(false) };
         call.reply.any_bulk(&value);
         Ok(true)

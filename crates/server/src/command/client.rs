@@ -36,7 +36,7 @@ const HELP: [&str; 15] = [
     "REPLY ON|OFF|SKIP: sends replies or not.",
     "SETINFO LIB-NAME|LIB-VER <value>: the library of the client.",
     "TRACKING OFF: has no effect. TRACKING ON is not supported.",
-    "UNBLOCK <id> [TIMEOUT|ERROR]: returns 0, because no command blocks.",
+    "UNBLOCK <id> [TIMEOUT|ERROR]: not supported: returns 0.",
     "HELP: this text.",
 ];
 

@@ -192,10 +192,10 @@ fn del(call: &mut Call<'_>) -> Result<(), CommandError> {
         for field in fields {
             if hash.get(all, FIELD, field)?.is_some() {
                 hash.delete(all, FIELD, field)?;
-                hash.head.count -= 1;
+                hash.head.count = hash.head.count.saturating_sub(1);
             }
         }
-        let removed = before - hash.head.count;
+        let removed = before.saturating_sub(hash.head.count);
         hash.finish(all)?;
         Ok(removed)
     })?;

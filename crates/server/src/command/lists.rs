@@ -292,6 +292,9 @@ pub fn pop_from(
     Ok(popped)
 }
 
+/// A key, and the elements that were removed there.
+pub type Popped<'k> = Option<(&'k [u8], Vec<Vec<u8>>)>;
+
 /// Removes elements of the first list that has any. Returns its key, too.
 ///
 /// # Errors
@@ -301,7 +304,7 @@ pub fn pop_any<'k>(
     keys: &'k [bytes::Bytes],
     end: End,
     count: u64,
-) -> Result<Option<(&'k [u8], Vec<Vec<u8>>)>, CommandError> {
+) -> Result<Popped<'k>, CommandError> {
     for key in keys {
         if let Some(values) = pop_from(call, key, end, count)? {
             return Ok(Some((key, values)));
@@ -314,7 +317,7 @@ pub fn pop_any<'k>(
 ///
 /// # Errors
 /// The reply is too long.
-pub fn reply_popped(call: &mut Call<'_>, popped: Option<(&[u8], Vec<Vec<u8>>)>) -> Result<(), CommandError> {
+pub fn reply_popped(call: &mut Call<'_>, popped: Popped<'_>) -> Result<(), CommandError> {
     let Some((key, values)) = popped else {
         call.reply.null_array();
         return Ok(());
@@ -339,7 +342,10 @@ fn pop(call: &mut Call<'_>, name: &str, end: End) -> Result<(), CommandError> {
     match (popped, count) {
         (None, None) => call.reply.null(),
         (None, Some(_)) => call.reply.null_array(),
-        (Some(values), None) => values.first().map_or((), |value| call.reply.any_bulk(value)),
+        (Some(values), None) => match values.first() {
+            Some(value) => call.reply.any_bulk(value),
+            None => call.reply.null(),
+        },
         (Some(values), Some(_)) => {
             call.reply.array(values.len());
             values.iter().for_each(|value| call.reply.any_bulk(value));
@@ -488,12 +494,11 @@ fn remove(call: &mut Call<'_>) -> Result<(), CommandError> {
         let values = values_of(&list, all)?;
         let equal = values.iter().enumerate().filter(|(_, found)| *found == value).map(|(i, _)| i);
         let most = usize::try_from(most).unwrap_or(usize::MAX);
-        let gone: Vec<usize> =
+        let mut gone: Vec<usize> =
             if count < 0 { equal.rev().take(most).collect() } else { equal.take(most).collect() };
-        let Some(first) = gone.iter().min().copied() else { return Ok(0) };
-        let is_gone = |i: &usize| {
-            if count < 0 { gone.iter().rev().any(|gone| gone == i) } else { gone.binary_search(i).is_ok() }
-        };
+        gone.sort_unstable();
+        let Some(first) = gone.first().copied() else { return Ok(0) };
+        let is_gone = |i: &usize| gone.binary_search(i).is_ok();
         let kept: Vec<_> = values
             .into_iter()
             .enumerate()
@@ -582,7 +587,7 @@ fn position(call: &mut Call<'_>) -> Result<(), CommandError> {
             if element == value {
                 equal += 1;
                 if equal >= rank.unsigned_abs() {
-                    found.push(if rank < 0 { head.count - 1 - read } else { read });
+                    found.push(if rank < 0 { (head.count - 1).saturating_sub(read) } else { read });
                 }
             }
             read += 1;

@@ -130,7 +130,6 @@ fn client_fields(shared: &Shared) -> Vec<(&'static str, String)> {
         ("connected_clients", shared.connections().to_string()),
         ("blocked_clients", shared.waiters.count().to_string()),
         ("maxclients", shared.settings.clients_max.load(Ordering::Relaxed).to_string()),
-        ("blocked_clients", "0".to_owned()),
     ]
 }
 

@@ -133,7 +133,7 @@ fn take(set: &mut Structure<'_>, all: &mut Together<'_>, member: &[u8]) -> Acces
     let was_there = set.get(all, MEMBER, member)?.is_some();
     if was_there {
         set.delete(all, MEMBER, member)?;
-        set.head.count -= 1;
+        set.head.count = set.head.count.saturating_sub(1);
     }
     Ok(was_there)
 }

@@ -32,14 +32,7 @@ const STORE: Flags = Flags::WRITE.and(Flags::GROWS);
 
 /// The commands of this module.
 pub const COMMANDS: &[Command] = &[
-    command(
-        "zadd",
-        -4,
-        ADD,
-        ONE_KEY,
-        "Adds members with scores. Options: NX, XX, GT, LT, CH, INCR.",
-        |call| add(call),
-    ),
+    command("zadd", -4, ADD, ONE_KEY, "Adds members with scores. Options: NX, XX, GT, LT, CH, INCR.", add),
     command("zincrby", 4, ADD, ONE_KEY, "Adds to the score of a member.", |call| {
         let amount = number(call.argument(2))?;
         let rules = Rules { adds: true, ..Rules::default() };
@@ -605,6 +598,9 @@ pub fn pop_from(
     Ok(popped)
 }
 
+/// A key, and the members that were removed there.
+pub type Popped<'k> = Option<(&'k [u8], Vec<Scored>)>;
+
 /// Removes members of the first sorted set that has any. Returns its key, too.
 ///
 /// # Errors
@@ -614,7 +610,7 @@ pub fn pop_any<'k>(
     keys: &'k [bytes::Bytes],
     from_highest: bool,
     count: u64,
-) -> Result<Option<(&'k [u8], Vec<Scored>)>, CommandError> {
+) -> Result<Popped<'k>, CommandError> {
     for key in keys {
         if let Some(members) = pop_from(call, key, from_highest, count)? {
             return Ok(Some((key, members)));
@@ -638,7 +634,7 @@ pub fn pop_options(options: &[bytes::Bytes]) -> Result<(bool, u64), CommandError
 }
 
 /// Replies as ZMPOP does.
-pub fn reply_popped(call: &mut Call<'_>, popped: Option<(&[u8], Vec<Scored>)>) {
+pub fn reply_popped(call: &mut Call<'_>, popped: Popped<'_>) {
     let Some((key, members)) = popped else {
         call.reply.null_array();
         return;

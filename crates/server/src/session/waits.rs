@@ -45,7 +45,7 @@ impl Session {
         let Some(first) = self.state.blocked.take() else { return Ok(true) };
         self.flush().await?;
         self.hold();
-        self.state.waiting = Some(self.shared.waiters.join(self.state.db, &first.keys));
+        self.state.waiting = Some(self.shared.waiters.join(self.state.db, &first.keys, first.kind));
         self.entry.client.set_running(true);
         let goes_on = self.run_until_replied(&arguments, first.until).await;
         self.state.waiting = None;

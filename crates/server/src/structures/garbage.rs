@@ -24,7 +24,7 @@ const HINT_AGE: Duration = Duration::from_secs(1);
 /// Elements that are removed together.
 const GROUP: usize = 256;
 
-/// The hints, and what is to be done.
+/// The hints, and the work that is due.
 #[derive(Debug)]
 pub struct Garbage {
     hints: Mutex<VecDeque<(Instant, u64)>>,
@@ -77,7 +77,7 @@ impl Garbage {
         is_wanted && lock(&self.last_pass).elapsed() >= self.pass_each
     }
 
-    /// True if there is work that can be done now, and nobody does it. The caller does it with [`collect`].
+    /// True if there is work that can be done now, and no thread does it. The caller does it with [`collect`].
     #[must_use]
     pub fn is_due(&self) -> bool {
         let has_hint = lock(&self.hints).front().is_some_and(|(given, _)| given.elapsed() >= HINT_AGE);

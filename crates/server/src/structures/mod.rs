@@ -37,7 +37,7 @@ const STRING: u8 = 0;
 const HEAD_BYTES: usize = MAGIC.len() + 1 + 4 * 8;
 
 /// The type of a structure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Kind {
     /// Fields with values.

@@ -1,5 +1,7 @@
 //! Commands that go through the elements of a structure or choose any of them: HSCAN, HRANDFIELD and related ones.
 
+use std::ops::Bound;
+
 use super::access::{Range, Source, View, tagged};
 use super::{Head, Kind, scores};
 use crate::access::Result;
@@ -204,8 +206,13 @@ pub fn any_of(source: &mut dyn Source, head: &Head, tag: u8) -> Result<Option<Pa
     let last = one(source, tagged(head, tag, b"", false), true)?;
     let (Some(first), Some(last)) = (first, last) else { return Ok(None) };
     let start = between(&first.0, &last.0);
-    let found = one(source, tagged(head, tag, &start, false), false)?;
-    Ok(Some(found.unwrap_or(last)))
+    // The first element in one direction or in the other. Otherwise the smallest one would never be chosen.
+    let (range, descending) = match below(2) {
+        0 => (tagged(head, tag, &start, false), false),
+        _ => ((tagged(head, tag, b"", false).0, Bound::Excluded(head.element(tag, &start))), true),
+    };
+    let other = if descending { first } else { last };
+    Ok(Some(one(source, range, descending)?.unwrap_or(other)))
 }
 
 fn one(source: &mut dyn Source, range: Range, descending: bool) -> Result<Option<Pair>> {

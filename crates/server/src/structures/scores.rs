@@ -6,7 +6,7 @@
 use std::ops::Bound;
 
 use super::Head;
-use super::access::{Source, Structure, tagged};
+use super::access::{Range, Source, Structure, tagged};
 use crate::access::{Result, Together};
 use crate::command::{CommandError, integer};
 
@@ -84,7 +84,7 @@ pub fn put(
 pub fn delete(set: &mut Structure<'_>, all: &mut Together<'_>, member: &[u8], score: f64) -> Result<()> {
     set.delete(all, MEMBER, member)?;
     set.delete(all, SCORE, &by_score(score, member))?;
-    set.head.count -= 1;
+    set.head.count = set.head.count.saturating_sub(1);
     Ok(())
 }
 
@@ -96,7 +96,7 @@ pub enum Selection {
     /// Those with these scores.
     Scores(Bound<f64>, Bound<f64>),
     /// Those between these members. `None` in place of a bound: nothing is in the range.
-    Members(Option<(Bound<Vec<u8>>, Bound<Vec<u8>>)>),
+    Members(Option<Range>),
 }
 
 fn text(text: &str) -> CommandError {
