@@ -2,7 +2,7 @@
 //!
 //! A handler of a command that is allowed in a transaction uses only [`Access`]. So the same code runs inside and outside transactions.
 //!
-//! A value is a string or a structure ([`structures`](crate::structures)). Methods for strings return `WrongType` if a key holds a structure.
+//! A value is a string or a structure ([`crate::structures`]). Methods for strings return `WrongType` if a key holds a structure.
 //! Methods for any type say so.
 
 use std::borrow::Cow;

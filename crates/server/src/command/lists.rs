@@ -1,6 +1,6 @@
 //! Lists: LPUSH, RPOP and related commands. Their blocking forms are in [`blocking`](super::blocking).
 //!
-//! An element has the tag [`AT`] and its position, an integer. The positions of a list are contiguous, so an index leads to its element
+//! An element has the tag `AT` and its position, an integer. The positions of a list are contiguous, so an index leads to its element
 //! directly. The head has the first position. An insert or a removal inside a list moves the elements after it.
 
 use std::ops::Bound;

@@ -1,4 +1,4 @@
-//! Sets: SADD, SMEMBERS and related commands. A member is an element with the tag [`MEMBER`] and no value.
+//! Sets: SADD, SMEMBERS and related commands. A member is an element with the tag `MEMBER` and no value.
 //!
 //! Members are in the order of their bytes. So unions, intersections and differences are merges of sorted lists.
 

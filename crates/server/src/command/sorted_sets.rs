@@ -1,4 +1,4 @@
-//! Sorted sets: ZADD, ZRANGE and related commands. [`scores`](crate::structures::scores) has their elements.
+//! Sorted sets: ZADD, ZRANGE and related commands. [`crate::structures::scores`] has their elements.
 //!
 //! A rank is found by counting, so ZRANK, and ZRANGE by rank, take time in proportion to the rank.
 
