@@ -102,6 +102,18 @@ impl Databases {
         self.store.find_table(&db.to_string()).ok().flatten()
     }
 
+    /// All databases that exist.
+    ///
+    /// # Errors
+    /// Those of finding a table.
+    pub fn all_known(&self) -> bristlecone::Result<Vec<Store>> {
+        let mut all = vec![self.store.clone()];
+        for db in 1..DATABASES {
+            all.extend(self.store.find_table(&db.to_string())?);
+        }
+        Ok(all)
+    }
+
     /// The number of the database that is this table.
     #[must_use]
     pub fn number_of(table: &Store) -> Option<usize> {

@@ -133,6 +133,45 @@ fn a_read_of_all_elements_sees_one_moment_beside_writers() {
 }
 
 #[test]
+fn an_evicted_structure_frees_its_elements() {
+    let limit = 16 << 20;
+    let config = server::Config {
+        memory_bytes_max: limit,
+        memory_policy: server::eviction::Policy::AllkeysLru,
+        ..server::Config::default()
+    };
+    let server = TestServer::with(config);
+    let client = &mut server.client();
+    for i in 0..2000 {
+        // About 20 KB each.
+        fill(client, &format!("hash{i}"), 300);
+    }
+    let left: u64 = run(client, "DBSIZE");
+    // With their keys alone counted as freed, nearly all would be evicted.
+    assert!((200..1900).contains(&left), "{left} of 2000 hashes are left");
+    assert_eq!(run::<usize>(client, "HLEN hash1999"), 300);
+    let used = server.store.space().live_bytes;
+    assert!(used < limit + (limit >> 3), "{used} of {limit} bytes are used");
+}
+
+#[test]
+fn without_replies_a_waiting_command_sends_nothing() {
+    let server = TestServer::start();
+    let client = &mut server.client();
+    let mut socket = server.socket();
+    std::io::Write::write_all(&mut socket, b"CLIENT REPLY SKIP\r\nBLPOP q 0\r\nPING\r\n").unwrap();
+    await_waiting(client, 1);
+    run::<()>(client, "RPUSH q a");
+    let mut reply = [0; 7];
+    std::io::Read::read_exact(&mut socket, &mut reply).unwrap();
+    assert_eq!(&reply, b"+PONG\r\n");
+    std::io::Write::write_all(&mut socket, b"CLIENT REPLY SKIP\r\nBLPOP q 0.05\r\nECHO again\r\n").unwrap();
+    let mut reply = [0; 11];
+    std::io::Read::read_exact(&mut socket, &mut reply).unwrap();
+    assert_eq!(&reply, b"$5\r\nagain\r\n");
+}
+
+#[test]
 fn a_client_cannot_forge_a_structure() {
     let server = TestServer::start();
     let client = &mut server.client();
@@ -346,10 +385,20 @@ fn an_error_in_a_transaction_leaves_nothing_of_its_command() {
         cmd("HSET").arg("h").arg("f").arg("v").arg(vec![b'x'; 70_000]).arg("v").query(client).unwrap();
     let _: Value =
         cmd("ZADD").arg("z").arg("1").arg("m").arg("1").arg(vec![b'x'; 70_000]).query(client).unwrap();
+    // Keys of a wrong length are noticed before the first write of their command.
+    for wrong in [["RENAME", "list", ""], ["COPY", "list", ""], ["MSET", "one", "1"]] {
+        let mut command = cmd(wrong[0]);
+        wrong[1..].iter().for_each(|word| _ = command.arg(word));
+        let _: Value =
+            if wrong[0] == "MSET" { command.arg("").arg("2").query(client) } else { command.query(client) }
+                .unwrap();
+    }
     run::<()>(client, "RPUSH done 1");
     // The errors are replies of their commands.
     let _ = try_run::<Value>(client, "EXEC");
     assert_eq!(run::<Vec<String>>(client, "LRANGE list 0 -1"), ["a"]);
-    assert_eq!(run::<usize>(client, "EXISTS h z"), 0);
+    assert_eq!(run::<usize>(client, "EXISTS h z one"), 0);
+    // The list and its owner, and the same of `done`.
+    assert_eq!(elements(&server), 4);
     assert_eq!(run::<usize>(client, "LLEN done"), 1);
 }

@@ -139,7 +139,8 @@ fn until(call: &Call<'_>, at: usize) -> Result<Option<Instant>, CommandError> {
     time.map(Some).ok_or_else(|| text("ERR timeout is out of range"))
 }
 
-/// Calls `take` with each key whose turn it is, until it has replied. If no key has an element, the command waits.
+/// Calls `take` with each key for which this client is the first to wait, until `take` has replied. If no key has an element, the client
+/// waits.
 fn first_of<'a>(
     call: &mut Call<'a>,
     keys: &'a [Bytes],

@@ -44,7 +44,7 @@ pub const COMMANDS: &[Command] = &[
     command("hvals", 2, READ_ALL, "Returns the values of all fields.", |call| all(call, Parts::Values)),
     command("hdel", -3, Flags::WRITE.and(Flags::FAST), "Removes fields; returns how many were there.", del),
     command("hexists", 3, READ, "Returns 1 if a field is there.", exists),
-    command("hlen", 2, READ, "Returns the number of fields.", len),
+    command("hlen", 2, READ, "Returns the number of fields.", |call| scan::reply_len(call, Kind::Hash)),
     command("hstrlen", 3, READ, "Returns the length of a field's value in bytes.", strlen),
     command("hincrby", 4, PUT, "Adds to a number in a field.", add),
     command("hincrbyfloat", 4, PUT, "Adds to a floating-point number in a field.", add_float),
@@ -200,13 +200,6 @@ fn del(call: &mut Call<'_>) -> Result<(), CommandError> {
         Ok(removed)
     })?;
     call.reply.count(removed);
-    Ok(())
-}
-
-fn len(call: &mut Call<'_>) -> Result<(), CommandError> {
-    let head = call.keys.head(call.argument(1), Kind::Hash)?;
-    call.count_lookup(head.is_some());
-    call.reply.count(head.map_or(0, |head| head.count));
     Ok(())
 }
 

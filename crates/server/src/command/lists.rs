@@ -8,7 +8,7 @@ use std::ops::Bound;
 use super::{Call, Command, CommandError, Flags, Handler, KeyPositions, ONE_KEY, integer, is, numbered};
 use crate::access::{Result as Accessed, Together};
 use crate::structures::access::{Structure, View, check_element, tagged};
-use crate::structures::{Head, Kind};
+use crate::structures::{Head, Kind, scan};
 
 /// The tag of an element.
 const AT: u8 = b'i';
@@ -54,7 +54,9 @@ pub const COMMANDS: &[Command] = &[
     command("rpop", -2, POP, ONE_KEY, "Removes and returns the last elements.", |call| {
         pop(call, "rpop", End::Right)
     }),
-    command("llen", 2, Flags::READ.and(Flags::FAST), ONE_KEY, "Returns the length of a list.", len),
+    command("llen", 2, Flags::READ.and(Flags::FAST), ONE_KEY, "Returns the length of a list.", |call| {
+        scan::reply_len(call, Kind::List)
+    }),
     command("lindex", 3, Flags::READ, ONE_KEY, "Returns the element at an index.", index),
     command("lrange", 4, Flags::READ, ONE_KEY, "Returns the elements between two indices.", range),
     command("lset", 4, GROW, ONE_KEY, "Replaces the element at an index.", set),
@@ -332,10 +334,7 @@ pub fn reply_popped(call: &mut Call<'_>, popped: Popped<'_>) -> Result<(), Comma
 fn pop(call: &mut Call<'_>, name: &str, end: End) -> Result<(), CommandError> {
     let count = match call.rest(2) {
         [] => None,
-        [count] => {
-            let text = || CommandError::Text("ERR value is out of range, must be positive".to_owned());
-            Some(integer(count).ok().and_then(|count| u64::try_from(count).ok()).ok_or_else(text)?)
-        }
+        [count] => Some(super::count(count)?),
         _ => return Err(CommandError::Arity(name.to_owned())),
     };
     let popped = pop_from(call, call.argument(1), end, count.unwrap_or(1))?;
@@ -351,13 +350,6 @@ fn pop(call: &mut Call<'_>, name: &str, end: End) -> Result<(), CommandError> {
             values.iter().for_each(|value| call.reply.any_bulk(value));
         }
     }
-    Ok(())
-}
-
-fn len(call: &mut Call<'_>) -> Result<(), CommandError> {
-    let head = call.keys.head(call.argument(1), Kind::List)?;
-    call.count_lookup(head.is_some());
-    call.reply.count(head.map_or(0, |head| head.count));
     Ok(())
 }
 

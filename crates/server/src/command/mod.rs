@@ -334,6 +334,10 @@ pub fn run(shared: &Shared, session: &mut SessionState, arguments: &[Bytes], out
     if !has_pushed && (replies == Replies::SkipNext || session.replies != Replies::On) {
         output.truncate(start);
     }
+    if session.blocked.is_some() {
+        // The command runs again, or ends with its time, in the same mode.
+        session.replies = replies;
+    }
 }
 
 /// Runs a command on the keys of the call, or queues it. Writes its one reply.
@@ -502,6 +506,15 @@ pub fn integer(text: &[u8]) -> Result<i64, CommandError> {
     };
     let number = std::str::from_utf8(text).ok().filter(|_| plain).and_then(|text| text.parse().ok());
     number.ok_or(CommandError::NotInteger)
+}
+
+/// Parses a number of elements to remove.
+///
+/// # Errors
+/// It is no number, or negative.
+pub fn count(text: &[u8]) -> Result<u64, CommandError> {
+    let count = integer(text).ok().and_then(|count| u64::try_from(count).ok());
+    count.ok_or_else(|| CommandError::Text("ERR value is out of range, must be positive".to_owned()))
 }
 
 /// True if an argument is this word, in any case.

@@ -40,7 +40,9 @@ pub const COMMANDS: &[Command] = &[
     command("srem", -3, TAKE, ONE_KEY, "Removes members; returns how many were there.", remove),
     command("sismember", 3, LOOK, ONE_KEY, "Returns 1 if a member is there.", is_member),
     command("smismember", -3, LOOK, ONE_KEY, "Returns 1 for each member that is there.", are_members),
-    command("scard", 2, LOOK, ONE_KEY, "Returns the number of members.", len),
+    command("scard", 2, LOOK, ONE_KEY, "Returns the number of members.", |call| {
+        scan::reply_len(call, Kind::Set)
+    }),
     command("smembers", 2, Flags::READ, ONE_KEY, "Returns all members.", |call| {
         combine(call, &call.arguments[1..2], Operation::Union)
     }),
@@ -173,20 +175,10 @@ fn are_members(call: &mut Call<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-fn len(call: &mut Call<'_>) -> Result<(), CommandError> {
-    let head = call.keys.head(call.argument(1), Kind::Set)?;
-    call.count_lookup(head.is_some());
-    call.reply.count(head.map_or(0, |head| head.count));
-    Ok(())
-}
-
 fn pop(call: &mut Call<'_>) -> Result<(), CommandError> {
     let count = match call.rest(2) {
         [] => None,
-        [count] => {
-            let text = || CommandError::Text("ERR value is out of range, must be positive".to_owned());
-            Some(integer(count).ok().and_then(|count| u64::try_from(count).ok()).ok_or_else(text)?)
-        }
+        [count] => Some(super::count(count)?),
         _ => return Err(CommandError::Syntax),
     };
     let (db, key) = (call.keys.db(), call.argument(1));

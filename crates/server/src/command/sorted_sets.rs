@@ -41,7 +41,9 @@ pub const COMMANDS: &[Command] = &[
         Ok(())
     }),
     command("zrem", -3, TAKE, ONE_KEY, "Removes members; returns how many were there.", remove),
-    command("zcard", 2, LOOK, ONE_KEY, "Returns the number of members.", len),
+    command("zcard", 2, LOOK, ONE_KEY, "Returns the number of members.", |call| {
+        scan::reply_len(call, Kind::SortedSet)
+    }),
     command("zscore", 3, LOOK, ONE_KEY, "Returns the score of a member.", score),
     command("zmscore", -3, LOOK, ONE_KEY, "Returns the scores of several members.", scores_of),
     command("zrank", 3, LOOK, ONE_KEY, "Returns the rank of a member.", |call| rank(call, false)),
@@ -299,13 +301,6 @@ fn remove(call: &mut Call<'_>) -> Result<(), CommandError> {
         Ok(removed)
     })?;
     call.reply.count(removed);
-    Ok(())
-}
-
-fn len(call: &mut Call<'_>) -> Result<(), CommandError> {
-    let head = call.keys.head(call.argument(1), Kind::SortedSet)?;
-    call.count_lookup(head.is_some());
-    call.reply.count(head.map_or(0, |head| head.count));
     Ok(())
 }
 
@@ -652,10 +647,7 @@ pub fn reply_popped(call: &mut Call<'_>, popped: Popped<'_>) {
 fn pop(call: &mut Call<'_>, from_highest: bool) -> Result<(), CommandError> {
     let count = match call.rest(2) {
         [] => None,
-        [count] => {
-            let count = integer(count).ok().and_then(|count| u64::try_from(count).ok());
-            Some(count.ok_or_else(|| text("ERR value is out of range, must be positive"))?)
-        }
+        [count] => Some(super::count(count)?),
         _ => return Err(CommandError::Syntax),
     };
     let members = pop_from(call, call.argument(1), from_highest, count.unwrap_or(1))?.unwrap_or_default();

@@ -18,6 +18,7 @@ use crate::access::Access;
 use crate::eviction::cost;
 use crate::resp::Reply;
 use crate::shared::Databases;
+use crate::users::permissions;
 use crate::watch::Watching;
 
 const GROUP: &str = "transactions";
@@ -204,6 +205,17 @@ fn run_queued(
     arguments: &[bytes::Bytes],
     transaction: &mut Transaction<Bytes>,
 ) -> Result<(), CommandError> {
+    // Each command checks its arguments before it writes, but for the lengths of its keys: a wrong one would be noticed by the write.
+    let command = call.shared.find(&arguments[0]);
+    let mut keys = command.into_iter().flat_map(|command| permissions::keys(command, arguments));
+    if let Some((key, _)) = keys.find(|(key, _)| !(1..=bristlecone::TABLE_KEY_BYTES_MAX).contains(&key.len()))
+    {
+        let error = bristlecone::Error::KeyLength { bytes: key.len() };
+        call.session.errors += 1;
+        call.reply.error(&CommandError::from(error).to_string());
+        return Ok(());
+    }
+    drop(keys);
     let room = call.reply.free_bytes();
     let protocol = call.session.protocol;
     let reply = Reply::new(call.reply.output(), protocol, room);

@@ -14,6 +14,7 @@ use super::accesses::random;
 use super::{Eviction, Policy};
 use crate::access::{Access, Result};
 use crate::shared::{DATABASES, Databases, Shared};
+use crate::structures;
 
 /// Maximum number of keys that a step evicts.
 const STEP_KEYS: usize = 16;
@@ -23,13 +24,13 @@ const POOL_KEYS: usize = 64;
 const READS_MAX: usize = 8;
 /// A read ends after this many bytes of keys and values.
 const READ_BYTES: usize = 1 << 20;
+/// Maximum number of elements of a structure that are removed with its key.
+const ELEMENTS: usize = 4096;
 
 #[derive(Debug)]
 struct Candidate {
     db: usize,
     key: Vec<u8>,
-    /// Bytes of key and value; 0 if unknown.
-    bytes: u64,
     score: u64,
 }
 
@@ -134,7 +135,7 @@ impl Candidates {
                 break;
             }
             read_bytes += key.len() + value.len();
-            self.offer(shared, self.db, &key, (key.len() + value.len()) as u64, 0);
+            self.offer(shared, self.db, &key, 0);
             self.behind = Some(key.clone());
             is_found = true;
         }
@@ -148,40 +149,41 @@ impl Candidates {
         }
         for expiring in shared.store.expiring(&mut self.deadline, most)? {
             if let Some(db) = Databases::number_named(&expiring.table) {
-                self.offer(shared, db, &expiring.key, 0, expiring.deadline);
+                self.offer(shared, db, &expiring.key, expiring.deadline);
             }
         }
         Ok(self.deadline.is_empty())
     }
 
     /// Adds a key to the pool.
-    fn offer(&mut self, shared: &Shared, db: usize, key: &[u8], bytes: u64, deadline: u64) {
+    fn offer(&mut self, shared: &Shared, db: usize, key: &[u8], deadline: u64) {
         let is_known = self.pool.iter().any(|known| known.db == db && known.key == key);
         if !is_known {
             let score = shared.eviction.score(db, key, deadline);
-            self.pool.push(Candidate { db, key: key.to_vec(), bytes, score });
+            self.pool.push(Candidate { db, key: key.to_vec(), score });
         }
     }
 }
 
-/// Removes a key. Returns the bytes of its key and value; 0 if it is gone, or has no deadline and the policy is for keys with one.
+/// Removes a key. Returns the bytes of its key and value, with those of the removed elements; 0 if it is gone, or has no deadline and the policy is for keys with one.
 fn evict(shared: &Shared, candidate: &Candidate, policy: Policy) -> Result<u64> {
     let mut access = Access::new(shared, candidate.db)?;
-    if !policy.is_volatile() {
-        let was_there = access.delete(&candidate.key)?;
-        return Ok(if was_there { candidate.bytes.max(1) } else { 0 });
-    }
-    let mut bytes = 0;
+    let (mut bytes, mut head) = (0, None);
     access.change_stored(&candidate.key, |old| match old {
-        Some((value, Some(_))) => {
+        Some((value, deadline)) if deadline.is_some() || !policy.is_volatile() => {
             bytes = (candidate.key.len() + value.len()).max(1) as u64;
+            head = structures::head_of(value);
             Next::Delete
         }
         _ => {
-            bytes = 0;
+            (bytes, head) = (0, None);
             Next::Keep
         }
     })?;
+    if let (Some(head), Some(elements)) = (head, shared.structures.known()?) {
+        // The elements of a large structure that remain are removed in the background.
+        bytes += structures::garbage::remove(elements, head.id, ELEMENTS)?.0;
+    }
     Ok(bytes)
 }
 

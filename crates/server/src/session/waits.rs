@@ -10,16 +10,20 @@ use tokio::io::AsyncReadExt;
 use super::{READ_BYTES, Session, stopped, until};
 use crate::clients::Pause;
 use crate::command;
+use crate::command::client::Replies;
 use crate::handover::Stopping;
 use crate::resp::Reply;
 
 impl Session {
     /// The pause that the next command has to wait for. CLIENT does not wait, because it can end the pause.
     pub(super) fn pause(&self, commands: &std::vec::Drain<'_, Vec<Bytes>>) -> Option<Pause> {
+        self.pause_before(commands.as_slice().first()?)
+    }
+
+    fn pause_before(&self, arguments: &[Bytes]) -> Option<Pause> {
         if !self.shared.may_pause() {
             return None;
         }
-        let arguments = commands.as_slice().first()?;
         let command = self.shared.find(&arguments[0]);
         let name = command.map_or("", |command| command.name);
         let changes = || command.is_some_and(command::Command::waits_for_writes);
@@ -45,6 +49,10 @@ impl Session {
         let Some(first) = self.state.blocked.take() else { return Ok(true) };
         self.flush().await?;
         self.hold();
+        if self.is_closing() {
+            // A commit has failed. The client gets no element any more.
+            return Ok(false);
+        }
         self.state.waiting = Some(self.shared.waiters.join(self.state.db, &first.keys, first.kind));
         self.entry.client.set_running(true);
         let goes_on = self.run_until_replied(&arguments, first.until).await;
@@ -54,12 +62,27 @@ impl Session {
         goes_on
     }
 
+    /// Replies with null, unless CLIENT REPLY has switched replies off.
+    fn write_end_of_time(&mut self) {
+        match self.state.replies {
+            Replies::On => Reply::new(&mut self.output, self.state.protocol, usize::MAX).null_array(),
+            Replies::SkipNext => self.state.replies = Replies::On,
+            Replies::Off => {}
+        }
+    }
+
     async fn run_until_replied(
         &mut self,
         arguments: &[Bytes],
         until_time: Option<Instant>,
     ) -> io::Result<bool> {
         loop {
+            if let Some(pause) = self.pause_before(arguments)
+                && !self.wait(pause).await
+            {
+                return Ok(false);
+            }
+            self.entry.client.set_running(true);
             // An element may have come before the client joined its queues.
             self.state.command_start = Instant::now();
             let shared = Arc::clone(&self.shared);
@@ -87,7 +110,7 @@ impl Session {
                     _ = self.entry.client.ended() => return Ok(false),
                     () = woken => break,
                     () = until(until_time) => {
-                        Reply::new(&mut self.output, self.state.protocol, usize::MAX).null_array();
+                        self.write_end_of_time();
                         return Ok(true);
                     }
                     count = self.stream.read_buf(&mut self.input), if has_space => if count? == 0 {

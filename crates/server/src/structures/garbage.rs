@@ -13,9 +13,8 @@ use std::time::{Duration, Instant};
 
 use bristlecone::Transaction;
 
-use super::{Elements, Head, Kind, head_of, id_of};
-use crate::access::Together;
-use crate::shared::{DATABASES, Shared, lock};
+use super::{Elements, Head, Kind, Value, decode, head_of, id_of};
+use crate::shared::{Shared, lock};
 
 /// Maximum number of hints. Beyond it, a pass finds the garbage.
 const HINTS_MAX: usize = 65_536;
@@ -96,7 +95,7 @@ impl Garbage {
 /// Removes garbage until none is known. Ends early when the server stops; the next start goes on.
 ///
 /// # Errors
-/// Those of the store.
+/// Those of the store. A later pass looks again.
 pub fn collect(shared: &Shared) -> bristlecone::Result<()> {
     let garbage = &shared.structures.garbage;
     let _running = Running(garbage);
@@ -104,18 +103,21 @@ pub fn collect(shared: &Shared) -> bristlecone::Result<()> {
         Some(elements) if !shared.is_stopping() => elements,
         _ => return Ok(()),
     };
+    let mut outcome = Ok(());
     while let Some(id) = garbage.next_hint() {
-        if !examine(shared, elements, id)? {
+        let found = examine(shared, elements, id);
+        if !matches!(found, Ok(Found::Garbage)) {
             // The transaction that gave the hint may commit later.
             garbage.want_pass();
         }
+        outcome = outcome.and(found.map(|_| ()));
     }
     if garbage.takes_pass() {
         garbage.needs_pass.store(false, Ordering::Release);
-        pass(shared, elements)?;
         *lock(&garbage.last_pass) = Instant::now();
+        outcome = outcome.and(pass(shared, elements).inspect_err(|_| garbage.want_pass()));
     }
-    Ok(())
+    outcome
 }
 
 /// Sets [`Garbage::is_running`] to false at the end.
@@ -127,66 +129,77 @@ impl Drop for Running<'_> {
     }
 }
 
-/// Looks at every structure.
+/// Looks at every structure. An error of one structure does not end the pass. Returns the first one.
 fn pass(shared: &Shared, elements: &Elements) -> bristlecone::Result<()> {
-    let mut low = Bound::Unbounded;
+    let (mut low, mut outcome) = (Bound::Unbounded, Ok(()));
     while !shared.is_stopping() {
         let next = elements.store.scan((low, Bound::Unbounded)).next().transpose()?;
         let Some(id) = next.and_then(|(key, _)| id_of(&key)) else { break };
-        examine(shared, elements, id)?;
+        outcome = outcome.and(examine(shared, elements, id).map(|_| ()));
         let Some(above) = id.checked_add(1) else { break };
         low = Bound::Included(above.to_be_bytes().to_vec());
     }
-    Ok(())
+    outcome
 }
 
-/// Removes the elements of a structure if it is garbage. False if the structure has no owner, so is not there.
-fn examine(shared: &Shared, elements: &Elements, id: u64) -> bristlecone::Result<bool> {
+/// What a search for garbage found.
+enum Found {
+    /// The structure was garbage. Its elements are removed.
+    Garbage,
+    /// The structure may be in use.
+    Used,
+    /// There is no structure with this number, or it is not committed yet. Nothing was removed.
+    Nothing,
+}
+
+/// Removes the elements of a structure if it is garbage.
+fn examine(shared: &Shared, elements: &Elements, id: u64) -> bristlecone::Result<Found> {
+    let owner = id.to_be_bytes();
+    let Some(key) = elements.store.get(&owner)? else { return Ok(Found::Nothing) };
+    let databases = shared.databases.all_known()?;
+    // Most structures are no garbage, which needs no reads of one moment.
+    for store in &databases {
+        let stored = store.get(&key)?;
+        if stored.and_then(|stored| head_of(&stored)).is_some_and(|found| found.id == id) {
+            return Ok(Found::Used);
+        }
+    }
+    let mut transaction = Transaction::new(&shared.store);
+    if transaction.table(&elements.store)?.get(&owner)?.as_ref() != Some(&key) {
+        // It was renamed meanwhile.
+        return Ok(Found::Used);
+    }
+    for store in &databases {
+        let stored = transaction.table(store)?.get(&key)?;
+        // A head that is damaged may be the one.
+        match stored.as_ref().map(|stored| decode(stored)) {
+            Some(Ok(Value::Structure(head))) if head.id == id => return Ok(Found::Used),
+            Some(Err(_)) => return Ok(Found::Used),
+            _ => {}
+        }
+    }
+    // The reads are of one moment only if this succeeds.
+    if !transaction.commit()? {
+        return Ok(Found::Used);
+    }
+    while !shared.is_stopping() && remove(elements, id, GROUP)?.1 {}
+    Ok(Found::Garbage)
+}
+
+/// Removes at most `most` elements of a structure that is garbage, and the owner with the last one. Returns the bytes of keys and values that
+/// were removed, and true if more elements may be left.
+///
+/// # Errors
+/// Those of the store.
+pub fn remove(elements: &Elements, id: u64, most: usize) -> bristlecone::Result<(u64, bool)> {
     // Only the number counts here.
-    let head = Head { kind: Kind::Hash, id, version: 0, count: 0, extra: 0 };
-    let owner = elements.store.get(&head.owner())?;
-    let had_owner = owner.is_some();
-    if let Some(key) = owner {
-        // Most structures are no garbage, which needs no reads of one moment.
-        for store in (0..DATABASES).filter_map(|db| shared.databases.known(db)) {
-            let stored = store.get(&key)?;
-            if stored.and_then(|stored| head_of(&stored)).is_some_and(|found| found.id == id) {
-                return Ok(true);
-            }
-        }
-        let mut transaction = Transaction::new(&shared.store);
-        if transaction.table(&elements.store)?.get(&head.owner())?.as_ref() != Some(&key) {
-            // It was renamed meanwhile.
-            shared.structures.garbage.want_pass();
-            return Ok(true);
-        }
-        for db in (0..DATABASES).filter(|db| shared.databases.known(*db).is_some()) {
-            let mut all = Together { transaction: &mut transaction, shared };
-            let found = all.db(db).and_then(|mut keys| keys.head(&key));
-            // A damaged value or one that cannot be read is not proof.
-            let Ok(found) = found else { return Ok(true) };
-            if found.is_some_and(|found| found.id == id) {
-                return Ok(true);
-            }
-        }
-        // The reads are of one moment only if this succeeds. If not, a later pass looks again.
-        if !transaction.commit()? {
-            shared.structures.garbage.want_pass();
-            return Ok(true);
-        }
+    let range = super::access::all_of(&Head { kind: Kind::Hash, id, version: 0, count: 0, extra: 0 });
+    let pairs = elements.store.scan(range).take(most).collect::<Result<Vec<_>, _>>()?;
+    let keys: Vec<&[u8]> = pairs.iter().map(|(key, _)| key.as_slice()).collect();
+    elements.store.delete_many(&keys)?;
+    let is_end = pairs.len() < most;
+    if is_end {
+        elements.store.delete(&id.to_be_bytes())?;
     }
-    let range = super::access::all_of(&head);
-    loop {
-        let pairs = elements.store.scan(range.clone()).take(GROUP).collect::<Result<Vec<_>, _>>()?;
-        let keys: Vec<&[u8]> = pairs.iter().map(|(key, _)| key.as_slice()).collect();
-        if keys.is_empty() {
-            break;
-        }
-        if shared.is_stopping() {
-            return Ok(true);
-        }
-        elements.store.delete_many(&keys)?;
-    }
-    elements.store.delete(&head.owner())?;
-    Ok(had_owner)
+    Ok((pairs.iter().map(|(key, value)| (key.len() + value.len()) as u64).sum(), !is_end))
 }

@@ -103,6 +103,17 @@ fn write(
     Ok(())
 }
 
+/// Replies with the number of elements, for HLEN and related commands.
+///
+/// # Errors
+/// `WrongType`; those of the store.
+pub fn reply_len(call: &mut Call<'_>, kind: Kind) -> std::result::Result<(), CommandError> {
+    let head = call.keys.head(call.argument(1), kind)?;
+    call.count_lookup(head.is_some());
+    call.reply.count(head.map_or(0, |head| head.count));
+    Ok(())
+}
+
 /// How many elements a command chooses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Picks {
@@ -149,7 +160,8 @@ pub fn reply_any(
                 let (mut pairs, mut bytes) = (Vec::new(), 0);
                 for _ in 0..count {
                     let Some(pair) = any_of(view, &head, tag)? else { break };
-                    bytes += pair.0.len() + pair.1.len() + 1;
+                    // A repeated element takes memory, however short it is.
+                    bytes += pair.0.len() + pair.1.len() + size_of::<Pair>();
                     pairs.push(pair);
                     if bytes > bytes_max {
                         break;
