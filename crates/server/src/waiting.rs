@@ -1,8 +1,8 @@
 //! Clients that wait for an element: BLPOP and related commands.
 //!
 //! Each key has a queue of the clients that wait for it. Only the first one of a queue may take elements of the key with a blocking command.
-//! It is woken when a write of the key has committed, runs its command again, and leaves its queues when the command succeeds, at its
-//! timeout, or when the client goes.
+//! When a write of the key has committed, the first client wakes and runs its command again. It leaves its queues when the command succeeds,
+//! at its timeout, or when it disconnects.
 //!
 //! Invariants:
 //! * B1: a client joins its queues before it looks for elements for the last time. So a write that it has not seen wakes it.

@@ -169,7 +169,7 @@ pub const TEMPLATES: &[&str] = &[
     "HLEN K",
     "HSTRLEN K F",
     "HINCRBY K F N",
-    "HINCRBY K G N",
+    "HINCRBY K G 7",
     "HINCRBYFLOAT K G E",
     "HINCRBYFLOAT K F x",
     "~HGETALL K",

@@ -1,6 +1,6 @@
 //! Sets: SADD, SMEMBERS and related commands. A member is an element with the tag `MEMBER` and no value.
 //!
-//! Members are in the order of their bytes. So unions, intersections and differences are merges of sorted lists.
+//! Members are in the order of their bytes. A union, an intersection or a difference reads its sets into memory, one after the other.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ use crate::structures::scan::{self, Picks};
 
 /// The tag of a member.
 const MEMBER: u8 = b'm';
-/// If at least this many members go and none is left, they are left as garbage.
+/// If SPOP takes at least this many members and they are all, they become garbage instead of being removed one by one.
 const REMOVED_TOGETHER: u64 = 64;
 
 const fn command(
@@ -251,7 +251,7 @@ enum Operation {
     Difference,
 }
 
-/// The members of the combined sets. `members_of` reads one set; `None` if the key is absent.
+/// The members of the combined sets. `members_of` reads the set of a key; it is empty if the key is absent.
 fn combined(
     keys: &[bytes::Bytes],
     operation: Operation,

@@ -11,7 +11,7 @@ use crate::structures::scan::{self, Picks};
 use crate::structures::scores::{self, MEMBER, Scored, Selection, format, number};
 use crate::structures::{Head, Kind};
 
-/// If at least this many members go and none is left, they are left as garbage.
+/// If a command removes at least this many members and they are all, they become garbage instead of being removed one by one.
 const REMOVED_TOGETHER: usize = 64;
 
 const fn command(

@@ -2,8 +2,8 @@
 //!
 //! The value of a structure's key is its *head*: type, number, version and length. The elements are keys of the table [`TABLE`], which all
 //! databases share. The key of an element begins with the number of its structure. So a command on one element reads and writes only this
-//! element and the head. The *owner* of a structure is a record beside its elements. It holds the structure's key, by which garbage is
-//! recognized.
+//! element and the head. The *owner* of a structure is a record beside its elements. It holds the structure's key: if
+//! that key has no head with this number, the elements are garbage.
 //!
 //! A string that begins with [`MAGIC`] is stored with a mark before it, so that no client can forge a head.
 //!

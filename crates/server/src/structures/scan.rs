@@ -209,7 +209,7 @@ pub fn different(
     Ok(chosen)
 }
 
-/// Any element: the first one at or after a random position between the smallest and the largest. Not all are equally likely.
+/// Any element: the next one, up or down, from a random position between the smallest and the largest. Not all are equally likely.
 ///
 /// # Errors
 /// Those of the store.
