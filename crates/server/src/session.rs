@@ -94,9 +94,9 @@ pub struct SessionState {
     /// True if the running command has written pushes instead of a reply.
     pub has_pushed: bool,
     /// Set by a command that has to wait.
-    pub blocked: Option<command::blocking::Blocked>,
+    pub blocked: Option<Box<command::blocking::Blocked>>,
     /// The place of the waiting command in its queues.
-    pub waiting: Option<Waiting>,
+    pub waiting: Option<Box<Waiting>>,
     /// The messages of the running transaction.
     pub published: Vec<command::subscriptions::Published>,
     /// Commands that are not yet added to the server's counter.
@@ -142,8 +142,6 @@ struct Session {
     dripped_bytes: usize,
     /// Bytes of parsed commands that have not run.
     taken_bytes: usize,
-    /// The command that waits, while there is one.
-    waits_with: Vec<Bytes>,
     output: Vec<u8>,
     state: SessionState,
 }
@@ -213,7 +211,6 @@ impl Session {
             input: BytesMut::new(),
             dripped_bytes: 0,
             taken_bytes: 0,
-            waits_with: Vec::new(),
             output: Vec::new(),
             state: SessionState {
                 client: Arc::clone(&entry.client),
@@ -433,7 +430,8 @@ impl Session {
                 if self.state.blocked.is_some() {
                     // More commands may have arrived meanwhile.
                     has_waited = true;
-                    if !self.wait_for_element().await? {
+                    // In a box: the state of each connection has space for every future that it may await.
+                    if !Box::pin(self.wait_for_element()).await? {
                         turn = Turn::Close { linger: true };
                         break;
                     }
@@ -506,8 +504,8 @@ impl Session {
                 command::run(&shared, &mut self.state, &arguments, &mut self.output);
                 // Each command frees its bytes after it has run.
                 self.taken_bytes -= arguments.iter().map(Bytes::len).sum::<usize>();
-                if self.state.blocked.is_some() {
-                    self.waits_with = arguments;
+                if let Some(blocked) = &mut self.state.blocked {
+                    blocked.arguments = arguments;
                     break;
                 }
                 if self.state.close || *self.stopping.borrow() == Stopping::Close {

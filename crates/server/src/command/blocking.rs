@@ -16,6 +16,8 @@ use crate::structures::scores::{format, number};
 /// A command that waits.
 #[derive(Clone, Debug)]
 pub struct Blocked {
+    /// Its arguments. The session sets them.
+    pub arguments: Vec<Bytes>,
     /// The keys.
     pub keys: Vec<Bytes>,
     /// The type of their values.
@@ -149,7 +151,7 @@ fn first_of<'a>(
 ) -> Result<(), CommandError> {
     let (db, may_wait) = (call.keys.db(), matches!(call.keys, Access::Store { .. }));
     for key in keys {
-        let own = call.session.waiting.as_ref();
+        let own = call.session.waiting.as_deref();
         let is_again = own.is_some();
         if may_wait && !call.shared.waiters.is_turn(db, key, kind, own) {
             continue;
@@ -164,7 +166,8 @@ fn first_of<'a>(
         }
     }
     if may_wait {
-        call.session.blocked = Some(Blocked { keys: keys.to_vec(), kind, until });
+        call.session.blocked =
+            Some(Box::new(Blocked { arguments: Vec::new(), keys: keys.to_vec(), kind, until }));
     } else {
         call.reply.null_array();
     }

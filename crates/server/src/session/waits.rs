@@ -45,7 +45,6 @@ impl Session {
 
     /// Runs a command that has to wait until it has a reply. False if the connection ends. The client does not count as idle meanwhile.
     pub(super) async fn wait_for_element(&mut self) -> io::Result<bool> {
-        let arguments = std::mem::take(&mut self.waits_with);
         let Some(first) = self.state.blocked.take() else { return Ok(true) };
         self.flush().await?;
         self.hold();
@@ -53,9 +52,9 @@ impl Session {
             // A commit has failed. The client gets no element any more.
             return Ok(false);
         }
-        self.state.waiting = Some(self.shared.waiters.join(self.state.db, &first.keys, first.kind));
+        self.state.waiting = Some(Box::new(self.shared.waiters.join(self.state.db, &first.keys, first.kind)));
         self.entry.client.set_running(true);
-        let goes_on = self.run_until_replied(&arguments, first.until).await;
+        let goes_on = self.run_until_replied(&first.arguments, first.until).await;
         self.state.waiting = None;
         self.entry.client.set_active();
         self.entry.client.set_running(false);
