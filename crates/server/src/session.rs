@@ -202,9 +202,10 @@ pub async fn resume(connection: Connection, entry: ClientEntry) {
 }
 
 impl Session {
-    fn new(stream: Stream, entry: ClientEntry) -> Self {
+    /// In a box: each future that owns a session by value has space for it, and these futures live as long as the connection.
+    fn new(stream: Stream, entry: ClientEntry) -> Box<Self> {
         let shared = Arc::clone(entry.shared());
-        let mut session = Self {
+        let mut session = Box::new(Self {
             stopping: shared.stopping(),
             rest_until: None,
             parser: RequestParser::new(shared.config.limits),
@@ -241,7 +242,7 @@ impl Session {
             stream,
             entry,
             shared,
-        };
+        });
         session.state.users_version = session.shared.users.version();
         session
     }
@@ -268,7 +269,7 @@ impl Session {
     }
 
     /// Serves until the end, and ends.
-    async fn live(mut self) {
+    async fn live(mut self: Box<Self>) {
         // After an error of the socket the client is gone and gets no message.
         let done = self.serve().await;
         command::flush_counts(&self.shared, &mut self.state);
