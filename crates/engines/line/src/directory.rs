@@ -67,9 +67,9 @@ pub(crate) struct Spare {
 
 impl Directory {
     #[inline(always)]
-    fn node<S: Schema>(&self, number: u64) -> Option<Node<'_>> {
+    fn node(&self, number: u64) -> Option<Node<'_>> {
         let (chunk, i) = (number % CHUNKS as u64, number / CHUNKS as u64);
-        self.chunks[chunk as usize].get()?.get::<S>(i as usize)
+        self.chunks[chunk as usize].get()?.get(i as usize)
     }
 
     #[inline(always)]
@@ -98,9 +98,11 @@ impl Directory {
         below: bool,
     ) -> u64 {
         let (mut at, levels) = self.root();
-        for _ in 0..levels {
-            let Some(node) = self.node::<S>(at) else { return 0 };
-            node.prefetch::<true, S>();
+        for level in 1..=levels {
+            let Some(node) = self.node(at) else { return 0 };
+            if level == levels {
+                node.prefetch::<true, S>();
+            }
             at = node.child::<S>(node.position::<M, S>(medium, vectors, key, below));
         }
         at * LINE
@@ -120,7 +122,7 @@ impl Directory {
         let (mut at, levels) = self.root();
         let mut lowest = None;
         for _ in 0..levels {
-            let Some(node) = self.node::<S>(at) else { return 0 };
+            let Some(node) = self.node(at) else { return 0 };
             node.prefetch::<true, S>();
             let i = node.position::<M, S>(medium, vectors, key, below);
             at = node.child::<S>(i);
@@ -153,15 +155,15 @@ impl Directory {
             let mut positions = [0; TOGETHER];
             for level in 1..=levels {
                 for ((key, at), i) in keys.iter().zip(&*leaves).zip(&mut positions) {
-                    if let Some(node) = self.node::<S>(*at) {
+                    if let Some(node) = self.node(*at) {
                         *i = node.position::<M, S>(medium, vectors, key, false);
-                        node.prefetch_child(*i);
+                        node.prefetch_child::<S>(*i);
                     }
                 }
                 for (at, i) in leaves.iter_mut().zip(&positions) {
-                    *at = self.node::<S>(*at).map_or(0, |node| node.child::<S>(*i));
+                    *at = self.node(*at).map_or(0, |node| node.child::<S>(*i));
                     if level < levels
-                        && let Some(node) = self.node::<S>(*at)
+                        && let Some(node) = self.node(*at)
                     {
                         node.prefetch::<false, S>();
                     }
@@ -175,7 +177,7 @@ impl Directory {
     pub(crate) fn last_leaf<S: Schema>(&self) -> u64 {
         let (mut at, levels) = self.root();
         for _ in 0..levels {
-            let Some(node) = self.node::<S>(at) else { return 0 };
+            let Some(node) = self.node(at) else { return 0 };
             at = node.child::<S>(node.count::<S>().saturating_sub(1));
         }
         at * LINE
@@ -190,7 +192,7 @@ impl Directory {
         key: &S::Key,
     ) -> (u64, u64, u64) {
         let path = self.path::<M, S>(medium, vectors, key);
-        let Some((node, i)) = path.last().and_then(|stop| Some((self.node::<S>(stop.node)?, stop.i))) else {
+        let Some((node, i)) = path.last().and_then(|stop| Some((self.node(stop.node)?, stop.i))) else {
             return (0, 0, 0);
         };
         let left = if i > 0 { node.child::<S>(i - 1) } else { 0 };
@@ -230,7 +232,7 @@ impl Directory {
             self.chunks[chunk as usize].get_or_init(|| Nodes::new::<S>(nodes as usize));
             (shifted - nodes) * CHUNKS as u64 + u64::from(chunk)
         });
-        if let Some(node) = self.node::<S>(number) {
+        if let Some(node) = self.node(number) {
             node.fill::<M, S>(medium, children);
         }
         self.nodes.fetch_add(1, Ordering::Relaxed);
@@ -254,7 +256,7 @@ impl Directory {
         self.leaves.fetch_add(1, Ordering::Relaxed);
         let mut child = leaf;
         for stop in path.iter().rev() {
-            let Some(node) = self.node::<S>(stop.node) else { return };
+            let Some(node) = self.node(stop.node) else { return };
             if node.count::<S>() < fanout::<S>() {
                 return node.insert::<M, S>(medium, stop.i + 1, child);
             }
@@ -286,20 +288,20 @@ impl Directory {
         let mut gone = path.last().copied();
         for up in (0..path.len()).rev() {
             let Some(stop) = gone.take() else { return };
-            let Some(node) = self.node::<S>(stop.node) else { return };
+            let Some(node) = self.node(stop.node) else { return };
             node.remove::<S>(stop.i);
             if node.count::<S>() >= sparse::<S>() || up == 0 {
                 break;
             }
             let above = path[up - 1];
-            let Some(parent) = self.node::<S>(above.node) else { return };
+            let Some(parent) = self.node(above.node) else { return };
             // The children of the right node of two neighbours move to the left node.
             for right in [above.i, above.i + 1] {
                 if right == 0 || right >= parent.count::<S>() {
                     continue;
                 }
                 let (left_at, right_at) = (parent.child::<S>(right - 1), parent.child::<S>(right));
-                let (Some(left), Some(of_right)) = (self.node::<S>(left_at), self.node::<S>(right_at)) else {
+                let (Some(left), Some(of_right)) = (self.node(left_at), self.node(right_at)) else {
                     return;
                 };
                 if left.count::<S>() + of_right.count::<S>() <= fill::<S>() {
@@ -317,7 +319,7 @@ impl Directory {
         }
         loop {
             let (root, levels) = self.root();
-            let Some(node) = self.node::<S>(root).filter(|node| levels > 1 && node.count::<S>() == 1) else {
+            let Some(node) = self.node(root).filter(|node| levels > 1 && node.count::<S>() == 1) else {
                 return;
             };
             self.root.store(node.child::<S>(0) << 8 | (levels - 1), Ordering::Release);
@@ -337,7 +339,7 @@ impl<M: Medium, S: Schema> Body for Path<'_, M, S> {
         let (mut at, levels) = directory.root();
         let mut path = Vec::with_capacity(levels as usize);
         for _ in 0..levels {
-            let Some(node) = directory.node::<S>(at) else { break };
+            let Some(node) = directory.node(at) else { break };
             node.prefetch::<true, S>();
             let i = node.position::<M, S>(medium, vectors, key, false);
             path.push(Stop { node: at, i });

@@ -67,7 +67,11 @@ impl Child {
     }
 }
 
-/// Lines of the hot part of a node.
+/// Lines of the hot part of a node. With byte strings the last four are unused: with one length for both kinds of keys, the address of a
+/// node takes one check and no multiplication.
+const HOT_LINES: usize = 13;
+
+/// Lines of the hot part that are used.
 const fn hot_lines<S: Schema>() -> usize {
     CHILDREN + fanout::<S>() / 16
 }
@@ -84,35 +88,38 @@ const fn cold_lines<S: Schema>() -> usize {
 
 /// Bytes of a node.
 pub(crate) const fn node_bytes<S: Schema>() -> usize {
-    (hot_lines::<S>() + cold_lines::<S>()) * LINE as usize
+    (HOT_LINES + cold_lines::<S>()) * LINE as usize
 }
 
 /// A chunk of nodes.
 #[derive(Debug)]
 pub(crate) struct Nodes {
-    hot: Box<[Line]>,
+    hot: Box<[[Line; HOT_LINES]]>,
     cold: Box<[Line]>,
 }
 
 impl Nodes {
     /// A chunk of `count` nodes without children.
     pub(crate) fn new<S: Schema>(count: usize) -> Self {
-        let lines = |of_node| std::iter::repeat_with(Line::zero).take(count * of_node).collect();
-        Self { hot: lines(hot_lines::<S>()), cold: lines(cold_lines::<S>()) }
+        const { assert!(hot_lines::<S>() <= HOT_LINES) };
+        let hot = || std::array::from_fn(|_| Line::zero());
+        Self {
+            hot: std::iter::repeat_with(hot).take(count).collect(),
+            cold: std::iter::repeat_with(Line::zero).take(count * cold_lines::<S>()).collect(),
+        }
     }
 
     /// Node `i` of the chunk. `None` if the chunk has fewer nodes.
     #[inline(always)]
-    pub(crate) fn get<S: Schema>(&self, i: usize) -> Option<Node<'_>> {
-        let from = i.checked_mul(hot_lines::<S>())?;
-        Some(Node { hot: self.hot.get(from..)?.get(..hot_lines::<S>())?, nodes: self, i })
+    pub(crate) fn get(&self, i: usize) -> Option<Node<'_>> {
+        Some(Node { hot: self.hot.get(i)?, nodes: self, i })
     }
 }
 
 /// A node in its chunk.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Node<'a> {
-    hot: &'a [Line],
+    hot: &'a [Line; HOT_LINES],
     nodes: &'a Nodes,
     i: usize,
 }
@@ -138,8 +145,8 @@ impl Node<'_> {
     }
 
     #[inline(always)]
-    fn children_low(&self) -> &[Line] {
-        &self.hot[CHILDREN..]
+    fn children_low<S: Schema>(&self) -> &[Line] {
+        &self.hot[CHILDREN..hot_lines::<S>()]
     }
 
     #[inline(always)]
@@ -174,8 +181,8 @@ impl Node<'_> {
 
     /// Begins to load the child at a position.
     #[inline(always)]
-    pub(crate) fn prefetch_child(&self, i: usize) {
-        if let Some(line) = self.children_low().get(i / 16) {
+    pub(crate) fn prefetch_child<S: Schema>(&self, i: usize) {
+        if let Some(line) = self.children_low::<S>().get(i / 16) {
             line.prefetch();
         }
     }
@@ -183,16 +190,17 @@ impl Node<'_> {
     /// The child at a position.
     #[inline(always)]
     pub(crate) fn child<S: Schema>(&self, i: usize) -> u64 {
-        let low = part::<32>(self.children_low(), i);
-        if get(self.head(), 0) & WIDE == 0 {
-            low
-        } else {
-            low | part::<16>(self.children_high::<S>(), i) << 32
-        }
+        let low = part::<32>(self.children_low::<S>(), i);
+        if get(self.head(), 0) & WIDE == 0 { low } else { low | self.child_high::<S>(i) << 32 }
+    }
+
+    #[cold]
+    fn child_high<S: Schema>(self, i: usize) -> u64 {
+        part::<16>(self.children_high::<S>(), i)
     }
 
     fn set_child<S: Schema>(&self, i: usize, at: u64) {
-        set_part::<32>(self.children_low(), i, at & u64::from(u32::MAX));
+        set_part::<32>(self.children_low::<S>(), i, at & u64::from(u32::MAX));
         set_part::<16>(self.children_high::<S>(), i, at >> 32);
         if at >> 32 != 0 {
             set(self.head(), 0, get(self.head(), 0) | WIDE);
@@ -252,6 +260,17 @@ impl Node<'_> {
         };
         // No digest of a key is all ones, so none of the unused digests was counted.
         let mut i = up_to.saturating_sub(1);
+        if i > 0 && self.digest::<S>(i) == digest {
+            i = self.settle::<M, S>(medium, i, key, below);
+        }
+        i
+    }
+
+    /// The position at or before `i`, where separator `i` is the last one with the digest of the key. Apart from [`Node::position`], so that
+    /// searches without ties keep their values in registers.
+    #[inline(never)]
+    fn settle<M: Medium, S: Schema>(self, medium: &M, mut i: usize, key: &S::Key, below: bool) -> usize {
+        let digest = self.digest::<S>(i);
         while i > 0 && self.digest::<S>(i) == digest && self.is_above::<M, S>(medium, i, key, below) {
             i -= 1;
         }
@@ -259,7 +278,6 @@ impl Node<'_> {
     }
 
     /// True if separator `i` is above a key, or equal to it if `below` is set.
-    #[inline(never)]
     fn is_above<M: Medium, S: Schema>(&self, medium: &M, i: usize, key: &S::Key, below: bool) -> bool {
         let order = if S::PLAIN {
             self.bound::<S>(i).cmp(&S::plain(S::probe(key)))
@@ -339,7 +357,7 @@ impl Node<'_> {
         } else {
             insert_part::<32>(self.digests(), (i, count), u64::from(digest));
         }
-        insert_part::<32>(self.children_low(), (i, count), child.at & u64::from(u32::MAX));
+        insert_part::<32>(self.children_low::<S>(), (i, count), child.at & u64::from(u32::MAX));
         insert_part::<16>(self.children_high::<S>(), (i, count), child.at >> 32);
         insert_part::<64>(self.bounds::<S>(), (i, count), child.bound);
         let wide = if child.at >> 32 != 0 { WIDE } else { 0 };
@@ -354,7 +372,7 @@ impl Node<'_> {
         } else {
             remove_part::<32>(self.digests(), (i, count));
         }
-        remove_part::<32>(self.children_low(), (i, count));
+        remove_part::<32>(self.children_low::<S>(), (i, count));
         remove_part::<16>(self.children_high::<S>(), (i, count));
         remove_part::<64>(self.bounds::<S>(), (i, count));
         set(self.head(), 0, get(self.head(), 0) - 1);
@@ -439,9 +457,7 @@ fn set(line: &Line, word: usize, value: u64) {
 /// Number `i` in an array of numbers of `BITS` bits each.
 #[inline(always)]
 fn part<const BITS: usize>(lines: &[Line], i: usize) -> u64 {
-    let each = 64 / BITS;
-    let word = get(&lines[i / each / 8 % lines.len()], i / each);
-    word >> (BITS * (i % each)) & (u64::MAX >> (64 - BITS))
+    pmem::simd::part::<BITS>(lines, i % (lines.len() * (512 / BITS)))
 }
 
 fn set_part<const BITS: usize>(lines: &[Line], i: usize, value: u64) {
@@ -507,7 +523,7 @@ mod tests {
     fn children_above_32_bits_and_separators_with_equal_digests_are_found() {
         let medium = Native::anonymous(1 << 20, Durability::Process).unwrap();
         let nodes = Nodes::new::<Words>(2);
-        let node = nodes.get::<Words>(1).unwrap();
+        let node = nodes.get(1).unwrap();
         // The first separators are so close together that their digests are equal.
         let bounds: Vec<u64> =
             (0..fanout::<Words>() as u64).map(|i| if i < 20 { 1000 + i } else { i << 57 }).collect();
@@ -529,7 +545,7 @@ mod tests {
         let last = bounds.len() - 1;
         assert_eq!(position(&node, &medium, bounds[last], false), last - 1);
         assert_eq!(node.child::<Words>(last - 1), child(last).at);
-        assert!(nodes.get::<Words>(2).is_none());
+        assert!(nodes.get(2).is_none());
     }
 
     /// Compares insertions and removals with those of a vector.

@@ -13,7 +13,7 @@ use crate::change::Change;
 use crate::index::{Line, Own};
 use crate::leaf::{Leaf, Shape, entries, entry_of};
 use crate::orders::Order;
-use crate::vectored::{CopyEntries, Find, Lead, LeadAndFind, LeadMany, LeadToScan};
+use crate::vectored::{CopyEntries, Find, Lead, LeadMany, LeadToScan, LookOnce};
 
 impl<M: Medium, S: Schema> LeafList for Line<M, S> {
     type Medium = M;
@@ -53,6 +53,13 @@ impl<M: Medium, S: Schema> LeafList for Line<M, S> {
     #[inline]
     fn leaf_of(&self, key: &S::Key, below: bool) -> u64 {
         self.with_vectors(Lead(self, key, below))
+    }
+
+    #[inline]
+    fn prefetch_leaf(&self, key: &S::Key) {
+        if !self.is_loading() {
+            self.region.medium().prefetch(self.leaf_of(key, false), self.leaf_bytes());
+        }
     }
 
     fn leaf_to_scan(&self, key: &S::Key, below: bool, way: Way) -> u64 {
@@ -96,13 +103,8 @@ impl<M: Medium, S: Schema> LeafList for Line<M, S> {
     }
 
     #[inline]
-    fn entry_for<V>(
-        &self,
-        key: &S::Key,
-        first_look: impl FnOnce(u64) -> V,
-    ) -> (V, Option<Entry<S::Tail>>, bool) {
-        let (seen, leaf, slot) = self.with_vectors(LeadAndFind(self, key, first_look));
-        (seen, slot.map(entry_of::<S>), self.has_found(slot.is_some(), leaf))
+    fn look_once(&self, key: &S::Key, value: Option<&mut S::ValueBuf>) -> Option<(bool, u64)> {
+        self.with_vectors(LookOnce(self, key, value))
     }
 
     #[inline]

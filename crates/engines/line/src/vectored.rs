@@ -1,13 +1,14 @@
 //! The work that is compiled for vector instructions ([`pmem::simd::Body`]): searches, and copies of a leaf.
 
 use index::Schema;
-use index::leaf_list::{LeafCopy, LeafList, Way};
+use index::leaf_list::prelude::*;
+use index::leaf_list::{LeafCopy, Way};
 use pmem::Medium;
 use pmem::kept::Kept;
 use pmem::simd::{Body, Vectors};
 
 use crate::index::Line;
-use crate::leaf::{Leaf, Slot, entry_of, slots_of};
+use crate::leaf::{Leaf, entry_of, slots_of};
 use crate::orders::Order;
 
 /// The leaf of a key; if the last field is true, of the keys strictly below it.
@@ -87,17 +88,24 @@ impl<M: Medium, S: Schema> Body for LeadMany<'_, M, S> {
     }
 }
 
-/// Finds the leaf of a key, calls a function with its address, and then reads the key's slot. Returns all three results.
-pub(crate) struct LeadAndFind<'a, M: Medium, S: Schema, F>(pub &'a Line<M, S>, pub &'a S::Key, pub F);
+/// One attempt to look up a key ([`LeafList::look_once`]).
+pub(crate) struct LookOnce<'a, M: Medium, S: Schema>(
+    pub &'a Line<M, S>,
+    pub &'a S::Key,
+    pub Option<&'a mut S::ValueBuf>,
+);
 
-impl<M: Medium, S: Schema, V, F: FnOnce(u64) -> V> Body for LeadAndFind<'_, M, S, F> {
-    type Out = (V, u64, Option<Slot>);
+impl<M: Medium, S: Schema> Body for LookOnce<'_, M, S> {
+    type Out = Option<(bool, u64)>;
     #[inline(always)]
     fn run(self, vectors: Option<Vectors>) -> Self::Out {
-        let leaf = self.0.lead(vectors, self.1, false);
-        let seen = (self.2)(leaf);
-        let slot = Find(self.0, Leaf(leaf), self.1).run(vectors);
-        (seen, leaf, slot.map(|slot| Leaf(leaf).slot::<M, S>(self.0.region.medium(), slot)))
+        let Self(index, key, value) = self;
+        let changes = index.changes.settled(&index.stripes);
+        let leaf = index.lead(vectors, key, false);
+        let seen = index.seen_at(leaf, changes);
+        let slot = Find(index, Leaf(leaf), key).run(vectors);
+        let entry = slot.map(|slot| entry_of::<S>(Leaf(leaf).slot::<M, S>(index.region.medium(), slot)));
+        index.look_validated(&seen, (entry, index.has_found(entry.is_some(), leaf)), value)
     }
 }
 

@@ -16,6 +16,7 @@ use pmem::{Durability, Fence, Found, LINE, Medium, Region, Result, WORD};
 
 use super::copy::LeafCopy;
 use super::garbage;
+use super::read::Reads;
 use super::recover::owns_record;
 use super::scan::Cursor;
 use super::space::HasSpace;
@@ -177,6 +178,8 @@ pub trait LeafList:
     /// The leaf of a key, or of the keys strictly below it if `below` is set, according to the current directory. An engine may
     /// prefetch the lines that a read of the leaf touches first.
     fn leaf_of(&self, key: &<Self::Schema as Schema>::Key, below: bool) -> u64;
+    /// Begins to load the leaf of a key, without the writer's lock. An engine may do nothing.
+    fn prefetch_leaf(&self, _key: &<Self::Schema as Schema>::Key) {}
     /// The last leaf, according to the current directory.
     fn last_leaf(&self) -> u64;
     /// True if there is a leaf at this address.
@@ -213,6 +216,15 @@ pub trait LeafList:
         let seen = first_look(leaf);
         let (entry, is_leaf) = self.entry_with_leaf(leaf, key);
         (seen, entry, is_leaf)
+    }
+    /// One attempt to look up a key, which copies its value into `value` (if given). Returns true if the key is present, and its leaf.
+    /// `None` if the attempt failed: then [`Reads`] tries again, or says why. An engine may override this to compile
+    /// the attempt as one function.
+    #[inline]
+    fn look_once(&self, key: &KeyOf<Self>, value: Option<&mut ValueBufOf<Self>>) -> Option<(bool, u64)> {
+        let changes = self.changes.settled(&self.stripes);
+        let (seen, entry, is_leaf) = self.entry_for(key, |leaf| self.seen_at(leaf, changes));
+        self.look_validated(&seen, (entry, is_leaf), value)
     }
     /// Copies all entries of a leaf, in any order. If there is no leaf at this address, it may copy anything ([`LeafList::is_leaf`]). An
     /// engine that keeps orders ([`LeafList::keep_order`]) copies the entries with their slots ([`LeafCopy::push_slot`]), and those of the
@@ -325,6 +337,8 @@ pub(crate) type KeyBufOf<T> = <SchemaOf<T> as Schema>::KeyBuf;
 pub(crate) type ValueOf<T> = <SchemaOf<T> as Schema>::Value;
 /// A value as an index returns it.
 pub(crate) type ValueBufOf<T> = <SchemaOf<T> as Schema>::ValueBuf;
+/// An entry of a leaf.
+pub(crate) type EntryOf<T> = Entry<<SchemaOf<T> as Schema>::Tail>;
 
 impl<T: LeafList> Embed for T {
     type Medium = <T as LeafList>::Medium;

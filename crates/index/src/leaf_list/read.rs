@@ -8,7 +8,7 @@ use crate::schema::Schema;
 use pmem::stripe::Version;
 use pmem::{Error, Result};
 
-use super::core::{KeyOf, LeafList, SchemaOf, ValueBufOf};
+use super::core::{EntryOf, KeyOf, LeafList, SchemaOf, ValueBufOf};
 use crate::group::Life;
 
 /// Number of keys whose leaves are prefetched together.
@@ -52,7 +52,21 @@ pub trait Reads: LeafList {
     ///
     /// # Errors
     /// `Corrupt` if the leaf or the record is damaged. `Failed` if the writer panicked while it changed the leaf.
+    #[inline]
     fn get(&self, key: &KeyOf<Self>, mut value: Option<&mut ValueBufOf<Self>>) -> Result<bool> {
+        if self.pending.is_none()
+            && let Some((found, _)) = self.look_once(key, value.as_deref_mut())
+            && !self.images.is_running()
+        {
+            return Ok(found);
+        }
+        self.get_again(key, value)
+    }
+
+    /// As [`Reads::get`]. Apart from the first attempt of a lookup, which almost always succeeds, so that this one stays short: lookups
+    /// overlap in the processor only if each of them has few instructions.
+    #[inline(never)]
+    fn get_again(&self, key: &KeyOf<Self>, mut value: Option<&mut ValueBufOf<Self>>) -> Result<bool> {
         let found = self.get_durable(key, value.as_deref_mut())?;
         if self.images.is_running() {
             return Ok(self.images.before(key, value).unwrap_or(found));
@@ -125,34 +139,59 @@ pub trait Reads: LeafList {
         key: &KeyOf<Self>,
         mut value: Option<&mut ValueBufOf<Self>>,
     ) -> Result<(bool, u64)> {
-        let medium = self.region.medium();
         let mut tries = self.stripes.tries();
         loop {
             let (seen, entry, is_leaf) = if let Some((leaf, changes)) = leaf.take() {
-                let seen = Seen { leaf, version: self.stripes.read(leaf), changes };
+                let seen = self.seen_at(leaf, changes);
                 let (entry, is_leaf) = self.entry_with_leaf(leaf, key);
                 (seen, entry, is_leaf)
             } else {
                 let changes = self.changes.settled(&self.stripes);
-                self.entry_for(key, |leaf| Seen { leaf, version: self.stripes.read(leaf), changes })
+                self.entry_for(key, |leaf| self.seen_at(leaf, changes))
             };
-            let leaf = seen.leaf;
-            let sound = match (&entry, &mut value) {
-                (Some(entry), Some(value)) => SchemaOf::<Self>::read_value(medium, entry, value),
-                _ => true,
-            };
+            let sound = self.read_value_of(&entry, value.as_deref_mut());
             if !self.is_good(&seen) {
                 tries.fail()?;
                 continue;
             }
             return match (is_leaf, sound) {
-                (true, true) => Ok((entry.is_some(), leaf)),
-                (false, _) => Err(Error::Corrupt { what: "leaf", at: leaf }),
+                (true, true) => Ok((entry.is_some(), seen.leaf)),
+                (false, _) => Err(Error::Corrupt { what: "leaf", at: seen.leaf }),
                 (_, false) => {
                     Err(Error::Corrupt { what: "record", at: entry.map_or(0, |entry| entry.payload) })
                 }
             };
         }
+    }
+
+    /// The state of a leaf before it is read. `changes` is the number of structure changes from before the leaf was found.
+    #[inline(always)]
+    fn seen_at(&self, leaf: u64, changes: u64) -> Seen {
+        Seen { leaf, version: self.stripes.read(leaf), changes }
+    }
+
+    /// Copies the value of an entry, if both are given. False if the value is not sound.
+    #[inline(always)]
+    fn read_value_of(&self, entry: &Option<EntryOf<Self>>, value: Option<&mut ValueBufOf<Self>>) -> bool {
+        match (entry, value) {
+            (Some(entry), Some(value)) => {
+                SchemaOf::<Self>::read_value(self.region.medium(), entry, value)
+            }
+            _ => true,
+        }
+    }
+
+    /// The end of one attempt to look up a key ([`LeafList::look_once`]): copies the value and validates. `None` if the attempt failed, for
+    /// whatever reason.
+    #[inline(always)]
+    fn look_validated(
+        &self,
+        seen: &Seen,
+        (entry, is_leaf): (Option<EntryOf<Self>>, bool),
+        value: Option<&mut ValueBufOf<Self>>,
+    ) -> Option<(bool, u64)> {
+        let sound = self.read_value_of(&entry, value);
+        (self.is_good(seen) && is_leaf && sound).then_some((entry.is_some(), seen.leaf))
     }
 }
 

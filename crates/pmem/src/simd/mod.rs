@@ -24,9 +24,9 @@ mod tests;
 pub mod wide;
 
 #[cfg(target_arch = "x86_64")]
-pub use narrow::Narrow;
+pub use narrow::{Narrow, part};
 #[cfg(not(target_arch = "x86_64"))]
-pub use none::{Narrow, Wide, available};
+pub use none::{Narrow, Wide, available, part};
 #[cfg(target_arch = "x86_64")]
 pub use wide::{Wide, available};
 

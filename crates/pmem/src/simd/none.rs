@@ -1,5 +1,7 @@
 //! The vector types on processors other than x86-64. They have no values, so their methods are never called.
 
+use std::sync::atomic::Ordering;
+
 use super::{Body, Slots};
 use crate::medium::traits::Line;
 
@@ -14,6 +16,16 @@ pub enum Narrow {}
 /// False: there is no [`Wide`].
 pub fn available() -> bool {
     false
+}
+
+/// Part `i` of the lines' words, of `BITS` bits: 16, 32 or 64.
+///
+/// # Panics
+/// If the lines have no such part.
+pub fn part<const BITS: usize>(lines: &[Line], i: usize) -> u64 {
+    let each = 64 / BITS;
+    let word = lines[i / each / 8].0[i / each % 8].load(Ordering::Relaxed);
+    word >> (BITS * (i % each)) & (u64::MAX >> (64 - BITS))
 }
 
 macro_rules! nowhere {
