@@ -125,13 +125,30 @@ pub fn clear<T: Embed>(
 ///
 /// # Errors
 /// As `write`.
+#[inline(always)]
 pub fn with_space<T: Embed, R>(index: &T, mut write: impl FnMut() -> Result<R>) -> Result<R> {
-    loop {
+    match write() {
+        Ok(done) => Ok(done),
+        Err(error) => with_more_space(index, error, write),
+    }
+}
+
+/// The rest of [`with_space`] after the first error of the write.
+#[cold]
+#[inline(never)]
+fn with_more_space<T: Embed, R>(
+    index: &T,
+    mut error: Error,
+    mut write: impl FnMut() -> Result<R>,
+) -> Result<R> {
+    while lacks_space(&error) && index.kernel().has_garbage() {
+        free_once(index)?;
         match write() {
-            Err(error) if lacks_space(&error) && index.kernel().has_garbage() => _ = free_once(index)?,
-            outcome => return outcome,
+            Ok(done) => return Ok(done),
+            Err(next) => error = next,
         }
     }
+    Err(error)
 }
 
 /// Applies writes one by one, so that garbage can be freed for each. Used while there is garbage: a write group would end at the first

@@ -158,6 +158,12 @@ impl<M: Medium, S: Schema, W> Kernel<M, S, W> {
     /// `Closed`, `ReadOnly`, `Failed`.
     #[inline(always)]
     pub fn writable(&self) -> Result<()> {
+        if self.phase.load(Ordering::Acquire) == Phase::Open as u8 { Ok(()) } else { self.open_or_error() }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn open_or_error(&self) -> Result<()> {
         match self.phase() {
             Phase::Open => Ok(()),
             Phase::Closed | Phase::Closing => Err(Error::Closed),

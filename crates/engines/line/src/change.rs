@@ -33,7 +33,7 @@ use pmem::{Error, Medium, Result, WORD};
 
 use crate::index::{Line, Writer};
 use crate::leaf::{Leaf, entry_of, record_word};
-use crate::vectored::{Find, FindOrFree};
+use crate::vectored::{Find, FindPlace, LeadAndFind, LeadAndPlace, Place};
 
 /// The store that commits a write.
 #[derive(Clone, Copy, Debug)]
@@ -56,21 +56,22 @@ impl Change {
 }
 
 impl<M: Medium, S: Schema> Line<M, S> {
-    /// The leaf of a key, for the writer. A complete directory leads to leaves only, so line 0 of the leaf is not read.
-    fn leaf_to_change(&self, key: &S::Key) -> Result<Leaf> {
-        if self.is_loading() {
-            return Ok(Leaf(self.sound_leaf_of(key)?));
+    /// The leaf of a key, for the writer, after a search led to `leaf`. A complete directory leads to leaves only, so line 0 of the leaf is
+    /// not read.
+    #[inline(always)]
+    fn checked_leaf(&self, leaf: u64) -> Result<Leaf> {
+        if leaf == 0 || self.is_loading() && !self.is_leaf(leaf) {
+            return Err(Error::Corrupt { what: "leaf", at: leaf });
         }
-        match self.leaf_of(key, false) {
-            0 => Err(Error::Corrupt { what: "leaf", at: 0 }),
-            leaf => Ok(Leaf(leaf)),
-        }
+        Ok(Leaf(leaf))
     }
 
+    #[inline(always)]
     pub(crate) fn put_in_leaf(&self, writer: &mut Writer<S>, key: &S::Key, value: &S::Value) -> Result<bool> {
         loop {
-            let leaf = self.leaf_to_change(key)?;
-            if let Step::Stored(stored) = self.store_value(writer, leaf, key, value)? {
+            let (leaf, place) = self.with_vectors(LeadAndPlace(self, key));
+            let leaf = self.checked_leaf(leaf)?;
+            if let Step::Stored(stored) = self.store_at(writer, (leaf, place), key, value)? {
                 return Ok(self.commit_alone(writer, &Write::Put(key, value), &stored));
             }
             if self.split(writer, leaf, key, value)? {
@@ -79,9 +80,11 @@ impl<M: Medium, S: Schema> Line<M, S> {
         }
     }
 
+    #[inline(always)]
     pub(crate) fn delete_in_leaf(&self, writer: &mut Writer<S>, key: &S::Key) -> Result<bool> {
-        let leaf = self.leaf_to_change(key)?;
-        Ok(match self.store_removal(writer, leaf, key)? {
+        let (leaf, slot) = self.with_vectors(LeadAndFind(self, key));
+        let leaf = self.checked_leaf(leaf)?;
+        Ok(match self.store_removal_at(writer, (leaf, slot), key)? {
             Step::Stored(stored) => self.commit_alone(writer, &Write::Delete(key), &stored),
             _ => false,
         })
@@ -97,10 +100,22 @@ impl<M: Medium, S: Schema> Line<M, S> {
         key: &S::Key,
         value: &S::Value,
     ) -> Result<Step<Change>> {
+        let place = self.with_vectors(FindPlace(self, leaf, key));
+        self.store_at(writer, (leaf, place), key, value)
+    }
+
+    /// As [`Line::store_value`], at this place of the leaf.
+    #[inline(always)]
+    fn store_at(
+        &self,
+        writer: &mut Writer<S>,
+        (leaf, place): (Leaf, Place),
+        key: &S::Key,
+        value: &S::Value,
+    ) -> Result<Step<Change>> {
         let medium = self.region.medium();
-        let (found, free) = self.with_vectors(FindOrFree(self, leaf, key));
-        let choose = || self.shape.choose::<S>(free, Leaf::first_word::<S>(key));
-        let Some(slot) = found.or_else(choose) else { return Ok(Step::Apart) };
+        let Place { slot: Some(slot), is_key } = place else { return Ok(Step::Apart) };
+        let found = is_key.then_some(slot);
         if found.is_none() {
             let Some(next) = leaf.next(medium) else {
                 return Err(Error::Corrupt { what: "leaf", at: leaf.0 });
@@ -140,9 +155,20 @@ impl<M: Medium, S: Schema> Line<M, S> {
         leaf: Leaf,
         key: &S::Key,
     ) -> Result<Step<Change>> {
+        let slot = self.with_vectors(Find(self, leaf, key));
+        self.store_removal_at(writer, (leaf, slot), key)
+    }
+
+    /// As [`Line::store_removal`]. `slot` is the key's slot in the leaf.
+    #[inline(always)]
+    fn store_removal_at(
+        &self,
+        writer: &mut Writer<S>,
+        (leaf, slot): (Leaf, Option<usize>),
+        key: &S::Key,
+    ) -> Result<Step<Change>> {
         let medium = self.region.medium();
-        let found = self.with_vectors(Find(self, leaf, key));
-        let Some(slot) = found else {
+        let Some(slot) = slot else {
             return leaf
                 .next(medium)
                 .map(|_| Step::Absent)

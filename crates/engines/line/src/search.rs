@@ -55,13 +55,6 @@ impl<M: Medium, S: Schema> LeafList for Line<M, S> {
         self.with_vectors(Lead(self, key, below))
     }
 
-    #[inline]
-    fn prefetch_leaf(&self, key: &S::Key) {
-        if !self.is_loading() {
-            self.region.medium().prefetch(self.leaf_of(key, false), self.leaf_bytes());
-        }
-    }
-
     fn leaf_to_scan(&self, key: &S::Key, below: bool, way: Way) -> u64 {
         self.with_vectors(LeadToScan(self, key, below, way))
     }
@@ -171,10 +164,12 @@ impl<M: Medium, S: Schema> LeafList for Line<M, S> {
         }
     }
 
+    #[inline]
     fn put_locked(&self, writer: &mut Writer<Own<S>>, key: &S::Key, value: &S::Value) -> Result<bool> {
         self.put_in_leaf(writer, key, value)
     }
 
+    #[inline]
     fn delete_locked(&self, writer: &mut Writer<Own<S>>, key: &S::Key) -> Result<bool> {
         self.delete_in_leaf(writer, key)
     }

@@ -131,17 +131,52 @@ impl<M: Medium, S: Schema> Body for Free<'_, M, S> {
     }
 }
 
-/// The slot of a key in a leaf. If the key is absent, the free slots, a bit each.
-pub(crate) struct FindOrFree<'a, M: Medium, S: Schema>(pub &'a Line<M, S>, pub Leaf, pub &'a S::Key);
+/// Where a leaf stores a key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    /// The key's slot, or a free one. `None` if the key is absent and no slot is free.
+    pub slot: Option<usize>,
+    /// True if the slot has the key.
+    pub is_key: bool,
+}
 
-impl<M: Medium, S: Schema> Body for FindOrFree<'_, M, S> {
-    type Out = (Option<usize>, u64);
+/// The place of a key in a leaf.
+pub(crate) struct FindPlace<'a, M: Medium, S: Schema>(pub &'a Line<M, S>, pub Leaf, pub &'a S::Key);
+
+impl<M: Medium, S: Schema> Body for FindPlace<'_, M, S> {
+    type Out = Place;
+    #[inline(always)]
+    fn run(self, vectors: Option<Vectors>) -> Place {
+        let slot = Find(self.0, self.1, self.2).run(vectors);
+        let choose = || {
+            let free = Free(self.0, self.1).run(vectors);
+            self.0.shape.choose::<S>(free, Leaf::first_word::<S>(self.2))
+        };
+        Place { slot: slot.or_else(choose), is_key: slot.is_some() }
+    }
+}
+
+/// The leaf of a key, and the key's place in it.
+pub(crate) struct LeadAndPlace<'a, M: Medium, S: Schema>(pub &'a Line<M, S>, pub &'a S::Key);
+
+impl<M: Medium, S: Schema> Body for LeadAndPlace<'_, M, S> {
+    type Out = (u64, Place);
     #[inline(always)]
     fn run(self, vectors: Option<Vectors>) -> Self::Out {
-        match Find(self.0, self.1, self.2).run(vectors) {
-            Some(slot) => (Some(slot), 0),
-            None => (None, Free(self.0, self.1).run(vectors)),
-        }
+        let leaf = self.0.lead(vectors, self.1, false);
+        (leaf, FindPlace(self.0, Leaf(leaf), self.1).run(vectors))
+    }
+}
+
+/// The leaf of a key, and the key's slot in it.
+pub(crate) struct LeadAndFind<'a, M: Medium, S: Schema>(pub &'a Line<M, S>, pub &'a S::Key);
+
+impl<M: Medium, S: Schema> Body for LeadAndFind<'_, M, S> {
+    type Out = (u64, Option<usize>);
+    #[inline(always)]
+    fn run(self, vectors: Option<Vectors>) -> Self::Out {
+        let leaf = self.0.lead(vectors, self.1, false);
+        (leaf, Find(self.0, Leaf(leaf), self.1).run(vectors))
     }
 }
 

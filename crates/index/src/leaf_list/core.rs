@@ -178,8 +178,6 @@ pub trait LeafList:
     /// The leaf of a key, or of the keys strictly below it if `below` is set, according to the current directory. An engine may
     /// prefetch the lines that a read of the leaf touches first.
     fn leaf_of(&self, key: &<Self::Schema as Schema>::Key, below: bool) -> u64;
-    /// Begins to load the leaf of a key, without the writer's lock. An engine may do nothing.
-    fn prefetch_leaf(&self, _key: &<Self::Schema as Schema>::Key) {}
     /// The last leaf, according to the current directory.
     fn last_leaf(&self) -> u64;
     /// True if there is a leaf at this address.

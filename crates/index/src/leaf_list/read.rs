@@ -174,9 +174,7 @@ pub trait Reads: LeafList {
     #[inline(always)]
     fn read_value_of(&self, entry: &Option<EntryOf<Self>>, value: Option<&mut ValueBufOf<Self>>) -> bool {
         match (entry, value) {
-            (Some(entry), Some(value)) => {
-                SchemaOf::<Self>::read_value(self.region.medium(), entry, value)
-            }
+            (Some(entry), Some(value)) => SchemaOf::<Self>::read_value(self.region.medium(), entry, value),
             _ => true,
         }
     }

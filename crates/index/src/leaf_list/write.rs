@@ -40,8 +40,8 @@ pub trait Writes: LeafList {
     ///
     /// # Errors
     /// As [`Writes::put`].
+    #[inline]
     fn put_as(&self, key: &KeyOf<Self>, value: &ValueOf<Self>, how: WriteOptions) -> Result<bool> {
-        self.prefetch_leaf(key);
         let mut writer = self.enter(SchemaOf::<Self>::record_bytes(key, value))?;
         self.save_image(key)?;
         let replaced = self.put_locked(&mut writer, key, value)?;
@@ -61,8 +61,8 @@ pub trait Writes: LeafList {
     ///
     /// # Errors
     /// As [`Writes::delete`].
+    #[inline]
     fn delete_as(&self, key: &KeyOf<Self>, how: WriteOptions) -> Result<bool> {
-        self.prefetch_leaf(key);
         let mut writer = self.enter(0)?;
         self.save_image(key)?;
         let found = self.delete_locked(&mut writer, key)?;

@@ -32,8 +32,16 @@ pub unsafe fn pair_mask<const WHICH: u8>(lines: &[Line], probe: u64) -> u64 {
     let needle = unsafe { _mm512_set1_epi64(probe as i64) };
     // SAFETY: avx512f, by the caller's promise.
     let evens = unsafe { _mm512_set_epi64(14, 12, 10, 8, 6, 4, 2, 0) };
-    let (pairs, odd) = lines.as_chunks::<2>();
     let mut mask = 0;
+    // The usual length, without a loop.
+    if let Some((eight, [])) = lines.split_first_chunk::<8>() {
+        for i in 0..4 {
+            // SAFETY: the caller's promise, passed on.
+            mask |= unsafe { two_lines::<WHICH>(&eight[2 * i], &eight[2 * i + 1], needle, evens) } << (8 * i);
+        }
+        return apart(mask);
+    }
+    let (pairs, odd) = lines.as_chunks::<2>();
     for (i, four) in pairs.chunks(4).enumerate() {
         let mut part = 0;
         for (i, pair) in four.iter().enumerate() {

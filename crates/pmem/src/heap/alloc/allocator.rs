@@ -187,10 +187,15 @@ impl Allocator {
     }
 
     /// Ends a durable operation: freed blocks may be allocated again (A2).
+    #[inline(always)]
     pub fn finish<M: Medium>(&mut self, region: &Region<M>, log: &mut Log) {
-        if self.pending.is_empty() {
-            return;
+        if !self.pending.is_empty() {
+            self.finish_pending(region, log);
         }
+    }
+
+    #[inline(never)]
+    fn finish_pending<M: Medium>(&mut self, region: &Region<M>, log: &mut Log) {
         assert!(self.flipped, "an operation ended with its bits unflipped");
         for index in 0..self.pending.len() {
             let pending = self.pending[index];
