@@ -199,6 +199,6 @@ pub fn free_entries<M: Medium, S: Schema, W>(
 }
 
 /// True if the error means that there is no space.
-fn lacks_space(error: &Error) -> bool {
+pub(crate) fn lacks_space(error: &Error) -> bool {
     matches!(error, Error::Full { .. } | Error::NoSpace { .. })
 }

@@ -90,19 +90,25 @@ pub trait Life: Embed {
         group.is_none_or(|group| group.lines + lines <= group.lines_max)
     }
 
+    /// Does the work that is due after an operation, a bounded part of it: moves records and frees garbage. The caller holds the lock.
+    #[inline(always)]
+    fn tidy_behind(&self, writer: &mut Writer<Self::Own>) {
+        self.move_some(writer);
+        if self.kernel().has_garbage() {
+            free_behind(self, writer);
+        }
+    }
+
     /// Ends an operation: releases the lock and, if `how.sync` is set, waits until the changes are durable.
     ///
     /// # Errors
     /// As [`Life::commit`].
     #[inline(always)]
     fn leave(&self, mut writer: Guard<'_, Self>, how: WriteOptions) -> Result<()> {
-        self.move_some(&mut writer);
-        if self.kernel().has_garbage() {
-            free_behind(self, &mut writer);
-        }
-        let Some(pending) = &self.kernel().pending else { return Ok(()) };
-        let ticket = pending.ticket();
-        drop(writer);
+        self.tidy_behind(&mut writer);
+        let ticket = self.kernel().pending.as_ref().map(|pending| (pending, pending.ticket()));
+        writer.release();
+        let Some((pending, ticket)) = ticket else { return Ok(()) };
         if how.sync {
             return self.wait_until_durable(pending, ticket);
         }

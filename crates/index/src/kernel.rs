@@ -334,41 +334,35 @@ pub trait Embed: Sized {
     }
 }
 
-/// The writer's lock (K1). A panic while the lock is held ends all writes (K2).
+/// The writer's lock (K1). A panic while the lock is held ends all writes (K2). The fields are dropped in this order.
 pub struct Guard<'a, T: Embed> {
+    in_panic: InPanic<'a, T>,
     writer: MutexGuard<'a, Writer<T::Own>>,
-    /// Declared after the lock: fields drop in this order, so the lock is released first.
     after: AfterPanic<'a, T>,
 }
 
 impl<'a, T: Embed> Guard<'a, T> {
     #[inline(always)]
     pub(crate) fn new(index: &'a T, writer: MutexGuard<'a, Writer<T::Own>>) -> Self {
-        Self { writer, after: AfterPanic { index, is_armed: true } }
+        Self { in_panic: InPanic { index, is_armed: true }, writer, after: AfterPanic { index } }
+    }
+
+    /// Releases the lock. As a drop, without its tests for a panic: every write ends here.
+    #[inline(always)]
+    pub(crate) fn release(self) {
+        let Self { in_panic, writer, after } = self;
+        std::mem::forget(in_panic);
+        drop(writer);
+        std::mem::forget(after);
     }
 
     /// Runs a caller's closure. A panic in it does not end writes, because no change is incomplete at this point.
     #[inline(always)]
     pub fn outside<R>(&mut self, run: impl FnOnce() -> R) -> R {
-        self.after.is_armed = false;
+        self.in_panic.is_armed = false;
         let outcome = run();
-        self.after.is_armed = true;
+        self.in_panic.is_armed = true;
         outcome
-    }
-
-    #[cold]
-    fn fail(&mut self) {
-        let kernel = self.after.index.kernel();
-        match &kernel.pending {
-            _ if !self.after.is_armed => {}
-            // Nodes of the incomplete change stay locked until the rollback.
-            Some(_) if kernel.phase() == Phase::Open => kernel.set_phase(Phase::Broken),
-            Some(_) => {}
-            None => {
-                kernel.set_phase(Phase::Failed);
-                kernel.stripes.abandon();
-            }
-        }
     }
 }
 
@@ -387,18 +381,40 @@ impl<T: Embed> DerefMut for Guard<'_, T> {
     }
 }
 
-impl<T: Embed> Drop for Guard<'_, T> {
+/// Ends all writes if it is dropped by a panic. The lock is still held then.
+struct InPanic<'a, T: Embed> {
+    index: &'a T,
+    is_armed: bool,
+}
+
+impl<T: Embed> Drop for InPanic<'_, T> {
     #[inline(always)]
     fn drop(&mut self) {
-        if std::thread::panicking() {
+        if std::thread::panicking() && self.is_armed {
             self.fail();
         }
     }
 }
 
+impl<T: Embed> InPanic<'_, T> {
+    #[cold]
+    fn fail(&self) {
+        let kernel = self.index.kernel();
+        match &kernel.pending {
+            // Nodes of the incomplete change stay locked until the rollback.
+            Some(_) if kernel.phase() == Phase::Open => kernel.set_phase(Phase::Broken),
+            Some(_) => {}
+            None => {
+                kernel.set_phase(Phase::Failed);
+                kernel.stripes.abandon();
+            }
+        }
+    }
+}
+
+/// Rolls back if it is dropped by a panic. The lock is released then.
 struct AfterPanic<'a, T: Embed> {
     index: &'a T,
-    is_armed: bool,
 }
 
 impl<T: Embed> Drop for AfterPanic<'_, T> {

@@ -53,6 +53,13 @@ impl Change {
         medium.publish(self.at, self.word);
         medium.flush(self.at, WORD);
     }
+
+    /// After a delete: true if the line has no other entry. A sparse leaf has such lines, and the last delete of a leaf leaves one. So the
+    /// other lines of the leaf are counted only then: they are rarely in the cache.
+    #[inline(always)]
+    pub(crate) fn leaves_line_free<M: Medium, S: Schema>(&self, medium: &M) -> bool {
+        Leaf(self.leaf).is_line_free::<M, S>(medium, self.at, self.word)
+    }
 }
 
 impl<M: Medium, S: Schema> Line<M, S> {

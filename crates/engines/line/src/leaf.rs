@@ -210,6 +210,14 @@ impl Leaf {
         self.equal::<M, S>(medium, shape, vectors, self.empty::<M, S>(medium))
     }
 
+    /// True if all slots in the line of this offset are free. `empty` is the leaf's empty word.
+    #[inline(always)]
+    pub(crate) fn is_line_free<M: Medium, S: Schema>(self, medium: &M, at: u64, empty: u64) -> bool {
+        let line = at / LINE * LINE;
+        let mut slots = (line.max(self.0 + HEAD)..line + LINE).step_by(slot_bytes::<S>() as usize);
+        slots.all(|slot| medium.word(slot) == empty)
+    }
+
     /// The first word of a used slot of this key; with byte strings, only the fingerprint in it.
     #[inline(always)]
     pub(crate) fn first_word<S: Schema>(key: &S::Key) -> u64 {

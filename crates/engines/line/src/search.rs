@@ -20,6 +20,7 @@ impl<M: Medium, S: Schema> LeafList for Line<M, S> {
     type Schema = S;
     type Own = Own<S>;
     type Change = Change;
+    const SESSIONS: bool = true;
 
     fn payload_words(&self) -> usize {
         1
@@ -158,8 +159,10 @@ impl<M: Medium, S: Schema> LeafList for Line<M, S> {
             Write::Put(..) => {}
             Write::Delete(key) => {
                 self.count_key(writer, key, false);
-                // The key is removed. If a neighbour is damaged, reads of the neighbour report it. A lack of space is no error here.
-                let _ = self.thin_out(writer, key, Leaf(stored.change.leaf));
+                if stored.change.leaves_line_free::<M, S>(self.region.medium()) {
+                    // The key is removed. If a neighbour is damaged, reads of the neighbour report it. A lack of space is no error here.
+                    let _ = self.thin_out(writer, key, Leaf(stored.change.leaf));
+                }
             }
         }
     }

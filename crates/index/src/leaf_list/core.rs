@@ -154,6 +154,9 @@ pub trait LeafList:
     /// The store that commits a write.
     type Change: Send;
 
+    /// True if the engine has sessions ([`crate::engine::Index::session`]): it needs no maintenance between changes.
+    const SESSIONS: bool = false;
+
     /// Words of a value in an entry.
     fn payload_words(&self) -> usize;
     /// Bytes of a leaf.

@@ -7,6 +7,7 @@ use pmem::{Native, Region, Result};
 
 use super::core::LeafList;
 use super::prelude::*;
+use super::session::Session;
 use crate::check::Report;
 use crate::engine::{self, Anatomy, Count, Decide, Index, KeyValue, NextPair, Salvaged, View};
 use crate::garbage::{free_all, free_once, with_space, write_singly};
@@ -34,6 +35,10 @@ impl<K: Kind, T: LeafList<Schema: SchemaOf<K>>> Index<K> for T {
 
     fn update(&self, key: &K::Key, decide: &mut Decide<'_, K::Value>, how: WriteOptions) -> Result<()> {
         with_space(self, || Writes::update(self, key, &mut *decide, how))
+    }
+
+    fn session(&self) -> Result<Option<Box<dyn engine::Session<K> + '_>>> {
+        Ok(Session::new(self)?.map(|session| Box::new(session) as Box<dyn engine::Session<K>>))
     }
 
     fn get_each(&self, keys: &[&K::Key], give: &mut dyn FnMut(Option<K::ValueBuf>) -> bool) -> Result<()> {

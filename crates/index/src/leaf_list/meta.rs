@@ -33,6 +33,6 @@ impl Meta {
     /// `Corrupt` if the word does not match its check.
     pub fn head<M: Medium>(self, medium: &M) -> Result<u64> {
         let head = unchecked(medium.word(self.0)).map(|head| head * WORD);
-        head.ok_or(Error::Corrupt { what: "head of the list", at: self.0 })
+        head.ok_or_else(|| Error::Corrupt { what: "head of the list", at: self.0 })
     }
 }

@@ -20,6 +20,7 @@ pub mod meta;
 pub mod read;
 pub mod recover;
 pub mod scan;
+mod session;
 pub mod space;
 pub mod write;
 pub mod write_group;
