@@ -101,6 +101,7 @@ impl Directory {
         for level in 1..=levels {
             let Some(node) = self.node(at) else { return 0 };
             if level == levels {
+                // The nodes above are in the cache.
                 node.prefetch::<true, S>();
             }
             at = node.child::<S>(node.position::<M, S>(medium, vectors, key, below));

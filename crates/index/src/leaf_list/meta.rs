@@ -32,7 +32,9 @@ impl Meta {
     /// # Errors
     /// `Corrupt` if the word does not match its check.
     pub fn head<M: Medium>(self, medium: &M) -> Result<u64> {
-        let head = unchecked(medium.word(self.0)).map(|head| head * WORD);
-        head.ok_or_else(|| Error::Corrupt { what: "head of the list", at: self.0 })
+        match unchecked(medium.word(self.0)) {
+            Some(head) => Ok(head * WORD),
+            None => Err(Error::Corrupt { what: "head of the list", at: self.0 }),
+        }
     }
 }

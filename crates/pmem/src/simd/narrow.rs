@@ -85,14 +85,14 @@ pub fn part<const BITS: usize>(lines: &[Line], i: usize) -> u64 {
     const { assert!(BITS == 16 || BITS == 32 || BITS == 64, "a word has four parts, two or one") };
     assert!(i < lines.len() * (512 / BITS), "a part outside of the lines");
     let first = lines.as_ptr();
-    // SAFETY: the part lies inside the lines, as the assertion above checks. A load of a part is atomic on this processor, as are the
-    // vector loads of this module.
-    unsafe {
-        match BITS {
-            16 => u64::from(first.cast::<u16>().add(i).read_volatile()),
-            32 => u64::from(first.cast::<u32>().add(i).read_volatile()),
-            _ => first.cast::<u64>().add(i).read_volatile(),
-        }
+    // A load of a part is atomic on this processor, as are the vector loads of this module.
+    match BITS {
+        // SAFETY: the part lies inside the lines, as the assertion above checks.
+        16 => u64::from(unsafe { first.cast::<u16>().wrapping_add(i).read_volatile() }),
+        // SAFETY: as above.
+        32 => u64::from(unsafe { first.cast::<u32>().wrapping_add(i).read_volatile() }),
+        // SAFETY: as above.
+        _ => unsafe { first.cast::<u64>().wrapping_add(i).read_volatile() },
     }
 }
 
