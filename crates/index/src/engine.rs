@@ -329,7 +329,8 @@ pub trait Index<K: Kind>: Lifecycle {
     /// engine is not [`Capabilities::ordered`], any order is allowed. `fill` is the fill factor of the new leaves, from 0 to 1, if the
     /// engine can choose it. Returns the number of pairs. `Order` if a key is not above all earlier ones; the pairs before it stay.
     fn append(&self, next: &mut NextPair<'_, K>, fill: f64) -> Result<u64>;
-    /// The writer's lock for several changes; `None` if the engine would not gain by it. Other writers wait until the session is dropped.
+    /// The writer's lock for several changes; `None` if the engine would not gain by it. Other writers wait until the session is dropped. A
+    /// thread with a session must not call methods that write or open a snapshot: it would wait for itself.
     fn session(&self) -> Result<Option<Box<dyn Session<K> + '_>>> {
         Ok(None)
     }

@@ -356,12 +356,18 @@ impl<'a, T: Embed> Guard<'a, T> {
         std::mem::forget(after);
     }
 
+    /// Sets whether a panic ends all writes: false while no change is incomplete and a caller's code runs.
+    #[inline(always)]
+    pub(crate) fn arm(&mut self, is_armed: bool) {
+        self.in_panic.is_armed = is_armed;
+    }
+
     /// Runs a caller's closure. A panic in it does not end writes, because no change is incomplete at this point.
     #[inline(always)]
     pub fn outside<R>(&mut self, run: impl FnOnce() -> R) -> R {
-        self.in_panic.is_armed = false;
+        self.arm(false);
         let outcome = run();
-        self.in_panic.is_armed = true;
+        self.arm(true);
         outcome
     }
 }

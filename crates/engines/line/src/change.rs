@@ -54,11 +54,11 @@ impl Change {
         medium.flush(self.at, WORD);
     }
 
-    /// After a delete: true if the line has no other entry. A sparse leaf has such lines, and the last delete of a leaf leaves one. So the
-    /// other lines of the leaf are counted only then: they are rarely in the cache.
+    /// After a delete: true if few entries are left in the line. A sparse leaf has such lines, and the last delete of a leaf leaves one. So
+    /// the other lines of the leaf are counted only then: they are rarely in the cache.
     #[inline(always)]
-    pub(crate) fn leaves_line_free<M: Medium, S: Schema>(&self, medium: &M) -> bool {
-        Leaf(self.leaf).is_line_free::<M, S>(medium, self.at, self.word)
+    pub(crate) fn leaves_line_sparse<M: Medium, S: Schema>(&self, medium: &M) -> bool {
+        Leaf(self.leaf).is_line_sparse::<M, S>(medium, self.at, self.word)
     }
 }
 

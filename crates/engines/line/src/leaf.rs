@@ -210,12 +210,13 @@ impl Leaf {
         self.equal::<M, S>(medium, shape, vectors, self.empty::<M, S>(medium))
     }
 
-    /// True if all slots in the line of this offset are free. `empty` is the leaf's empty word.
+    /// True if at most a quarter of the slots of a whole line are used in the line of this offset. `empty` is the leaf's empty word.
     #[inline(always)]
-    pub(crate) fn is_line_free<M: Medium, S: Schema>(self, medium: &M, at: u64, empty: u64) -> bool {
+    pub(crate) fn is_line_sparse<M: Medium, S: Schema>(self, medium: &M, at: u64, empty: u64) -> bool {
         let line = at / LINE * LINE;
-        let mut slots = (line.max(self.0 + HEAD)..line + LINE).step_by(slot_bytes::<S>() as usize);
-        slots.all(|slot| medium.word(slot) == empty)
+        let slots = (line.max(self.0 + HEAD)..line + LINE).step_by(slot_bytes::<S>() as usize);
+        let used = slots.map(|slot| u64::from(medium.word(slot) != empty)).sum::<u64>();
+        used * 4 <= LINE / slot_bytes::<S>()
     }
 
     /// The first word of a used slot of this key; with byte strings, only the fingerprint in it.

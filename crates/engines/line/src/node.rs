@@ -16,11 +16,11 @@
 //! With byte strings, all separators except for separator 0 begin with the node's prefix. A digest is the four bytes after the prefix. With
 //! 64-bit keys, a digest is the separator minus the base, shifted to the right. The base is at most separator 1.
 //!
-//! A search reads line 0, the digests, and one child. In a node of the lowest level it first prefetches line 0, the digests and all lines
-//! of children: these nodes are often not in the cache, and the addresses of the lines do not depend on each other, so the cache misses
-//! overlap. The nodes above are in the cache. Several searches that advance together prefetch only the line of the child that each of
-//! them takes. The hot parts are stored apart from the cold parts, so that they stay in the cache. A search reads the cold part only if a
-//! digest is equal to that of the key, or if the node is *wide*. A node is wide if the upper 16 bits of some child are not 0.
+//! A search reads line 0, the digests, and one child. In a node of the lowest level a lookup first prefetches line 0, the digests and all
+//! lines of children: these nodes are often not in the cache, and the addresses of the lines do not depend on each other, so the cache
+//! misses overlap. The nodes above are in the cache. Several searches that advance together prefetch only the line of the child that each
+//! of them takes. The hot parts are stored apart from the cold parts, so that they stay in the cache. A search reads the cold part only if
+//! a digest is equal to that of the key, or if the node is *wide*. A node is wide if the upper 16 bits of some child are not 0.
 //!
 //! Invariants:
 //! * N1: the digests ascend, and separators with equal digests ascend.

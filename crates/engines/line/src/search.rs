@@ -159,7 +159,7 @@ impl<M: Medium, S: Schema> LeafList for Line<M, S> {
             Write::Put(..) => {}
             Write::Delete(key) => {
                 self.count_key(writer, key, false);
-                if stored.change.leaves_line_free::<M, S>(self.region.medium()) {
+                if stored.change.leaves_line_sparse::<M, S>(self.region.medium()) {
                     // The key is removed. If a neighbour is damaged, reads of the neighbour report it. A lack of space is no error here.
                     let _ = self.thin_out(writer, key, Leaf(stored.change.leaf));
                 }

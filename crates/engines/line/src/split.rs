@@ -175,7 +175,7 @@ impl<M: Medium, S: Schema> Line<M, S> {
         Ok(S::separator_block(low).unwrap_or(low[0]))
     }
 
-    /// After a delete: merges a sparse leaf with a neighbour, if both together fill at most half a leaf.
+    /// After a delete that leaves a line sparse: merges a sparse leaf with a neighbour, if both together fill at most half a leaf.
     ///
     /// # Errors
     /// Errors of the allocator; `Corrupt`. Then nothing has changed.

@@ -139,6 +139,11 @@ pub trait Reads: LeafList {
         key: &KeyOf<Self>,
         mut value: Option<&mut ValueBufOf<Self>>,
     ) -> Result<(bool, u64)> {
+        if leaf.is_none()
+            && let Some(found) = self.look_once(key, value.as_deref_mut())
+        {
+            return Ok(found);
+        }
         let mut tries = self.stripes.tries();
         loop {
             let (seen, entry, is_leaf) = if let Some((leaf, changes)) = leaf.take() {

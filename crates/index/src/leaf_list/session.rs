@@ -20,15 +20,19 @@ pub(super) struct Session<'a, T: LeafList> {
 }
 
 impl<'a, T: LeafList> Session<'a, T> {
-    /// Takes the writer's lock. `None` if the index has a journal, or gains nothing by a session ([`LeafList::SESSIONS`]).
+    /// Takes the writer's lock. `None` if the index has a journal, gains nothing by a session ([`LeafList::SESSIONS`]), or is loading: the
+    /// rest of the loading needs the lock.
     ///
     /// # Errors
     /// `Closed`, `ReadOnly`, `Failed`.
     pub(super) fn new(index: &'a T) -> Result<Option<Self>> {
-        if !T::SESSIONS || index.pending.is_some() {
+        if !T::SESSIONS || index.pending.is_some() || index.is_loading() {
             return Ok(None);
         }
-        Ok(Some(Self { index, writer: index.lock_writer()? }))
+        let mut writer = index.lock_writer()?;
+        // Between two changes a panic of the caller leaves nothing incomplete.
+        writer.arm(false);
+        Ok(Some(Self { index, writer }))
     }
 
     /// Makes a change of a key, and again after some garbage was freed, if there is no space for it.
@@ -40,18 +44,38 @@ impl<'a, T: LeafList> Session<'a, T> {
     ) -> Result<bool> {
         let Self { index, writer } = self;
         index.writable()?;
-        index.save_image(key)?;
-        let was_there = loop {
-            match change(index, writer) {
-                Ok(was_there) => break was_there,
-                Err(error) if lacks_space(&error) && index.has_garbage() => {
-                    index.set_garbage(index.free_some(writer)?);
-                }
-                Err(error) => return Err(error),
+        writer.arm(true);
+        let was_there = match change_with_space(*index, writer, key, change) {
+            Ok(was_there) => was_there,
+            Err(error) => {
+                writer.arm(false);
+                return Err(error);
             }
         };
         index.tidy_behind(writer);
+        writer.arm(false);
         Ok(was_there)
+    }
+}
+
+#[inline(always)]
+fn change_with_space<T: LeafList>(
+    index: &T,
+    writer: &mut Writer<T::Own>,
+    key: &KeyOf<T>,
+    change: impl Fn(&T, &mut Writer<T::Own>) -> Result<bool>,
+) -> Result<bool> {
+    index.save_image(key)?;
+    loop {
+        match change(index, writer) {
+            Ok(was_there) => return Ok(was_there),
+            Err(error) if lacks_space(&error) && index.has_garbage() => {
+                let outcome = index.free_some(writer);
+                index.set_garbage(matches!(outcome, Ok(true)));
+                outcome?;
+            }
+            Err(error) => return Err(error),
+        }
     }
 }
 

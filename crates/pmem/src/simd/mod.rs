@@ -7,7 +7,7 @@
 //! * The keys are in an array of their own, apart from the payloads. [`Vectors::words`] and `key_mask` have a bit for each key.
 //! * An entry is half a line: key, payload, start version, end version. [`Wide::slots`] compares keys and versions.
 //! * A word contains parts of keys: two of 32 bits or four of 16 bits ([`Vectors::parts_up_to`]), or one in its upper 16 bits
-//!   ([`Vectors::tops`]).
+//!   ([`Vectors::tops`]). [`part`] reads one of them.
 //!
 //! [`Vectors`] uses AVX-512 (`wide`), or AVX2 (`narrow`) on processors without AVX-512. On other processors no value of
 //! this type exists, and the callers compare without vectors.

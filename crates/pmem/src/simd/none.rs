@@ -23,6 +23,7 @@ pub fn available() -> bool {
 /// # Panics
 /// If the lines have no such part.
 pub fn part<const BITS: usize>(lines: &[Line], i: usize) -> u64 {
+    const { assert!(BITS == 16 || BITS == 32 || BITS == 64, "a word has four parts, two or one") };
     let each = 64 / BITS;
     let word = lines[i / each / 8].0[i / each % 8].load(Ordering::Relaxed);
     word >> (BITS * (i % each)) & (u64::MAX >> (64 - BITS))

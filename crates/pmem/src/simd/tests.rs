@@ -86,6 +86,22 @@ fn masks_of_words_and_of_their_upper_bits_agree_with_a_plain_loop() {
 }
 
 #[test]
+fn parts_are_the_bits_of_their_words() {
+    let lines: Vec<Line> = (0..3).map(|_| Line::zero()).collect();
+    for (i, word) in lines.iter().flat_map(|line| &line.0).enumerate() {
+        word.store((i as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15), Ordering::Relaxed);
+    }
+    let bits = |at: usize, bits: usize| {
+        let word = lines[at / 512].0[at / 64 % 8].load(Ordering::Relaxed);
+        word >> (at % 64) & (u64::MAX >> (64 - bits))
+    };
+    assert!((0..96).all(|i| part::<16>(&lines, i) == bits(16 * i, 16)));
+    assert!((0..48).all(|i| part::<32>(&lines, i) == bits(32 * i, 32)));
+    assert!((0..24).all(|i| part::<64>(&lines, i) == bits(64 * i, 64)));
+    assert!(std::panic::catch_unwind(|| part::<16>(&lines, 96)).is_err());
+}
+
+#[test]
 fn slots_agree_with_a_plain_loop_for_every_number_of_lines() {
     let Some(vectors) = Wide::of_processor() else { return };
     let mut random = 1_u64;
