@@ -18,7 +18,8 @@
 //!
 //! Invariants:
 //! * K1: there is one writer at a time. It is the thread that holds a [`Guard`].
-//! * K2: a panic under the writer's lock ends all writes, except a panic in a caller's closure ([`Guard::outside`]).
+//! * K2: a panic under the writer's lock ends all writes, except a panic in a caller's closure ([`Guard::outside`]), or between two changes
+//!   of a session over a list of leaves ([`leaf_list`]).
 //!   With a journal, everything that is not durable is rolled back. Without a journal, a reader of a node that the
 //!   incomplete change had locked gets [`Error::Failed`]. The next open recovers the index.
 //! * K3: a region is marked clean only by [`Life::close`] of an index that never failed.

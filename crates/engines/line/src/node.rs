@@ -67,8 +67,8 @@ impl Child {
     }
 }
 
-/// Lines of the hot part of a node. With byte strings the last four are unused: with one length for both kinds of keys, the address of a
-/// node takes one check and no multiplication.
+/// Lines of the hot part of a node. With byte strings the last four are unused. With one length for both kinds of keys, the address of a
+/// node takes one check.
 const HOT_LINES: usize = 13;
 
 /// Lines of the hot part that are used.

@@ -122,3 +122,17 @@ fn a_session_frees_the_garbage_of_a_clear_when_it_lacks_space() {
     assert!(second * 10 > first * 9, "{second} of {first}");
     assert!(index.check().problems.is_empty());
 }
+
+#[test]
+fn a_panic_of_the_caller_between_two_changes_does_not_end_writes() {
+    let (index, _) = counted::<Words>(8);
+    let index: &AnyIndex = &index;
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let mut session = index.session().unwrap().unwrap();
+        session.put(&1, &1).unwrap();
+        panic!("the caller's");
+    }));
+    assert!(panicked.is_err());
+    assert!(index.put(&1, &2, WriteOptions::default()).unwrap());
+    assert!(index.session().unwrap().unwrap().delete(&1).unwrap());
+}

@@ -219,8 +219,8 @@ pub trait LeafList:
         (seen, entry, is_leaf)
     }
     /// One attempt to look up a key, which copies its value into `value` (if given). Returns true if the key is present, and its leaf.
-    /// `None` if the attempt failed: then [`Reads`] tries again, or says why. An engine may override this to compile
-    /// the attempt as one function.
+    /// `None` if the attempt failed: then [`Reads`] tries again, or says why. An engine may override this to compile the attempt as one
+    /// function.
     #[inline]
     fn look_once(&self, key: &KeyOf<Self>, value: Option<&mut ValueBufOf<Self>>) -> Option<(bool, u64)> {
         let changes = self.changes.settled(&self.stripes);

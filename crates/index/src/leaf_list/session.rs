@@ -1,8 +1,8 @@
 //! A session: the writer's lock held over several changes.
 //!
-//! Locking and unlocking order memory and take a tenth of a change's instructions, so less of a change's search overlaps with the last fence
-//! of the change before. A caller with many changes holds the lock over all of them. Each change is durable by itself when its call returns.
-//! On a medium with a journal there is no session, because a commit of the journal needs the lock.
+//! To lock and unlock takes a tenth of a change's instructions. Without them, more of a change's search overlaps with the last fence of the
+//! change before. Each change is durable by itself when its call returns. On a medium with a journal there is no session, because a
+//! commit of the journal needs the lock.
 
 use pmem::Result;
 
