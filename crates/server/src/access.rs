@@ -12,6 +12,7 @@ use bristlecone::{Bytes, Change, Deadline, Error, Next, Store, Transaction, Tran
 
 use crate::shared::{Databases, Shared};
 use crate::structures::{self, Damaged, Head, Value};
+use crate::waiting::Turns;
 
 /// The reason why an access failed.
 #[derive(Debug, thiserror::Error)]
@@ -48,6 +49,8 @@ pub enum Access<'a> {
         db: usize,
         /// The database.
         store: &'a Store,
+        /// The turns of the clients that the command has woken.
+        turns: Turns,
     },
     /// The calls take effect together when the transaction commits.
     Transaction {
@@ -94,7 +97,7 @@ pub(crate) fn take_string(stored: &mut Vec<u8>) -> Result<()> {
 impl<'a> Access<'a> {
     /// The keys of a database of the store.
     pub fn new(shared: &'a Shared, db: usize) -> bristlecone::Result<Self> {
-        Ok(Self::Store { shared, db, store: shared.databases.get(db)? })
+        Ok(Self::Store { shared, db, store: shared.databases.get(db)?, turns: Turns::default() })
     }
 
     /// Number of the database.
@@ -110,6 +113,14 @@ impl<'a> Access<'a> {
     pub fn shared(&self) -> &'a Shared {
         match self {
             Self::Store { shared, .. } | Self::Transaction { shared, .. } => shared,
+        }
+    }
+
+    /// The turns of the clients that the command has woken. `None` in a transaction.
+    pub fn turns(&mut self) -> Option<&mut Turns> {
+        match self {
+            Self::Store { turns, .. } => Some(turns),
+            Self::Transaction { .. } => None,
         }
     }
 
@@ -194,7 +205,7 @@ impl<'a> Access<'a> {
         match self {
             // The value that is replaced may be a structure, whose elements are garbage then.
             _ if self.shared().structures.is_used() => self.replace(key, |_| Next::Put(value.to_vec(), None)),
-            Self::Store { shared, db, store } => {
+            Self::Store { shared, db, store, .. } => {
                 let stored = structures::encode(value);
                 Ok(shared.watches.write(*db, key, || store.put(key, &stored).map(|_| ()))?)
             }
@@ -207,7 +218,7 @@ impl<'a> Access<'a> {
     /// Removes a key with a value of any type. True if it was present.
     pub fn delete(&mut self, key: &[u8]) -> Result<bool> {
         match self {
-            Self::Store { shared, db, store } if !shared.structures.is_used() => {
+            Self::Store { shared, db, store, .. } if !shared.structures.is_used() => {
                 Ok(shared.watches.write_if(*db, key, || {
                     let found = store.delete(key);
                     let changed = !matches!(found, Ok(false));
@@ -232,7 +243,7 @@ impl<'a> Access<'a> {
         mut decide: impl FnMut(Option<&[u8]>) -> Change<'static, [u8]>,
     ) -> Result<()> {
         match self {
-            Self::Store { shared, db, store } => {
+            Self::Store { shared, db, store, .. } => {
                 let mut refused = Ok(());
                 shared.watches.write_if(*db, key, || {
                     let mut changed = false;
@@ -391,7 +402,7 @@ impl<'a> Access<'a> {
             stored.then(|| structures::encode(value).into_owned())
         };
         match self {
-            Self::Store { shared, db, store } => shared.watches.write_if(*db, key, || {
+            Self::Store { shared, db, store, .. } => shared.watches.write_if(*db, key, || {
                 let mut changed = false;
                 let update = store.update(key, |old| match decide(old.is_some()) {
                     Some(value) => {
@@ -442,8 +453,8 @@ impl<'a> Access<'a> {
             }
             (Err(Error::Conflict { attempts: ATTEMPTS }.into()), false)
         });
-        if writes {
-            shared.waiters.wake(keys.iter().copied());
+        if writes && let Some(turns) = self.turns() {
+            shared.waiters.wake(keys.iter().copied(), turns);
         }
         result
     }

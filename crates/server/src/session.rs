@@ -38,7 +38,7 @@ use crate::shared::{DATABASES, Shared, lock};
 use crate::stream::Stream;
 use crate::subscriptions::Subscriber;
 use crate::users::User;
-use crate::waiting::Waiting;
+use crate::waiting::{Turns, Waiting};
 
 /// If more bytes of replies wait, they are written before the next command runs.
 const FLUSH_BYTES: usize = 1 << 20;
@@ -97,6 +97,8 @@ pub struct SessionState {
     pub blocked: Option<Box<command::blocking::Blocked>>,
     /// The place of the waiting command in its queues.
     pub waiting: Option<Box<Waiting>>,
+    /// The turns of the clients that the last command has woken.
+    pub turns: Turns,
     /// The messages of the running transaction.
     pub published: Vec<command::subscriptions::Published>,
     /// Commands that are not yet added to the server's counter.
@@ -233,6 +235,7 @@ impl Session {
                 has_pushed: false,
                 blocked: None,
                 waiting: None,
+                turns: Turns::default(),
                 published: Vec::new(),
                 commands: 0,
                 errors: 0,
@@ -425,6 +428,9 @@ impl Session {
                     turn = Turn::Close { linger: true };
                     break;
                 }
+                if !self.state.turns.is_empty() {
+                    Box::pin(self.let_the_woken_run()).await;
+                }
                 if self.output.len() >= FLUSH_BYTES {
                     self.flush().await?;
                 }
@@ -512,7 +518,7 @@ impl Session {
                 if self.state.close || *self.stopping.borrow() == Stopping::Close {
                     return true;
                 }
-                if self.output.len() >= FLUSH_BYTES {
+                if self.output.len() >= FLUSH_BYTES || !self.state.turns.is_empty() {
                     break;
                 }
             }

@@ -7,14 +7,17 @@
 //! Invariants:
 //! * B1: a client joins its queues before it looks for elements for the last time. So a write that it has not seen wakes it.
 //! * B2: a client that leaves a queue wakes the first one that remains, because there may be more elements.
+//! * B3: a command that has woken clients is over when they have run: its session runs no other command and writes no reply before
+//!   ([`Turns`]). So a client that has a reply to RPUSH cannot replace the list before those that waited for its elements have them.
 
 use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, mpsc};
 
 use crate::shared::lock;
 use crate::structures::Kind;
@@ -30,7 +33,49 @@ const KINDS: [Kind; 2] = [Kind::List, Kind::SortedSet];
 pub struct Waiters {
     /// Number of waiting clients, so that writes need no lock if there are none.
     count: AtomicUsize,
-    queues: Mutex<FxHashMap<Key, VecDeque<Arc<Notify>>>>,
+    queues: Mutex<FxHashMap<Key, VecDeque<Arc<Waiter>>>>,
+}
+
+/// A waiting client, as its queues know it.
+#[derive(Debug, Default)]
+struct Waiter {
+    woken: Notify,
+    /// For the commands that have woken it.
+    turns: Mutex<Vec<Turn>>,
+}
+
+impl Waiter {
+    fn wake(&self, turns: impl IntoIterator<Item = Turn>) {
+        lock(&self.turns).extend(turns);
+        self.woken.notify_one();
+    }
+}
+
+/// Is dropped when a woken client has run. Nothing is sent.
+type Turn = mpsc::Sender<Infallible>;
+
+/// The turns of the clients that a command has woken, and of those that these clients wake.
+#[derive(Debug, Default)]
+pub struct Turns(Option<(Turn, mpsc::Receiver<Infallible>)>);
+
+impl Turns {
+    /// True if the command has woken no client.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// Returns when all of these clients have run (B3).
+    pub async fn over(&mut self) {
+        if let Some((own, mut turns)) = self.0.take() {
+            drop(own);
+            turns.recv().await;
+        }
+    }
+
+    fn one(&mut self) -> Turn {
+        self.0.get_or_insert_with(|| mpsc::channel(1)).0.clone()
+    }
 }
 
 impl Waiters {
@@ -42,22 +87,22 @@ impl Waiters {
 
     /// The client joins the queues of its keys.
     pub fn join(self: &Arc<Self>, db: usize, keys: &[Bytes], kind: Kind) -> Waiting {
-        let woken = Arc::new(Notify::new());
+        let waiter = Arc::new(Waiter::default());
         let mut own: Vec<Key> = keys.iter().map(|key| (db, key.clone(), kind)).collect();
         own.sort_unstable();
         own.dedup();
         let mut queues = lock(&self.queues);
         for key in &own {
-            queues.entry(key.clone()).or_default().push_back(Arc::clone(&woken));
+            queues.entry(key.clone()).or_default().push_back(Arc::clone(&waiter));
         }
         // With the lock held, as all changes of the queues. A write loads it after its commit (B1).
         self.count.fetch_add(1, Ordering::SeqCst);
         drop(queues);
-        Waiting { waiters: Arc::clone(self), keys: own, woken }
+        Waiting { waiters: Arc::clone(self), keys: own, waiter, running: Vec::new() }
     }
 
-    /// Wakes the first clients of these keys, because they were written.
-    pub fn wake<'k>(&self, keys: impl IntoIterator<Item = (usize, &'k [u8])>) {
+    /// Wakes the first clients of these keys, because they were written. Adds their turns to `turns`.
+    pub fn wake<'k>(&self, keys: impl IntoIterator<Item = (usize, &'k [u8])>, turns: &mut Turns) {
         if self.count.load(Ordering::SeqCst) == 0 {
             return;
         }
@@ -65,15 +110,15 @@ impl Waiters {
         for (db, key) in keys {
             for kind in KINDS {
                 let first = queues.get(&(db, Bytes::copy_from_slice(key), kind)).and_then(VecDeque::front);
-                first.into_iter().for_each(|woken| woken.notify_one());
+                first.into_iter().for_each(|first| first.wake([turns.one()]));
             }
         }
     }
 
-    /// Wakes the first client of every queue.
-    pub fn wake_all(&self) {
+    /// Wakes the first client of every queue. Adds their turns to `turns`.
+    pub fn wake_all(&self, turns: &mut Turns) {
         let queues = lock(&self.queues);
-        queues.values().filter_map(VecDeque::front).for_each(|woken| woken.notify_one());
+        queues.values().filter_map(VecDeque::front).for_each(|first| first.wake([turns.one()]));
     }
 
     /// True if a blocking command may take elements of a key: no client waits for it, or `own` is the first one.
@@ -84,7 +129,7 @@ impl Waiters {
         }
         let queues = lock(&self.queues);
         let first = queues.get(&(db, key.clone(), kind)).and_then(VecDeque::front);
-        first.is_none_or(|first| own.is_some_and(|own| Arc::ptr_eq(first, &own.woken)))
+        first.is_none_or(|first| own.is_some_and(|own| Arc::ptr_eq(first, &own.waiter)))
     }
 }
 
@@ -93,24 +138,46 @@ impl Waiters {
 pub struct Waiting {
     waiters: Arc<Waiters>,
     keys: Vec<Key>,
-    woken: Arc<Notify>,
+    waiter: Arc<Waiter>,
+    /// For the commands that have woken it before its present run.
+    running: Vec<Turn>,
 }
 
 impl Waiting {
     /// Returns when the client is to run its command again.
     pub async fn woken(&self) {
-        self.woken.notified().await;
+        self.waiter.woken.notified().await;
+    }
+
+    /// The client runs its command now.
+    pub fn start(&mut self) {
+        self.running.append(&mut lock(&self.waiter.turns));
+    }
+
+    /// The client does not run its command now, or it has found nothing.
+    pub fn rest(&mut self) {
+        self.running.clear();
+    }
+
+    /// The client leaves its queues because it has an element. Its turn ends when the result is dropped. `woken` are the turns of those that
+    /// its command has woken. It may have woken the client itself, which does not wait for that.
+    #[must_use]
+    pub fn leave(mut self, woken: &Turns) -> Vec<Turn> {
+        self.start();
+        let is_own = |turn: &&Turn| woken.0.as_ref().is_some_and(|(own, _)| own.same_channel(turn));
+        self.running.iter().filter(|turn| !is_own(turn)).cloned().collect()
     }
 }
 
 impl Drop for Waiting {
     fn drop(&mut self) {
+        self.start();
         let mut queues = lock(&self.waiters.queues);
         for key in &self.keys {
             let Some(queue) = queues.get_mut(key) else { continue };
-            queue.retain(|woken| !Arc::ptr_eq(woken, &self.woken));
+            queue.retain(|waiter| !Arc::ptr_eq(waiter, &self.waiter));
             match queue.front() {
-                Some(first) => first.notify_one(),
+                Some(first) => first.wake(self.running.iter().cloned()),
                 None => _ = queues.remove(key),
             }
         }
@@ -149,9 +216,42 @@ mod tests {
         let waiters = Arc::new(Waiters::default());
         let keys = [Bytes::from_static(b"a"), Bytes::from_static(b"b")];
         let (first, second) = (waiters.join(0, &keys, Kind::List), waiters.join(0, &keys[1..], Kind::List));
-        waiters.wake([(0, &b"b"[..])]);
+        waiters.wake([(0, &b"b"[..])], &mut Turns::default());
         first.woken().await;
         drop(first);
         second.woken().await;
+    }
+
+    #[tokio::test]
+    async fn a_command_is_over_when_all_that_it_has_woken_have_run() {
+        let waiters = Arc::new(Waiters::default());
+        let key = Bytes::from_static(b"k");
+        let join = || waiters.join(0, std::slice::from_ref(&key), Kind::List);
+        let (mut first, mut second, third) = (join(), join(), join());
+        let mut turns = Turns::default();
+        waiters.wake([(0, &b"other"[..])], &mut turns);
+        assert!(turns.is_empty());
+        turns.over().await;
+        waiters.wake([(0, &b"k"[..])], &mut turns);
+        let over = tokio::spawn(async move { turns.over().await });
+        let step = async |what: &str| {
+            tokio::task::yield_now().await;
+            assert!(!over.is_finished(), "{what}");
+        };
+        step("the first has not run").await;
+        first.start();
+        // Its command removes an element: it wakes the client itself.
+        let mut own = Turns::default();
+        waiters.wake([(0, &b"k"[..])], &mut own);
+        let held = first.leave(&own);
+        step("it has an element, and the command that it has run is not over").await;
+        drop(held);
+        step("the second has not run").await;
+        second.start();
+        second.rest();
+        own.over().await;
+        over.await.unwrap();
+        drop((second, third));
+        assert_eq!(waiters.count(), 0);
     }
 }

@@ -268,6 +268,26 @@ fn clients_that_wait_are_served_in_their_order() {
 }
 
 #[test]
+fn those_that_wait_have_their_elements_before_the_next_command_of_the_writer() {
+    let server = TestServer::start();
+    let client = &mut server.client();
+    for i in 0..30 {
+        let waits = ["BLPOP queue 0", "BLMOVE queue other LEFT LEFT 0", "BRPOP other 0"];
+        let waiters = waits.map(|wait| waiting(&server, wait));
+        await_waiting(client, waits.len());
+        // The last one gets what the second one has moved.
+        let left: (usize, usize) = match i % 2 {
+            0 => redis::pipe().rpush("queue", &["a", "b"]).del(&["queue", "other"]).query(client).unwrap(),
+            _ => (run(client, "RPUSH queue a b"), run(client, "DEL queue other")),
+        };
+        assert_eq!(left, (2, 0), "{i}");
+        let replies = waiters.map(|waiter| waiter.join().unwrap());
+        let places = replies.iter().filter(|reply| reply.contains("bulk-string('\"queue\"')")).count();
+        assert!(places == 1 && replies[2].contains("other"), "{replies:?}");
+    }
+}
+
+#[test]
 fn each_blocking_command_waits_and_replies_as_redis_does() {
     let dir = tempfile::tempdir().unwrap();
     let (redis, server) = (Redis::start(dir.path()), TestServer::start());

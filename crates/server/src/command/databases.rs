@@ -91,7 +91,9 @@ fn swapdb(call: &mut Call<'_>) -> Result<(), CommandError> {
     if one != other {
         let swap = || call.shared.store.swap_tables(first.table_name(), second.table_name());
         call.shared.watches.clear(&[one, other], swap)?;
-        call.shared.waiters.wake_all();
+        if let Some(turns) = call.keys.turns() {
+            call.shared.waiters.wake_all(turns);
+        }
     }
     call.reply.ok();
     Ok(())

@@ -410,6 +410,9 @@ fn run_admitted(command: &Command, call: &mut Call<'_>) -> Result<(), CommandErr
     if command.flags.has(Flags::WRITE) && !command.flags.has(Flags::GROWS) {
         call.shared.eviction.note_change();
     }
+    if let Some(turns) = call.keys.turns() {
+        call.session.turns = std::mem::take(turns);
+    }
     result
 }
 

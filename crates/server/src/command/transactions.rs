@@ -191,7 +191,9 @@ fn run_all(call: &mut Call<'_>, state: State) -> Result<(), CommandError> {
         if let Some(committed) = shared.watches.commit(watching, now, &keys, || transaction.commit())
             && committed?
         {
-            shared.waiters.wake(keys.iter().map(|(db, key)| (*db, &key[..])));
+            if let Some(turns) = call.keys.turns() {
+                shared.waiters.wake(keys.iter().map(|(db, key)| (*db, &key[..])), turns);
+            }
             super::subscriptions::send(shared, &mut call.session.published);
             return Ok(());
         }

@@ -43,6 +43,16 @@ impl Session {
         is_over
     }
 
+    /// Waits until the clients that the last command has woken have run ([`waiting`](crate::waiting), B3).
+    pub(super) async fn let_the_woken_run(&mut self) {
+        tokio::select! {
+            biased;
+            () = self.state.turns.over() => {}
+            _ = stopped(&mut self.stopping, Stopping::No) => {}
+            _ = self.entry.client.ended() => {}
+        }
+    }
+
     /// Runs a command that has to wait until it has a reply. False if the connection ends. The client does not count as idle meanwhile.
     pub(super) async fn wait_for_element(&mut self) -> io::Result<bool> {
         let Some(first) = self.state.blocked.take() else { return Ok(true) };
@@ -55,7 +65,10 @@ impl Session {
         self.state.waiting = Some(Box::new(self.shared.waiters.join(self.state.db, &first.keys, first.kind)));
         self.entry.client.set_running(true);
         let goes_on = self.run_until_replied(&first.arguments, first.until).await;
-        self.state.waiting = None;
+        // The commands that have woken this client are over when those are that its own command has woken.
+        let own_turn = self.state.waiting.take().map(|waiting| waiting.leave(&self.state.turns));
+        self.let_the_woken_run().await;
+        drop(own_turn);
         self.entry.client.set_active();
         self.entry.client.set_running(false);
         goes_on
@@ -70,16 +83,27 @@ impl Session {
         }
     }
 
+    /// The client does not run its command now, or it has found nothing.
+    fn rest(&mut self) {
+        if let Some(waiting) = &mut self.state.waiting {
+            waiting.rest();
+        }
+    }
+
     async fn run_until_replied(
         &mut self,
         arguments: &[Bytes],
         until_time: Option<Instant>,
     ) -> io::Result<bool> {
         loop {
-            if let Some(pause) = self.pause_before(arguments)
-                && !self.wait(pause).await
-            {
-                return Ok(false);
+            if let Some(pause) = self.pause_before(arguments) {
+                self.rest();
+                if !self.wait(pause).await {
+                    return Ok(false);
+                }
+            }
+            if let Some(waiting) = &mut self.state.waiting {
+                waiting.start();
             }
             self.entry.client.set_running(true);
             // An element may have come before the client joined its queues.
@@ -92,6 +116,7 @@ impl Session {
             if self.state.blocked.take().is_none() {
                 return Ok(true);
             }
+            self.rest();
             loop {
                 let waiting = self.state.waiting.as_ref();
                 let woken = async {

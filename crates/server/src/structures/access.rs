@@ -349,7 +349,7 @@ impl Access<'_> {
     /// Those of `read` and of the store.
     pub fn view<R>(&mut self, mut read: impl FnMut(&mut View<'_>) -> Result<R>) -> Result<R> {
         let (shared, number, db) = match self {
-            Self::Store { shared, db, store } => (*shared, *db, *store),
+            Self::Store { shared, db, store, .. } => (*shared, *db, *store),
             Self::Transaction { transaction, shared, db } => {
                 let all = Together { transaction, shared };
                 return read(&mut View(Place::Own { all, db: *db }));
