@@ -27,11 +27,12 @@
 //!   word. The first insert splits the leaf.
 
 use std::cmp::Ordering;
+use std::sync::atomic::Ordering::Relaxed;
 
 use index::{Entry, Schema};
 use pmem::region::{checked, unchecked};
 use pmem::simd::{EQUAL, Vectors};
-use pmem::{LINE, Medium, WORD};
+use pmem::{LINE, Line, Medium, WORD};
 
 /// Offsets of the header words, in bytes.
 pub(crate) const LINK: u64 = 0;
@@ -168,6 +169,17 @@ impl Leaf {
     pub(crate) fn slot<M: Medium, S: Schema>(self, medium: &M, slot: usize) -> Slot {
         let at = self.slot_at::<S>(slot);
         [medium.word(at), if S::PLAIN { medium.word(at + WORD) } else { 0 }]
+    }
+
+    /// Reads a slot in the lines of a leaf. Zeros, if it is not in them.
+    #[inline(always)]
+    pub(crate) fn slot_in<S: Schema>(lines: &[Line], slot: usize) -> Slot {
+        let first = ((HEAD + slot as u64 * slot_bytes::<S>()) / WORD) as usize;
+        let words = LINE as usize / WORD as usize;
+        // A slot does not cross lines.
+        let Some(line) = lines.get(first / words) else { return [0; 2] };
+        let word = |at: usize| line.0[at % words].load(Relaxed);
+        [word(first), if S::PLAIN { word(first + 1) } else { 0 }]
     }
 
     /// The slots whose first word is `word`, a bit each.

@@ -28,8 +28,6 @@ use pmem::kept::{Kept, WORDS};
 const BITS: usize = 6;
 /// Slots in a word.
 const IN_WORD: usize = u64::BITS as usize / BITS;
-/// Maximum number of slots of an order.
-pub(crate) const SLOTS_MAX: usize = IN_WORD * (WORDS - 1);
 /// Number of groups of chunks. Each group has twice as many chunks as the one before.
 const GROUPS: usize = 40;
 
@@ -40,15 +38,18 @@ pub(crate) struct Order([u64; WORDS]);
 impl Order {
     /// The order of these slots. `None` if there are none, or too many.
     pub(crate) fn new(slots: impl Iterator<Item = usize>) -> Option<Self> {
-        let mut words = [0; WORDS];
-        for (i, slot) in slots.enumerate() {
-            if i == SLOTS_MAX || slot >= 1 << BITS {
-                return None;
+        let (mut words, mut slots) = ([0; WORDS], slots.fuse());
+        let [mask, contents @ ..] = &mut words;
+        for word in contents {
+            for (place, slot) in slots.by_ref().take(IN_WORD).enumerate() {
+                if slot >= 1 << BITS {
+                    return None;
+                }
+                *mask |= 1 << slot;
+                *word |= (slot as u64) << (place * BITS);
             }
-            words[0] |= 1 << slot;
-            words[1 + i / IN_WORD] |= (slot as u64) << (i % IN_WORD * BITS);
         }
-        (words[0] != 0).then_some(Self(words))
+        (*mask != 0 && slots.next().is_none()).then_some(Self(words))
     }
 
     /// The order in a kept line's contents.
@@ -66,18 +67,14 @@ impl Order {
         self.0[0]
     }
 
-    /// Calls `each` with the slots in key order.
+    /// The slots in key order.
     #[inline(always)]
-    pub(crate) fn for_each(&self, mut each: impl FnMut(usize)) {
-        let mut left = self.0[0].count_ones() as usize;
-        for word in &self.0[1..] {
-            let mut word = *word;
-            for _ in 0..left.min(IN_WORD) {
-                each(word as usize % (1 << BITS));
-                word >>= BITS;
-            }
-            left = left.saturating_sub(IN_WORD);
-        }
+    pub(crate) fn slots(&self) -> impl Iterator<Item = usize> {
+        let of_word = |word: &u64| {
+            let word = *word;
+            (0..IN_WORD).map(move |place| (word >> (place * BITS)) as usize % (1 << BITS))
+        };
+        self.0[1..].iter().flat_map(of_word).take(self.0[0].count_ones() as usize)
     }
 }
 
@@ -171,6 +168,9 @@ impl Orders {
 mod tests {
     use super::*;
 
+    /// Maximum number of slots of an order.
+    const SLOTS_MAX: usize = IN_WORD * (WORDS - 1);
+
     #[test]
     fn an_order_returns_its_slots() {
         let mut random = fastrand::Rng::with_seed(5);
@@ -179,9 +179,7 @@ mod tests {
             random.shuffle(&mut slots);
             slots.truncate(count);
             let order = Order::new(slots.iter().copied()).unwrap();
-            let mut returned = Vec::new();
-            order.for_each(|slot| returned.push(slot));
-            assert_eq!(returned, slots);
+            assert!(order.slots().eq(slots.iter().copied()));
             assert_eq!(order.mask(), slots.iter().fold(0, |mask, slot| mask | 1 << slot));
         }
         assert_eq!(Order::new(std::iter::empty()), None);

@@ -193,19 +193,25 @@ impl<M: Medium, S: Schema> Body for CopyEntries<'_, M, S> {
     fn run(self, vectors: Option<Vectors>) {
         let Self(index, leaf, copy) = self;
         let medium = index.region.medium();
-        let mut used = leaf.used::<M, S>(medium, &index.shape, vectors);
+        let used = leaf.used::<M, S>(medium, &index.shape, vectors);
         let kept = index.orders.of(leaf.0).and_then(Kept::read).map(Order::of);
         copy.reserve(index.shape.slots);
-        let push = |copy: &mut LeafCopy<S>, slot| {
-            copy.push_slot(entry_of::<S>(leaf.slot::<M, S>(medium, slot)), slot);
+        let lines = if M::SHOWS_LINES { medium.lines(leaf.0, index.shape.lines as usize) } else { None };
+        let entry = |slot| {
+            entry_of::<S>(match lines {
+                Some(lines) => Leaf::slot_in::<S>(lines, slot),
+                None => leaf.slot::<M, S>(medium, slot),
+            })
         };
-        if let Some(order) = kept.filter(|order| order.mask() & !used == 0) {
-            order.for_each(|slot| push(copy, slot));
+        let kept = kept.filter(|order| order.mask() & !used == 0);
+        let others = used & !kept.map_or(0, |order| order.mask());
+        if S::PLAIN && (kept.is_none() || !LeafCopy::<S>::inserts(others.count_ones() as usize)) {
+            return copy.push_in_order(vectors, slots_of(used), entry);
+        }
+        if let Some(order) = kept {
+            copy.push_slots(order.slots(), entry);
             copy.set_ordered();
-            used &= !order.mask();
         }
-        for slot in slots_of(used) {
-            push(copy, slot);
-        }
+        copy.push_slots(slots_of(others), entry);
     }
 }

@@ -149,6 +149,12 @@ impl<'a, S: Schema> Scanned<'a, S> {
         Self { view, merges: false, behind: Bound::Unbounded, ahead: None, ended: false, near: None }
     }
 
+    /// True once images are merged in.
+    #[inline(always)]
+    pub fn merges(&self) -> bool {
+        self.merges
+    }
+
     /// Restarts the scan at another position: at the same moment for a snapshot, otherwise at the current one.
     pub fn begin(&mut self) {
         let view = if self.view.is_snapshot() { self.view.again() } else { self.view.after.images.view() };

@@ -13,6 +13,7 @@
 //! reader's validation fails.
 
 use std::cmp::Ordering;
+use std::mem;
 use std::ops::{Bound, Range};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -43,9 +44,15 @@ pub struct LeafCopy<S: Schema> {
     slots: Vec<u8>,
     /// Number of the first entries that are in key order.
     ordered: usize,
+    /// True if the engine has ordered the entries for this copy.
+    is_new: bool,
     leads: Leads,
-    /// The positions of the entries, in key order.
+    /// The positions of the entries, in key order. With 64-bit keys the entries themselves are brought into key order.
     order: Vec<u32>,
+    /// Space for entries that are brought into key order.
+    sorted: Vec<Entry<S::Tail>>,
+    /// Space for slots that are brought into key order.
+    sorted_slots: Vec<u8>,
     /// The part of `order` that a scan returns.
     returned: Range<usize>,
     /// Runs in `order` of entries whose first bytes are equal, and the number of these bytes.
@@ -60,8 +67,11 @@ impl<S: Schema> Default for LeafCopy<S> {
             entries: Vec::new(),
             slots: Vec::new(),
             ordered: 0,
+            is_new: false,
             leads: Leads::default(),
             order: Vec::new(),
+            sorted: Vec::new(),
+            sorted_slots: Vec::new(),
             returned: 0..0,
             equal: Vec::new(),
             later: Vec::new(),
@@ -75,7 +85,7 @@ impl<S: Schema> LeafCopy<S> {
         self.entries.clear();
         self.slots.clear();
         self.order.clear();
-        (self.ordered, self.returned) = (0, 0..0);
+        (self.ordered, self.is_new, self.returned) = (0, false, 0..0);
     }
 
     /// Reserves space for a leaf's entries.
@@ -91,11 +101,49 @@ impl<S: Schema> LeafCopy<S> {
         self.entries.push(entry);
     }
 
-    /// Adds an entry with the number of its slot in the leaf, so that an engine can keep the order of the slots.
+    /// Adds entries with the numbers of their slots in the leaf, so that an engine can keep the order of the slots.
     #[inline(always)]
-    pub fn push_slot(&mut self, entry: Entry<S::Tail>, slot: usize) {
-        self.entries.push(entry);
-        self.slots.push(slot as u8);
+    pub fn push_slots(
+        &mut self,
+        slots: impl Iterator<Item = usize>,
+        entry: impl Fn(usize) -> Entry<S::Tail>,
+    ) {
+        let first = self.slots.len();
+        slots.for_each(|slot| self.slots.push(slot as u8));
+        self.entries.extend(self.slots[first..].iter().map(|slot| entry(usize::from(*slot))));
+    }
+
+    /// As [`LeafCopy::push_slots`], with 64-bit keys: adds all entries of a leaf in key order, at most [`COUNTED`]. So an entry is copied
+    /// once, to its place.
+    #[inline(always)]
+    pub fn push_in_order(
+        &mut self,
+        vectors: Option<Vectors>,
+        slots: impl Iterator<Item = usize>,
+        entry: impl Fn(usize) -> Entry<S::Tail>,
+    ) {
+        let mut keys = Keys::default();
+        slots.for_each(|slot| keys.push(slot as u8, entry(slot).key[0]));
+        let (mut slots, count) = ([0; COUNTED], keys.len);
+        match vectors {
+            Some(vectors) if keys.count(vectors, &mut slots) => {}
+            _ => slots = keys.sort(),
+        }
+        self.slots.extend_from_slice(&slots[..count]);
+        self.entries.extend(slots[..count].iter().map(|slot| entry(usize::from(*slot))));
+        (self.ordered, self.is_new) = (count, true);
+    }
+
+    fn order_slots(&mut self) {
+        self.sorted_slots.clear();
+        self.sorted_slots.extend(self.order.iter().filter_map(|position| self.slots.get(*position as usize)));
+        mem::swap(&mut self.slots, &mut self.sorted_slots);
+    }
+
+    /// True if other entries than those of a kept order are few enough to be inserted into it one by one.
+    #[must_use]
+    pub fn inserts(others: usize) -> bool {
+        others <= INSERTED_LOADED
     }
 
     /// Marks the entries that were added so far: they are in key order.
@@ -105,14 +153,19 @@ impl<S: Schema> LeafCopy<S> {
 
     /// The slots of all entries in key order. Empty if the engine does not add slots, or if the entries are not ordered.
     pub fn slots_in_order(&self) -> impl Iterator<Item = usize> {
-        self.order
-            .iter()
-            .filter_map(|position| self.slots.get(*position as usize))
+        let position =
+            |place| if S::PLAIN { Some(place) } else { self.order.get(place).map(|at| *at as usize) };
+        (0..self.slots.len())
+            .map_while(move |place| self.slots.get(position(place)?))
             .map(|slot| usize::from(*slot))
     }
 
     /// True if the engine knew the order of all entries.
     pub(crate) fn was_ordered(&self) -> bool {
+        !self.is_new && self.is_ordered()
+    }
+
+    fn is_ordered(&self) -> bool {
         self.ordered == self.entries.len()
     }
 
@@ -134,7 +187,7 @@ impl<S: Schema> LeafCopy<S> {
         } else {
             Some(self.returned.start + position).filter(|position| *position < self.returned.end)?
         };
-        self.entries.get(*self.order.get(position)? as usize)
+        self.entry_at(position)
     }
 
     /// True if most entries are in key order, so that the others are inserted into the order. `are_loaded`: the records are in the cache.
@@ -160,6 +213,10 @@ impl<S: Schema> LeafCopy<S> {
     ) -> bool {
         let len = self.entries.len();
         self.returned = 0..len;
+        if S::PLAIN {
+            self.order_plain(vectors);
+            return true;
+        }
         if self.is_nearly_ordered(are_loaded) {
             self.order.clear();
             self.order.extend(0..self.ordered as u32);
@@ -171,7 +228,35 @@ impl<S: Schema> LeafCopy<S> {
             self.leads.set(position, lead);
         }
         let are_different = self.leads.order(vectors, &mut self.order);
-        S::PLAIN || are_different || self.order_equal_leads(medium, shared + size_of::<u64>())
+        are_different || self.order_equal_leads(medium, shared + size_of::<u64>())
+    }
+
+    /// Brings entries with 64-bit keys into key order, and their slots with them.
+    fn order_plain(&mut self, vectors: Option<Vectors>) {
+        let len = self.entries.len();
+        if self.is_ordered() {
+            return;
+        }
+        if self.is_nearly_ordered(true) {
+            for position in self.ordered..len {
+                let key = self.entries[position].key[0];
+                let place = self.entries[..position].partition_point(|entry| entry.key[0] < key);
+                self.entries[place..=position].rotate_right(1);
+                if let Some(slots) = self.slots.get_mut(place..=position) {
+                    slots.rotate_right(1);
+                }
+            }
+            return;
+        }
+        self.leads.resize(len);
+        self.entries.iter().enumerate().for_each(|(position, entry)| self.leads.set(position, entry.key[0]));
+        self.leads.order(vectors, &mut self.order);
+        self.sorted.clear();
+        self.sorted.extend(self.order.iter().filter_map(|position| self.entries.get(*position as usize)));
+        mem::swap(&mut self.entries, &mut self.sorted);
+        if !self.slots.is_empty() {
+            self.order_slots();
+        }
     }
 
     /// Inserts an entry into the order. False if its key cannot be read, or if a record beside its place is damaged ([`LeafCopy::is_sound`]).
@@ -239,7 +324,8 @@ impl<S: Schema> LeafCopy<S> {
     /// Sets the entries that a scan from this position returns. False if the record beside the position is damaged
     /// ([`LeafCopy::is_sound`]).
     pub(crate) fn cut<M: Medium>(&mut self, medium: &M, from: &Bound<S::KeyBuf>, descending: bool) -> bool {
-        self.returned = 0..self.order.len();
+        let len = self.entries.len();
+        self.returned = 0..len;
         let (key, includes) = match from {
             Bound::Unbounded => return true,
             Bound::Included(key) => (key, true),
@@ -253,7 +339,6 @@ impl<S: Schema> LeafCopy<S> {
                 Ordering::Greater => false,
             })
         };
-        let len = self.order.len();
         // Most copies keep all of their entries.
         if descending && (len == 0 || is_before(len - 1)) || !descending && !is_before(0) {
             return true;
@@ -284,6 +369,9 @@ impl<S: Schema> LeafCopy<S> {
     /// The entry at a place in key order.
     #[inline(always)]
     fn entry_at(&self, place: usize) -> Option<&Entry<S::Tail>> {
+        if S::PLAIN {
+            return self.entries.get(place);
+        }
         self.entries.get(*self.order.get(place)? as usize)
     }
 }
@@ -359,6 +447,73 @@ impl Body for Count<'_> {
             }
         }
         false
+    }
+}
+
+/// The keys of a leaf with 64-bit keys, and their slots.
+struct Keys {
+    /// The words behind the keys are above or equal to all keys.
+    lines: [Line; COUNTED / 8],
+    slots: [u8; COUNTED],
+    len: usize,
+}
+
+impl Default for Keys {
+    #[inline(always)]
+    fn default() -> Self {
+        let greatest = || Line(std::array::from_fn(|_| u64::MAX.into()));
+        Self { lines: std::array::from_fn(|_| greatest()), slots: [0; COUNTED], len: 0 }
+    }
+}
+
+impl Keys {
+    /// Adds a key. Does nothing if there are [`COUNTED`] keys.
+    #[inline(always)]
+    fn push(&mut self, slot: u8, key: u64) {
+        if let Some(to) = self.slots.get_mut(self.len) {
+            *to = slot;
+            self.lines[self.len / 8].0[self.len % 8].store(key, Relaxed);
+            self.len += 1;
+        }
+    }
+
+    #[inline(always)]
+    fn get(&self, position: usize) -> u64 {
+        self.lines[position / 8 % (COUNTED / 8)].0[position % 8].load(Relaxed)
+    }
+
+    /// The slots in the order of their keys, by counting as in [`Count`]. False if two keys are equal.
+    #[inline(always)]
+    fn count(&self, vectors: Vectors, slots: &mut [u8; COUNTED]) -> bool {
+        // Lengths that are known to the compiler: it writes out the comparisons of each.
+        match self.lines.first_chunk::<4>() {
+            Some(half) if self.len <= COUNTED / 2 => self.count_in(half, vectors, slots),
+            _ => self.count_in(&self.lines, vectors, slots),
+        }
+    }
+
+    #[inline(always)]
+    fn count_in<const LINES: usize>(
+        &self,
+        lines: &[Line; LINES],
+        vectors: Vectors,
+        slots: &mut [u8; COUNTED],
+    ) -> bool {
+        let mut taken = 0_u64;
+        for (position, slot) in self.slots[..self.len].iter().enumerate() {
+            let below = vectors.words::<BELOW>(lines, self.get(position)).count_ones() as usize;
+            taken |= 1 << (below % COUNTED);
+            slots[below % COUNTED] = *slot;
+        }
+        taken.count_ones() as usize == self.len
+    }
+
+    /// As [`Keys::count`], by sorting.
+    #[cold]
+    fn sort(&self) -> [u8; COUNTED] {
+        let mut order: [usize; COUNTED] = std::array::from_fn(|position| position);
+        order[..self.len].sort_unstable_by_key(|position| (self.get(*position), *position));
+        order.map(|position| self.slots[position])
     }
 }
 

@@ -228,7 +228,7 @@ pub trait LeafList:
         self.look_validated(&seen, (entry, is_leaf), value)
     }
     /// Copies all entries of a leaf, in any order. If there is no leaf at this address, it may copy anything ([`LeafList::is_leaf`]). An
-    /// engine that keeps orders ([`LeafList::keep_order`]) copies the entries with their slots ([`LeafCopy::push_slot`]), and those of the
+    /// engine that keeps orders ([`LeafList::keep_order`]) copies the entries with their slots ([`LeafCopy::push_slots`]), and those of the
     /// kept order first.
     fn entries_of(&self, leaf: u64, copy: &mut LeafCopy<Self::Schema>);
     /// Keeps the order of a leaf's slots for later copies, if the engine does. The copy was validated. `is_good` validates again that the

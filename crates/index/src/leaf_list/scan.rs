@@ -116,8 +116,26 @@ impl<'a, T: LeafList> Cursor<'a, T> {
     ///
     /// # Errors
     /// `Corrupt` if a leaf or a record is damaged. `SnapshotBytes` if before-images of the scan's view were dropped.
+    #[inline]
     pub fn next(&mut self, key: &mut KeyBufOf<T>, value: &mut ValueBufOf<T>) -> Result<bool> {
+        // Whether the view has images was looked up after the page was read. Its entries are what the view saw then.
+        if !self.scanned.merges() && self.next_of_page(key, value) {
+            return Ok(true);
+        }
         self.next_seen(key, value)
+    }
+
+    /// The next entry of the page, if keys and values are in the entries: the copy of the page was validated. `from` follows later
+    /// ([`Cursor::next_behind`]).
+    #[inline(always)]
+    fn next_of_page(&mut self, key: &mut KeyBufOf<T>, value: &mut ValueBufOf<T>) -> bool {
+        if SchemaOf::<T>::PLAIN
+            && let Some(entry) = self.page.nth(self.given, self.descending)
+        {
+            self.given += 1;
+            return SchemaOf::<T>::read_pair(self.index.region.medium(), entry, key, value);
+        }
+        false
     }
 
     /// As [`Cursor::next`], for the current contents of the index instead of the view. Used by callers that only need the keys in order to
@@ -297,10 +315,26 @@ impl<'a, T: LeafList> Scans<'a, SchemaOf<T>> for Cursor<'a, T> {
         }
     }
 
+    #[inline(always)]
     fn next_held(&mut self, key: &mut KeyBufOf<T>, value: &mut ValueBufOf<T>) -> Result<bool> {
+        if self.next_of_page(key, value) { Ok(true) } else { self.next_behind(key, value) }
+    }
+}
+
+impl<T: LeafList> Cursor<'_, T> {
+    /// As [`Scans::next_held`]: reads another page, or the record of an entry.
+    #[inline(never)]
+    fn next_behind(&mut self, key: &mut KeyBufOf<T>, value: &mut ValueBufOf<T>) -> Result<bool> {
         let index = self.index;
         let medium = index.region.medium();
         let mut tries = index.stripes.tries();
+        let last = self.given.checked_sub(1).filter(|_| SchemaOf::<T>::PLAIN);
+        if let Some(last) = last.and_then(|last| self.page.nth(last, self.descending)) {
+            let mut given = KeyBufOf::<T>::default();
+            if SchemaOf::<T>::read_key(medium, last.key, &mut given) {
+                self.from = Bound::Excluded(given);
+            }
+        }
         loop {
             if !SchemaOf::<T>::PLAIN && self.given < self.page.len() {
                 self.prefetch_some();
@@ -312,7 +346,6 @@ impl<'a, T: LeafList> Scans<'a, SchemaOf<T>> for Cursor<'a, T> {
                 continue;
             };
             let sound = SchemaOf::<T>::read_pair(medium, entry, key, value);
-            // Plain entries contain their value, and the copy of the page was validated.
             if !SchemaOf::<T>::PLAIN && !self.version.is_some_and(|version| index.stripes.check(version)) {
                 tries.fail()?;
                 self.page.clear();

@@ -246,6 +246,8 @@ where
     Value<T>: PartialEq,
 {
     const KEYS: u64 = 1000;
+    /// No leaf has more entries.
+    const PAGE_ENTRIES: usize = 256;
     let images = &index.kernel().images;
     let pairs: Vec<_> = (0..KEYS).map(|n| ((make.key)(n), (make.value)(n))).collect();
     pairs.iter().for_each(|(key, value)| index.put(key, value));
@@ -275,7 +277,9 @@ where
         assert!(next(&mut key, &mut value).unwrap());
         (0..KEYS / 20).for_each(|round| some(round, round * 20..round * 20 + 20));
         assert!(images.held().bytes <= 20_000, "{:?}", images.held());
-        let error = next(&mut key, &mut value).unwrap_err();
+        // A scan of words may return the rest of the leaf that it has copied.
+        let outcomes = std::iter::from_fn(|| Some(next(&mut key, &mut value)));
+        let error = outcomes.take(PAGE_ENTRIES).find_map(Result::err).expect("a scan goes on without images");
         assert!(error.to_string().contains("`snapshot_bytes`"), "{error}");
     });
 }
