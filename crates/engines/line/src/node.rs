@@ -461,10 +461,22 @@ fn part<const BITS: usize>(lines: &[Line], i: usize) -> u64 {
 }
 
 fn set_part<const BITS: usize>(lines: &[Line], i: usize, value: u64) {
-    let each = 64 / BITS;
-    let (line, shift) = (&lines[i / each / 8 % lines.len()], BITS * (i % each));
-    let others = get(line, i / each) & !((u64::MAX >> (64 - BITS)) << shift);
-    set(line, i / each, others | value << shift);
+    let (at, shift) = (i * BITS / 64, i * BITS % 64);
+    let others = word(lines, at) & !((u64::MAX >> (64 - BITS)) << shift);
+    set_word(lines, at, others | value << shift);
+}
+
+/// Word `at` of an array. The array is followed by ones.
+#[inline(always)]
+fn word(lines: &[Line], at: usize) -> u64 {
+    lines.get(at / 8).map_or(u64::MAX, |line| get(line, at))
+}
+
+#[inline(always)]
+fn set_word(lines: &[Line], at: usize, value: u64) {
+    if let Some(line) = lines.get(at / 8) {
+        set(line, at, value);
+    }
 }
 
 /// The lowest `bits` bits of a word, 0 to 64.
@@ -475,31 +487,30 @@ fn lowest(bits: usize) -> u64 {
 
 /// Inserts a number at position `i` of an array that has `count` numbers of `BITS` bits each.
 fn insert_part<const BITS: usize>(lines: &[Line], (i, count): (usize, usize), value: u64) {
-    let (each, word) = (64 / BITS, |word: usize| get(&lines[word / 8 % lines.len()], word));
-    let (first, below) = (i / each, lowest(BITS * (i % each)));
-    for at in (first..=(count / each).min(lines.len() * 8 - 1)).rev() {
-        let old = word(at);
-        let moved = |old: u64| old.checked_shl(BITS as u32).unwrap_or(0);
-        let new = if at == first {
-            old & below | value << (BITS * (i % each)) | moved(old & !below)
-        } else {
-            moved(old) | word(at - 1) >> (64 - BITS)
-        };
-        set(&lines[at / 8 % lines.len()], at, new);
+    let (first, shift) = (i * BITS / 64, i * BITS % 64);
+    let last = (count * BITS / 64).min(lines.len() * 8 - 1);
+    let moved = |old: u64| old.checked_shl(BITS as u32).unwrap_or(0);
+    let mut old = word(lines, last);
+    for at in (first + 1..=last).rev() {
+        let before = word(lines, at - 1);
+        set_word(lines, at, moved(old) | before >> (64 - BITS));
+        old = before;
     }
+    let below = lowest(shift);
+    set_word(lines, first, old & below | value << shift | moved(old & !below));
 }
 
 /// Removes the number at position `i` of an array that has `count` numbers of `BITS` bits each. The last place gets the number after it, or
 /// all ones at the end of the array.
 fn remove_part<const BITS: usize>(lines: &[Line], (i, count): (usize, usize)) {
-    let each = 64 / BITS;
-    let word = |word: usize| lines.get(word / 8).map_or(u64::MAX, |line| get(line, word));
-    let (first, below) = (i / each, lowest(BITS * (i % each)));
-    for at in first..=(count - 1) / each {
-        let old = word(at);
-        let moved = old.checked_shr(BITS as u32).unwrap_or(0) | word(at + 1) << (64 - BITS);
-        let kept = if at == first { below } else { 0 };
-        set(&lines[at / 8 % lines.len()], at, old & kept | moved & !kept);
+    let (first, last) = (i * BITS / 64, (count - 1) * BITS / 64);
+    let mut kept = lowest(i * BITS % 64);
+    let mut old = word(lines, first);
+    for at in first..=last {
+        let after = word(lines, at + 1);
+        let moved = old.checked_shr(BITS as u32).unwrap_or(0) | after << (64 - BITS);
+        set_word(lines, at, old & kept | moved & !kept);
+        (old, kept) = (after, 0);
     }
 }
 

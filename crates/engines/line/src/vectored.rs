@@ -148,11 +148,12 @@ impl<M: Medium, S: Schema> Body for FindPlace<'_, M, S> {
     #[inline(always)]
     fn run(self, vectors: Option<Vectors>) -> Place {
         let slot = Find(self.0, self.1, self.2).run(vectors);
-        let choose = || {
-            let free = Free(self.0, self.1).run(vectors);
-            self.0.shape.choose::<S>(free, Leaf::first_word::<S>(self.2))
-        };
-        Place { slot: slot.or_else(choose), is_key: slot.is_some() }
+        if slot.is_some() {
+            return Place { slot, is_key: true };
+        }
+        // Not in a closure: a function of the standard library that calls it is compiled without the vector instructions.
+        let free = Free(self.0, self.1).run(vectors);
+        Place { slot: self.0.shape.choose::<S>(free, Leaf::first_word::<S>(self.2)), is_key: false }
     }
 }
 
