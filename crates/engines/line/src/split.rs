@@ -51,6 +51,7 @@ use pmem::{Error, Fence, Medium, Result, WORD, record};
 use crate::index::{Line, Writer};
 use crate::leaf::{LINK, Leaf, Slot, entry_of, slot_of};
 use crate::node::Child;
+use crate::vectored::SortedSlots;
 
 /// Keys with their slots.
 type Sorted<S> = Vec<(<S as Schema>::KeyBuf, (usize, Slot))>;
@@ -69,11 +70,12 @@ impl<M: Medium, S: Schema> Line<M, S> {
         if leaf.next(medium).is_none() {
             return Err(Error::Corrupt { what: "leaf", at: leaf.0 });
         }
-        if !S::PLAIN {
-            // The loop below reads one record after the other. After these prefetches their cache misses overlap.
-            let used = leaf.used_slots::<M, S>(medium, &self.shape);
-            used.for_each(|(_, words)| S::prefetch_key(medium, entry_of::<S>(words).key));
+        if S::PLAIN {
+            return Ok(self.sorted_words(leaf));
         }
+        // The loop below reads one record after the other. After these prefetches their cache misses overlap.
+        let used = leaf.used_slots::<M, S>(medium, &self.shape);
+        used.for_each(|(_, words)| S::prefetch_key(medium, entry_of::<S>(words).key));
         let mut keys: Sorted<S> = Vec::with_capacity(self.shape.slots + 1);
         for (slot, words) in leaf.used_slots::<M, S>(medium, &self.shape) {
             let (entry, mut key) = (entry_of::<S>(words), S::KeyBuf::default());
@@ -84,6 +86,20 @@ impl<M: Medium, S: Schema> Line<M, S> {
         }
         sort_unstable_by_first(&mut keys);
         Ok(keys)
+    }
+
+    /// As [`Line::sorted`], with 64-bit keys.
+    fn sorted_words(&self, leaf: Leaf) -> Sorted<S> {
+        let medium = self.region.medium();
+        let (slots, count) = self.with_vectors(SortedSlots(self, leaf));
+        let mut keys: Sorted<S> = Vec::with_capacity(self.shape.slots + 1);
+        keys.extend(slots[..count].iter().map(|slot| {
+            let (slot, mut key) = (usize::from(*slot), S::KeyBuf::default());
+            let words = leaf.slot::<M, S>(medium, slot);
+            S::read_key(medium, [words[0], 0], &mut key);
+            (key, (slot, words))
+        }));
+        keys
     }
 
     /// Splits the leaf of an absent key. True if the key's entry is in the new right leaf; otherwise the left leaf has space for it.

@@ -2,7 +2,7 @@
 
 use index::Schema;
 use index::leaf_list::prelude::*;
-use index::leaf_list::{LeafCopy, Way};
+use index::leaf_list::{LeafCopy, Way, slots_by_key};
 use pmem::Medium;
 use pmem::kept::Kept;
 use pmem::simd::{Body, Vectors};
@@ -178,6 +178,20 @@ impl<M: Medium, S: Schema> Body for LeadAndFind<'_, M, S> {
     fn run(self, vectors: Option<Vectors>) -> Self::Out {
         let leaf = self.0.lead(vectors, self.1, false);
         (leaf, Find(self.0, Leaf(leaf), self.1).run(vectors))
+    }
+}
+
+/// The used slots of a leaf with 64-bit keys in the order of their keys, and their number.
+pub(crate) struct SortedSlots<'a, M: Medium, S: Schema>(pub &'a Line<M, S>, pub Leaf);
+
+impl<M: Medium, S: Schema> Body for SortedSlots<'_, M, S> {
+    type Out = ([u8; 64], usize);
+    #[inline(always)]
+    fn run(self, vectors: Option<Vectors>) -> Self::Out {
+        let Self(index, leaf) = self;
+        let medium = index.region.medium();
+        let used = leaf.used::<M, S>(medium, &index.shape, vectors);
+        slots_by_key(vectors, slots_of(used).map(|slot| (slot, medium.word(leaf.slot_at::<S>(slot)))))
     }
 }
 

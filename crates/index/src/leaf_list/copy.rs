@@ -122,13 +122,7 @@ impl<S: Schema> LeafCopy<S> {
         slots: impl Iterator<Item = usize>,
         entry: impl Fn(usize) -> Entry<S::Tail>,
     ) {
-        let mut keys = Keys::default();
-        slots.for_each(|slot| keys.push(slot as u8, entry(slot).key[0]));
-        let (mut slots, count) = ([0; COUNTED], keys.len);
-        match vectors {
-            Some(vectors) if keys.count(vectors, &mut slots) => {}
-            _ => slots = keys.sort(),
-        }
+        let (slots, count) = slots_by_key(vectors, slots.map(|slot| (slot, entry(slot).key[0])));
         self.slots.extend_from_slice(&slots[..count]);
         self.entries.extend(slots[..count].iter().map(|slot| entry(usize::from(*slot))));
         (self.ordered, self.is_new) = (count, true);
@@ -447,6 +441,22 @@ impl Body for Count<'_> {
             }
         }
         false
+    }
+}
+
+/// Sorts at most [`COUNTED`] slots by their 64-bit keys. Returns the slots and their number. For callers that run inside of
+/// [`Vectors::run_body`].
+#[inline(always)]
+pub fn slots_by_key(
+    vectors: Option<Vectors>,
+    slots: impl Iterator<Item = (usize, u64)>,
+) -> ([u8; COUNTED], usize) {
+    let mut keys = Keys::default();
+    slots.for_each(|(slot, key)| keys.push(slot as u8, key));
+    let mut sorted = [0; COUNTED];
+    match vectors {
+        Some(vectors) if keys.count(vectors, &mut sorted) => (sorted, keys.len),
+        _ => (keys.sort(), keys.len),
     }
 }
 

@@ -25,7 +25,7 @@ pub mod space;
 pub mod write;
 pub mod write_group;
 
-pub use self::copy::LeafCopy;
+pub use self::copy::{LeafCopy, slots_by_key};
 pub use self::core::{Core, LeafList, Side, Turnover, Way, Writer};
 pub use self::scan::Cursor;
 
