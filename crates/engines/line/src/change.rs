@@ -186,7 +186,7 @@ impl<M: Medium, S: Schema> Line<M, S> {
         self.give_blocks(writer, &entry_of::<S>(leaf.slot::<M, S>(medium, slot)))?;
         self.note_key(key);
         self.lock(writer, leaf.0);
-        self.orders.clear(leaf.0);
+        self.forget_order(leaf.0);
         let change = Change { leaf: leaf.0, at: leaf.slot_at::<S>(slot), word: empty };
         Ok(Step::Stored(Stored { change, was_there: true, has_payload: false }))
     }

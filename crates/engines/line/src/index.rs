@@ -159,6 +159,14 @@ impl<M: Medium, S: Schema> Line<M, S> {
         found && leaf != 0 && !self.is_loading() || self.is_leaf(leaf)
     }
 
+    /// Writer: forgets the kept order of a leaf before it frees a slot (W1 and W3 of [`orders`](crate::orders)).
+    #[inline(always)]
+    pub(crate) fn forget_order(&self, leaf: u64) {
+        if !S::PLAIN {
+            self.orders.clear(leaf);
+        }
+    }
+
     /// Number of used slots of a leaf.
     pub(crate) fn used(&self, leaf: Leaf) -> usize {
         self.shape.slots - self.with_vectors(Free(self, leaf)).count_ones() as usize

@@ -13,11 +13,16 @@
 //! ```
 //!
 //! Invariants:
-//! * W1: while the version of a leaf is not locked and its line holds an order, each slot of the order is used, and the keys of these slots
-//!   ascend. The writer clears the line before it frees a slot of the leaf, and before it writes a new leaf at its address. An update or an
-//!   insert does not clear it: an update keeps the key of its slot, and an insert takes a slot that is not in the order.
+//! * W1: with byte strings, while the version of a leaf is not locked and its line holds an order, each slot of the order is used, and the
+//!   keys of these slots ascend. The writer clears the line before it frees a slot of the leaf, and before it writes a new leaf at its
+//!   address. An update or an insert does not clear it: an update keeps the key of its slot, and an insert takes a slot that is not in the
+//!   order.
 //! * W2: lines are allocated only by a thread that has the writer's lock; a scan takes it for this purpose. So a writer that finds no lines
 //!   for a leaf knows that no reader can fill one before the writer unlocks.
+//! * W3: with 64-bit keys an order is a guess, and the writer never touches the line: that would cost each delete a cache miss. A scan
+//!   copies the entries in this order. It verifies that these are entries of used slots, each once, and that their keys ascend
+//!   ([`LeafCopy::ascends`](index::leaf_list::LeafCopy::ascends)). Otherwise it orders the entries anew. The version of the leaf
+//!   says, as for every copy, whether the entries were those of one moment.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -144,7 +149,7 @@ impl Orders {
         }
     }
 
-    /// Writer: forgets the order of a leaf. The version of the leaf is locked.
+    /// Writer: forgets the order of a leaf with byte strings (W1). The version of the leaf is locked.
     #[inline(always)]
     pub(crate) fn clear(&self, leaf: u64) {
         if let Some(line) = self.of(leaf) {

@@ -47,7 +47,7 @@ impl<M: Medium, S: Schema> LeafList for Line<M, S> {
     }
 
     fn write_empty(&self, leaf: u64, root: u64) {
-        self.orders.clear(leaf);
+        self.forget_order(leaf);
         crate::index::write_empty::<M, S>(self.region.medium(), &self.shape, leaf, root);
     }
 

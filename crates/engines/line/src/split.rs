@@ -148,8 +148,8 @@ impl<M: Medium, S: Schema> Line<M, S> {
         }
         self.lock(writer, leaf.0);
         self.lock(writer, new.0);
-        self.orders.clear(leaf.0);
-        self.orders.clear(new.0);
+        self.forget_order(leaf.0);
+        self.forget_order(new.0);
         let last_slot = new.compose::<M, S>(medium, shape, (next, low), &slots);
         medium.fence(Fence::Payload);
         writer.allocator.flip(region);

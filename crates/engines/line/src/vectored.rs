@@ -220,12 +220,16 @@ impl<M: Medium, S: Schema> Body for CopyEntries<'_, M, S> {
         };
         let kept = kept.filter(|order| order.mask() & !used == 0);
         let others = used & !kept.map_or(0, |order| order.mask());
-        if S::PLAIN && (kept.is_none() || !LeafCopy::<S>::inserts(others.count_ones() as usize)) {
-            return copy.push_in_order(vectors, slots_of(used), entry);
-        }
+        let kept = kept.filter(|_| !S::PLAIN || LeafCopy::<S>::inserts(others.count_ones() as usize));
         if let Some(order) = kept {
             copy.push_slots(order.slots(), entry);
             copy.set_ordered();
+            if S::PLAIN && !copy.ascends(order.mask()) {
+                copy.clear();
+                return copy.push_in_order(vectors, slots_of(used), entry);
+            }
+        } else if S::PLAIN {
+            return copy.push_in_order(vectors, slots_of(used), entry);
         }
         copy.push_slots(slots_of(others), entry);
     }

@@ -81,7 +81,7 @@ impl<S: Schema> Default for LeafCopy<S> {
 
 impl<S: Schema> LeafCopy<S> {
     /// Removes all entries.
-    pub(crate) fn clear(&mut self) {
+    pub fn clear(&mut self) {
         self.entries.clear();
         self.slots.clear();
         self.order.clear();
@@ -132,6 +132,16 @@ impl<S: Schema> LeafCopy<S> {
         self.sorted_slots.clear();
         self.sorted_slots.extend(self.order.iter().filter_map(|position| self.slots.get(*position as usize)));
         mem::swap(&mut self.slots, &mut self.sorted_slots);
+    }
+
+    /// With 64-bit keys: true if the entries are those of these slots, a bit each, and their keys ascend.
+    #[inline(always)]
+    #[must_use]
+    pub fn ascends(&self, slots: u64) -> bool {
+        let mask = self.slots.iter().fold(0, |mask, slot| mask | 1 << (slot % 64));
+        let key = |entry: &Entry<S::Tail>| entry.key[0];
+        let pairs = self.entries.iter().zip(self.entries.get(1..).unwrap_or_default());
+        mask == slots && pairs.fold(true, |ascends, (one, next)| ascends & (key(one) < key(next)))
     }
 
     /// True if other entries than those of a kept order are few enough to be inserted into it one by one.
