@@ -37,16 +37,24 @@ pub struct Waiters {
 }
 
 /// A waiting client, as its queues know it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Waiter {
     woken: Notify,
-    /// For the commands that have woken it.
-    turns: Mutex<Vec<Turn>>,
+    /// For the commands that have woken it. `None` during a pause: they do not wait for its end.
+    turns: Mutex<Option<Vec<Turn>>>,
+}
+
+impl Default for Waiter {
+    fn default() -> Self {
+        Self { woken: Notify::new(), turns: Mutex::new(Some(Vec::new())) }
+    }
 }
 
 impl Waiter {
     fn wake(&self, turns: impl IntoIterator<Item = Turn>) {
-        lock(&self.turns).extend(turns);
+        if let Some(held) = &mut *lock(&self.turns) {
+            held.extend(turns);
+        }
         self.woken.notify_one();
     }
 }
@@ -151,11 +159,17 @@ impl Waiting {
 
     /// The client runs its command now.
     pub fn start(&mut self) {
-        self.running.append(&mut lock(&self.waiter.turns));
+        self.running.append(lock(&self.waiter.turns).get_or_insert_default());
     }
 
-    /// The client does not run its command now, or it has found nothing.
+    /// The client has found nothing.
     pub fn rest(&mut self) {
+        self.running.clear();
+    }
+
+    /// The client does not run its command before the end of a pause.
+    pub fn pause(&mut self) {
+        *lock(&self.waiter.turns) = None;
         self.running.clear();
     }
 
@@ -251,6 +265,11 @@ mod tests {
         second.rest();
         own.over().await;
         over.await.unwrap();
+        // A command does not wait for the end of a pause.
+        let mut turns = Turns::default();
+        second.pause();
+        waiters.wake([(0, &b"k"[..])], &mut turns);
+        turns.over().await;
         drop((second, third));
         assert_eq!(waiters.count(), 0);
     }

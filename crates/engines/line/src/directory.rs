@@ -153,20 +153,21 @@ impl Directory {
         let (root, levels) = self.root();
         leaves.fill(root);
         for (keys, leaves) in keys.chunks(TOGETHER).zip(leaves.chunks_mut(TOGETHER)) {
-            let mut positions = [0; TOGETHER];
+            let (mut nodes, mut positions) = ([self.node(root); TOGETHER], [0; TOGETHER]);
             for level in 1..=levels {
-                for ((key, at), i) in keys.iter().zip(&*leaves).zip(&mut positions) {
-                    if let Some(node) = self.node(*at) {
+                for ((key, node), i) in keys.iter().zip(&nodes).zip(&mut positions) {
+                    if let Some(node) = node {
                         *i = node.position::<M, S>(medium, vectors, key, false);
                         node.prefetch_child::<S>(*i);
                     }
                 }
-                for (at, i) in leaves.iter_mut().zip(&positions) {
-                    *at = self.node(*at).map_or(0, |node| node.child::<S>(*i));
-                    if level < levels
-                        && let Some(node) = self.node(*at)
-                    {
-                        node.prefetch::<false, S>();
+                for ((at, node), i) in leaves.iter_mut().zip(&mut nodes).zip(&positions) {
+                    *at = node.map_or(0, |node| node.child::<S>(*i));
+                    if level < levels {
+                        *node = self.node(*at);
+                        if let Some(node) = node {
+                            node.prefetch::<false, S>();
+                        }
                     }
                 }
             }

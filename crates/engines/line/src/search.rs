@@ -13,7 +13,7 @@ use crate::change::Change;
 use crate::index::{Line, Own};
 use crate::leaf::{Leaf, Shape, entries, entry_of};
 use crate::orders::Order;
-use crate::vectored::{CopyEntries, Find, Lead, LeadMany, LeadToScan, LookOnce};
+use crate::vectored::{CopyEntries, Find, Lead, LeadMany, LeadToScan, LookAt, LookOnce};
 
 impl<M: Medium, S: Schema> LeafList for Line<M, S> {
     type Medium = M;
@@ -99,6 +99,11 @@ impl<M: Medium, S: Schema> LeafList for Line<M, S> {
     #[inline]
     fn look_once(&self, key: &S::Key, value: Option<&mut S::ValueBuf>) -> Option<(bool, u64)> {
         self.with_vectors(LookOnce(self, key, value))
+    }
+
+    #[inline]
+    fn look_at(&self, at: (u64, u64), key: &S::Key, value: Option<&mut S::ValueBuf>) -> Option<(bool, u64)> {
+        self.with_vectors(LookAt(self, at, key, value))
     }
 
     #[inline]

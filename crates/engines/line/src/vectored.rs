@@ -102,6 +102,23 @@ impl<M: Medium, S: Schema> Body for LookOnce<'_, M, S> {
         let Self(index, key, value) = self;
         let changes = index.changes.settled(&index.stripes);
         let leaf = index.lead(vectors, key, false);
+        LookAt(index, (leaf, changes), key, value).run(vectors)
+    }
+}
+
+/// As [`LookOnce`], in a leaf with the number of changes from before it was found ([`LeafList::look_at`]).
+pub(crate) struct LookAt<'a, M: Medium, S: Schema>(
+    pub &'a Line<M, S>,
+    pub (u64, u64),
+    pub &'a S::Key,
+    pub Option<&'a mut S::ValueBuf>,
+);
+
+impl<M: Medium, S: Schema> Body for LookAt<'_, M, S> {
+    type Out = Option<(bool, u64)>;
+    #[inline(always)]
+    fn run(self, vectors: Option<Vectors>) -> Self::Out {
+        let Self(index, (leaf, changes), key, value) = self;
         let seen = index.seen_at(leaf, changes);
         let slot = Find(index, Leaf(leaf), key).run(vectors);
         let entry = slot.map(|slot| entry_of::<S>(Leaf(leaf).slot::<M, S>(index.region.medium(), slot)));

@@ -113,7 +113,7 @@ impl<S: Schema> LeafCopy<S> {
         self.entries.extend(self.slots[first..].iter().map(|slot| entry(usize::from(*slot))));
     }
 
-    /// As [`LeafCopy::push_slots`], with 64-bit keys: adds all entries of a leaf in key order, at most [`COUNTED`]. So an entry is copied
+    /// As [`LeafCopy::push_slots`], with 64-bit keys: adds all entries of a leaf in key order, at most 64. So an entry is copied
     /// once, to its place.
     #[inline(always)]
     pub fn push_in_order(
@@ -454,7 +454,7 @@ impl Body for Count<'_> {
     }
 }
 
-/// Sorts at most [`COUNTED`] slots by their 64-bit keys. Returns the slots and their number. For callers that run inside of
+/// Sorts at most 64 slots by their 64-bit keys. Returns the slots and their number. For callers that run inside of
 /// [`Vectors::run_body`].
 #[inline(always)]
 pub fn slots_by_key(

@@ -227,6 +227,17 @@ pub trait LeafList:
         let (seen, entry, is_leaf) = self.entry_for(key, |leaf| self.seen_at(leaf, changes));
         self.look_validated(&seen, (entry, is_leaf), value)
     }
+    /// As [`LeafList::look_once`], if the key's leaf is known, and the number of changes from before it was found.
+    #[inline]
+    fn look_at(
+        &self,
+        (leaf, changes): (u64, u64),
+        key: &KeyOf<Self>,
+        value: Option<&mut ValueBufOf<Self>>,
+    ) -> Option<(bool, u64)> {
+        let seen = self.seen_at(leaf, changes);
+        self.look_validated(&seen, self.entry_with_leaf(leaf, key), value)
+    }
     /// Copies all entries of a leaf, in any order. If there is no leaf at this address, it may copy anything ([`LeafList::is_leaf`]). An
     /// engine that keeps orders ([`LeafList::keep_order`]) copies the entries with their slots ([`LeafCopy::push_slots`]), and those of the
     /// kept order first.

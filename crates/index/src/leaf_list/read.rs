@@ -133,27 +133,27 @@ pub trait Reads: LeafList {
     }
 
     /// As [`Reads::look`]. `leaf` as in [`Reads::get_durable_in`].
+    #[inline]
     fn look_in(
         &self,
-        mut leaf: Option<(u64, u64)>,
+        leaf: Option<(u64, u64)>,
         key: &KeyOf<Self>,
         mut value: Option<&mut ValueBufOf<Self>>,
     ) -> Result<(bool, u64)> {
-        if leaf.is_none()
-            && let Some(found) = self.look_once(key, value.as_deref_mut())
-        {
-            return Ok(found);
-        }
+        let found = match leaf {
+            Some(at) => self.look_at(at, key, value.as_deref_mut()),
+            None => self.look_once(key, value.as_deref_mut()),
+        };
+        found.map_or_else(|| self.look_again(key, value), Ok)
+    }
+
+    /// As [`Reads::look`], with as many attempts as it takes.
+    #[inline(never)]
+    fn look_again(&self, key: &KeyOf<Self>, mut value: Option<&mut ValueBufOf<Self>>) -> Result<(bool, u64)> {
         let mut tries = self.stripes.tries();
         loop {
-            let (seen, entry, is_leaf) = if let Some((leaf, changes)) = leaf.take() {
-                let seen = self.seen_at(leaf, changes);
-                let (entry, is_leaf) = self.entry_with_leaf(leaf, key);
-                (seen, entry, is_leaf)
-            } else {
-                let changes = self.changes.settled(&self.stripes);
-                self.entry_for(key, |leaf| self.seen_at(leaf, changes))
-            };
+            let changes = self.changes.settled(&self.stripes);
+            let (seen, entry, is_leaf) = self.entry_for(key, |leaf| self.seen_at(leaf, changes));
             let sound = self.read_value_of(&entry, value.as_deref_mut());
             if !self.is_good(&seen) {
                 tries.fail()?;

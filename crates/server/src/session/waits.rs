@@ -83,13 +83,6 @@ impl Session {
         }
     }
 
-    /// The client does not run its command now, or it has found nothing.
-    fn rest(&mut self) {
-        if let Some(waiting) = &mut self.state.waiting {
-            waiting.rest();
-        }
-    }
-
     async fn run_until_replied(
         &mut self,
         arguments: &[Bytes],
@@ -97,7 +90,9 @@ impl Session {
     ) -> io::Result<bool> {
         loop {
             if let Some(pause) = self.pause_before(arguments) {
-                self.rest();
+                if let Some(waiting) = &mut self.state.waiting {
+                    waiting.pause();
+                }
                 if !self.wait(pause).await {
                     return Ok(false);
                 }
@@ -116,7 +111,9 @@ impl Session {
             if self.state.blocked.take().is_none() {
                 return Ok(true);
             }
-            self.rest();
+            if let Some(waiting) = &mut self.state.waiting {
+                waiting.rest();
+            }
             loop {
                 let waiting = self.state.waiting.as_ref();
                 let woken = async {
