@@ -179,18 +179,16 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
             #[inline(always)]
             |i, arrived| {
                 let key = keys[i];
-                let found = arrived.and_then(|(leaf, version)| {
-                    let value = self.leaf_value::<V>(shape, leaf, key)?;
-                    let pending = self.pending.as_ref();
-                    let durable = || pending.is_none_or(|pending| !pending.may_wait_for_node(leaf.0));
-                    (self.stripes.check(version) && durable()).then_some(value)
-                });
-                let found = match found {
-                    Some(value) => value,
-                    None => {
-                        let mut value = S::ValueBuf::default();
-                        self.get(key, Some(&mut value))?.then_some(value)
-                    }
+                // Not in a closure for the standard library, whose functions are compiled without the vector instructions.
+                let found = if let Some((leaf, version)) = arrived
+                    && let Some(value) = self.leaf_value::<V>(shape, leaf, key)
+                    && self.stripes.check(version)
+                    && !self.pending.as_ref().is_some_and(|pending| pending.may_wait_for_node(leaf.0))
+                {
+                    value
+                } else {
+                    let mut value = S::ValueBuf::default();
+                    self.get(key, Some(&mut value))?.then_some(value)
                 };
                 // This comes after the validation: if a batch is visible in the value, its before-images exist by now.
                 Ok(give(now.replaced(key)?.unwrap_or(found)))

@@ -299,21 +299,27 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
                 *low = None;
             }
             let mut above = None;
-            let step = |at| {
-                let node = Node(at);
-                let Some(link) = Link::below(medium, node, above) else { return Step::Nonsense };
-                above = Some(link.level);
-                if link.level == 0 {
-                    return Step::Target(());
-                }
-                let (_, child, index) = self.child::<V>(node, link.node, target);
-                V::prefetch(medium, shape, child);
-                if let (Some(low), Some(index)) = (low.as_deref_mut(), index) {
-                    S::read_key(medium, shape.key(medium, node, index), low.get_or_insert_default());
-                }
-                Step::Child(child.0)
-            };
-            return match self.stripes.descend(|| self.root().0, LEVELS_MAX, step) {
+            let descent = self.stripes.descend(
+                || self.root().0,
+                LEVELS_MAX,
+                // Without the attribute it would be compiled by itself, without the vector instructions.
+                #[inline(always)]
+                |at| {
+                    let node = Node(at);
+                    let Some(link) = Link::below(medium, node, above) else { return Step::Nonsense };
+                    above = Some(link.level);
+                    if link.level == 0 {
+                        return Step::Target(());
+                    }
+                    let (_, child, index) = self.child::<V>(node, link.node, target);
+                    V::prefetch(medium, shape, child);
+                    if let (Some(low), Some(index)) = (low.as_deref_mut(), index) {
+                        S::read_key(medium, shape.key(medium, node, index), low.get_or_insert_default());
+                    }
+                    Step::Child(child.0)
+                },
+            );
+            return match descent {
                 Some(Descent::Target { node, version, .. }) => Ok(Seen { leaf: Node(node), version }),
                 Some(Descent::Nonsense { node }) => Err(Error::Corrupt { what: "node", at: node }),
                 Some(Descent::TooDeep { node }) => {

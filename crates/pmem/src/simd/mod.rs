@@ -49,7 +49,8 @@ pub enum Vectors {
 }
 
 /// Work that is compiled with the features of [`Vectors`] ([`Vectors::run_body`]). The compiler does not inline every closure, and without
-/// inlining each vector instruction is a call. So an implementation marks its function `inline(always)`.
+/// inlining each vector instruction is a call. So an implementation marks its function `inline(always)`. It uses the vectors in no
+/// closure that a function of the standard library calls: such a function is compiled without the features.
 pub trait Body {
     /// The result.
     type Out;
@@ -84,7 +85,10 @@ impl<const WHICH: u8> Body for Pairs<'_, WHICH> {
     type Out = u64;
     #[inline(always)]
     fn run(self, vectors: Option<Vectors>) -> u64 {
-        vectors.map_or(0, |vectors| vectors.pairs::<WHICH>(self.0, self.1))
+        match vectors {
+            Some(vectors) => vectors.pairs::<WHICH>(self.0, self.1),
+            None => 0,
+        }
     }
 }
 
