@@ -20,7 +20,7 @@
 //! * W2: lines are allocated only by a thread that has the writer's lock; a scan takes it for this purpose. So a writer that finds no lines
 //!   for a leaf knows that no reader can fill one before the writer unlocks.
 //! * W3: with 64-bit keys an order is a guess, and the writer never touches the line: that would cost each delete a cache miss. A scan
-//!   copies the entries in this order. It verifies that these are entries of used slots, each once, and that their keys ascend
+//!   copies the entries of used slots in this order. It verifies that their keys ascend, and that no slot of the order's mask is missing
 //!   ([`LeafCopy::ascends`](index::leaf_list::LeafCopy::ascends)). Otherwise it orders the entries anew. The version of the leaf
 //!   says, as for every copy, whether the entries were those of one moment.
 

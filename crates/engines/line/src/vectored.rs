@@ -235,13 +235,15 @@ impl<M: Medium, S: Schema> Body for CopyEntries<'_, M, S> {
                 None => leaf.slot::<M, S>(medium, slot),
             })
         };
-        let kept = kept.filter(|order| order.mask() & !used == 0);
-        let others = used & !kept.map_or(0, |order| order.mask());
+        // With byte strings all slots of a kept order are used (W1 of `orders`). With 64-bit keys a delete may have freed some since.
+        let kept = kept.filter(|order| S::PLAIN || order.mask() & !used == 0);
+        let known = used & kept.map_or(0, |order| order.mask());
+        let others = used & !known;
         let kept = kept.filter(|_| !S::PLAIN || LeafCopy::<S>::inserts(others.count_ones() as usize));
         if let Some(order) = kept {
-            copy.push_slots(order.slots(), entry);
+            copy.push_slots(order.slots().filter(|slot| used >> slot & 1 == 1), entry);
             copy.set_ordered();
-            if S::PLAIN && !copy.ascends(order.mask()) {
+            if S::PLAIN && !copy.ascends(known) {
                 copy.clear();
                 return copy.push_in_order(vectors, slots_of(used), entry);
             }
