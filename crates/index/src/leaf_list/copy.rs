@@ -17,6 +17,7 @@ use std::mem;
 use std::ops::{Bound, Range};
 use std::sync::atomic::Ordering::Relaxed;
 
+use pmem::omission::{Omission, is_omitted};
 use pmem::simd::{BELOW, Body, EQUAL, Vectors};
 use pmem::{Line, Medium};
 
@@ -141,7 +142,8 @@ impl<S: Schema> LeafCopy<S> {
         let mask = self.slots.iter().fold(0, |mask, slot| mask | 1 << (slot % 64));
         let key = |entry: &Entry<S::Tail>| entry.key[0];
         let pairs = self.entries.iter().zip(self.entries.get(1..).unwrap_or_default());
-        mask == slots && pairs.fold(true, |ascends, (one, next)| ascends & (key(one) < key(next)))
+        let ascends = pairs.fold(true, |ascends, (one, next)| ascends & (key(one) < key(next)));
+        mask == slots && (ascends || is_omitted(Omission::KeptOrder))
     }
 
     /// True if other entries than those of a kept order are few enough to be inserted into it one by one.

@@ -100,8 +100,12 @@ fn what_every_thread_is_told_can_be_explained_and_outlasts_a_crash() {
 fn an_order_that_is_kept_in_spite_of_a_change_is_noticed() {
     let executions = registry::visit("line", Executions).expect("it is a default engine");
     for (name, execution) in executions {
-        let omissions =
-            [Omission::KeptClear, Omission::KeptCheck].map(|omission| (Some(omission), WHOLE, ""));
+        // With 64-bit keys no writer clears an order: scans verify it.
+        let omissions: &[_] = match name {
+            "words" => &[Omission::KeptOrder],
+            _ => &[Omission::KeptClear, Omission::KeptCheck],
+        };
+        let omissions: Vec<_> = omissions.iter().map(|omission| (Some(*omission), WHOLE, "")).collect();
         notice(&format!("line, {name}"), execution, &omissions);
     }
 }
