@@ -282,8 +282,8 @@ fn those_that_wait_have_their_elements_before_the_next_command_of_the_writer() {
         };
         assert_eq!(left, (2, 0), "{i}");
         let replies = waiters.map(|waiter| waiter.join().unwrap());
-        let places = replies.iter().filter(|reply| reply.contains("bulk-string('\"queue\"')")).count();
-        assert!(places == 1 && replies[2].contains("other"), "{replies:?}");
+        let from_queue = replies.iter().filter(|reply| reply.contains("bulk-string('\"queue\"')")).count();
+        assert!(from_queue == 1 && replies[2].contains("other"), "{replies:?}");
     }
 }
 

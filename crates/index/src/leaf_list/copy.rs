@@ -554,6 +554,29 @@ mod tests {
     use super::*;
 
     #[test]
+    fn slots_are_sorted_by_their_keys_with_and_without_vectors() {
+        let mut random = fastrand::Rng::with_seed(4);
+        for len in 0..=COUNTED {
+            // Different keys, among them the greatest word; then two that are equal, as in a damaged leaf.
+            let mut keys: Vec<u64> = (0..len as u64).map(|i| u64::MAX - i * i).collect();
+            random.shuffle(&mut keys);
+            for are_different in [true, false] {
+                if let (false, [first, .., last]) = (are_different, &mut keys[..]) {
+                    *last = *first;
+                }
+                let slots = || keys.iter().enumerate().map(|(i, key)| (COUNTED - 1 - i, *key));
+                let mut expected: Vec<_> = slots().enumerate().collect();
+                expected.sort_by_key(|(position, (_, key))| (*key, *position));
+                let expected: Vec<u8> = expected.into_iter().map(|(_, (slot, _))| slot as u8).collect();
+                for vectors in [None, Vectors::of_processor()] {
+                    let (sorted, count) = slots_by_key(vectors, slots());
+                    assert_eq!(sorted[..count], expected, "{vectors:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
     fn leads_are_ordered_with_and_without_vectors() {
         let mut random = fastrand::Rng::with_seed(3);
         for len in (0..140).chain([1000]) {
