@@ -10,10 +10,10 @@
 //! * D2: the first child of a node stays its first child until the node joins its left neighbour. So the separator of a node is always the
 //!   lower bound of its first leaf.
 
-use std::ops::Range;
 use std::sync::OnceLock;
 
 use index::Schema;
+use index::leaf_list::Following;
 use pmem::simd::{Body, Vectors};
 use pmem::sync::{AtomicU64, Ordering};
 use pmem::{LINE, Medium};
@@ -109,16 +109,14 @@ impl Directory {
         at * LINE
     }
 
-    /// As [`Directory::leaf_of`]. Calls `each` with some leaves of the same node. `others` gets the leaf's position in the node and the number
-    /// of leaves, and returns their positions.
+    /// As [`Directory::leaf_of`]. Sets `following` to the leaves after this one in the same node.
     #[inline(always)]
-    pub(crate) fn leaf_with_others<M: Medium, S: Schema>(
+    pub(crate) fn leaf_to_scan<M: Medium, S: Schema>(
         &self,
         medium: &M,
         vectors: Option<Vectors>,
         (key, below): (&S::Key, bool),
-        others: impl FnOnce(usize, usize) -> Range<usize>,
-        mut each: impl FnMut(u64),
+        following: &mut Following,
     ) -> u64 {
         let (mut at, levels) = self.root();
         let mut lowest = None;
@@ -130,11 +128,11 @@ impl Directory {
             lowest = Some((node, i));
         }
         if let Some((node, i)) = lowest {
-            let count = node.count::<S>();
-            for other in others(i, count) {
-                if other < count {
-                    each(node.child::<S>(other) * LINE);
-                }
+            let leaf = |i| node.child::<S>(i) * LINE;
+            if following.is_descending() {
+                following.set((0..i).rev().map(leaf));
+            } else {
+                following.set((i + 1..node.count::<S>()).map(leaf));
             }
         }
         at * LINE

@@ -159,7 +159,7 @@ impl<M: Medium, S: Schema> Line<M, S> {
         found && leaf != 0 && !self.is_loading() || self.is_leaf(leaf)
     }
 
-    /// Writer: forgets the kept order of a leaf before it frees a slot (W1 and W3 of [`orders`](crate::orders)).
+    /// Writer: forgets the kept order of a leaf before it frees a slot (W1 of [`orders`](crate::orders)).
     #[inline(always)]
     pub(crate) fn forget_order(&self, leaf: u64) {
         if !S::PLAIN {

@@ -422,6 +422,12 @@ pub(crate) fn slots_of(mut mask: u64) -> impl Iterator<Item = usize> {
     })
 }
 
+/// Slots with 64-bit keys as pairs of words from the beginning of the leaf on, a bit each: a slot is a pair.
+#[inline(always)]
+pub(crate) fn pairs_of(slots: u64) -> u64 {
+    slots << (HEAD / (2 * WORD))
+}
+
 /// The first word of a free slot in a leaf with this lower bound. With 64-bit keys it is a key outside of the leaf's bounds (L3).
 #[inline(always)]
 fn empty<S: Schema>(low: u64) -> u64 {

@@ -1,7 +1,8 @@
-//! The key order of leaves, kept in volatile memory for scans.
+//! The key order of leaves with byte strings, kept in volatile memory for scans.
 //!
-//! The slots of a leaf have no order. A scan that has ordered the entries of a leaf keeps the order in a [`Kept`] line, so that later scans
-//! of the leaf need not order them again. A [`Kept`] line has 64 bytes of volatile memory, an eighth of the bytes of a leaf by default. The
+//! The slots of a leaf have no order. To order byte strings, a scan reads their records. It keeps the order in a [`Kept`] line, so that later
+//! scans of the leaf need not order them again. (64-bit keys are in the leaf itself. Vector instructions sort them in less time than a scan
+//! needs to load a kept line.) A [`Kept`] line has 64 bytes of volatile memory, an eighth of the bytes of a leaf by default. The
 //! lines for all leaves of a chunk are allocated together, by the first scan that wants to keep an order there and gets the writer's lock
 //! without waiting. A scan that does not get the lock keeps nothing. An index that is never scanned has no such lines.
 //!
@@ -13,16 +14,12 @@
 //! ```
 //!
 //! Invariants:
-//! * W1: with byte strings, while the version of a leaf is not locked and its line holds an order, each slot of the order is used, and the
+//! * W1: while the version of a leaf is not locked and its line holds an order, each slot of the order is used, and the
 //!   keys of these slots ascend. The writer clears the line before it frees a slot of the leaf, and before it writes a new leaf at its
 //!   address. An update or an insert does not clear it: an update keeps the key of its slot, and an insert takes a slot that is not in the
 //!   order.
 //! * W2: lines are allocated only by a thread that has the writer's lock; a scan takes it for this purpose. So a writer that finds no lines
 //!   for a leaf knows that no reader can fill one before the writer unlocks.
-//! * W3: with 64-bit keys an order is a guess, and the writer never touches the line: that would cost each delete a cache miss. A scan
-//!   copies the entries of used slots in this order. It verifies that their keys ascend, and that no slot of the order's mask is missing
-//!   ([`LeafCopy::ascends`](index::leaf_list::LeafCopy::ascends)). Otherwise it orders the entries anew. The version of the leaf
-//!   says, as for every copy, whether the entries were those of one moment.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -149,7 +146,7 @@ impl Orders {
         }
     }
 
-    /// Writer: forgets the order of a leaf with byte strings (W1). The version of the leaf is locked.
+    /// Writer: forgets the order of a leaf (W1). The version of the leaf is locked.
     #[inline(always)]
     pub(crate) fn clear(&self, leaf: u64) {
         if let Some(line) = self.of(leaf) {

@@ -4,7 +4,7 @@ use index::engine::Anatomy;
 use index::leaf_list::garbage::find_garbage;
 use index::leaf_list::prelude::*;
 use index::leaf_list::write_group::{Step, Stored, WriteOf};
-use index::leaf_list::{LeafCopy, Way, Writer};
+use index::leaf_list::{Following, LeafCopy, Writer};
 use index::{Entry, Report, Schema, Write};
 use pmem::sync::Ordering;
 use pmem::{Found, Medium, Region, Result};
@@ -56,8 +56,16 @@ impl<M: Medium, S: Schema> LeafList for Line<M, S> {
         self.with_vectors(Lead(self, key, below))
     }
 
-    fn leaf_to_scan(&self, key: &S::Key, below: bool, way: Way) -> u64 {
-        self.with_vectors(LeadToScan(self, key, below, way))
+    fn leaf_to_scan(&self, key: &S::Key, below: bool, following: &mut Following) -> u64 {
+        self.with_vectors(LeadToScan(self, key, below, following))
+    }
+
+    #[inline]
+    fn prefetch_to_scan(&self, leaf: u64) {
+        self.region.medium().prefetch(leaf, self.leaf_bytes());
+        if !S::PLAIN {
+            self.orders.prefetch(leaf);
+        }
     }
 
     fn leaves_of(&self, keys: &[&S::Key], leaves: &mut [u64]) {

@@ -2,13 +2,13 @@
 
 use index::Schema;
 use index::leaf_list::prelude::*;
-use index::leaf_list::{LeafCopy, Way, slots_by_key};
+use index::leaf_list::{Following, LeafCopy, slots_by_key};
 use pmem::Medium;
 use pmem::kept::Kept;
 use pmem::simd::{Body, Vectors};
 
 use crate::index::Line;
-use crate::leaf::{Leaf, entry_of, slots_of};
+use crate::leaf::{Leaf, entry_of, pairs_of, slots_of};
 use crate::orders::Order;
 
 /// The leaf of a key; if the last field is true, of the keys strictly below it.
@@ -22,35 +22,26 @@ impl<M: Medium, S: Schema> Body for Lead<'_, M, S> {
     }
 }
 
-/// As [`Lead`], for a scan. Begins to load the following leaves of the same inner node, too.
-pub(crate) struct LeadToScan<'a, M: Medium, S: Schema>(pub &'a Line<M, S>, pub &'a S::Key, pub bool, pub Way);
-
-/// Number of leaves that a scan loads ahead.
-const AHEAD: usize = 3;
+/// As [`Lead`], for a scan ([`LeafList::leaf_to_scan`]).
+pub(crate) struct LeadToScan<'a, M: Medium, S: Schema>(
+    pub &'a Line<M, S>,
+    pub &'a S::Key,
+    pub bool,
+    pub &'a mut Following,
+);
 
 impl<M: Medium, S: Schema> Body for LeadToScan<'_, M, S> {
     type Out = u64;
     #[inline(always)]
     fn run(self, vectors: Option<Vectors>) -> u64 {
-        let Self(index, key, below, way) = self;
-        let medium = index.region.medium();
+        let Self(index, key, below, following) = self;
         if index.is_loading() {
             return Lead(index, key, below).run(vectors);
         }
-        // The leaf before this one has begun to load all but the last, if it is in the same node.
-        let ahead = |i: usize, count: usize| {
-            let is_first = way.is_first || i == if way.descending { count.saturating_sub(1) } else { 0 };
-            match (way.descending, is_first) {
-                (false, true) => i..(i + 1 + AHEAD).min(count),
-                (false, false) => (i + AHEAD).min(count)..(i + 1 + AHEAD).min(count),
-                (true, true) => i.saturating_sub(AHEAD)..i + 1,
-                (true, false) => i.saturating_sub(AHEAD)..(i + 1).saturating_sub(AHEAD),
-            }
-        };
-        index.directory.leaf_with_others::<M, S>(medium, vectors, (key, below), ahead, |leaf| {
-            medium.prefetch(leaf, index.leaf_bytes());
-            index.orders.prefetch(leaf);
-        })
+        let medium = index.region.medium();
+        let leaf = index.directory.leaf_to_scan::<M, S>(medium, vectors, (key, below), following);
+        index.prefetch_to_scan(leaf);
+        leaf
     }
 }
 
@@ -212,7 +203,8 @@ impl<M: Medium, S: Schema> Body for SortedSlots<'_, M, S> {
     }
 }
 
-/// Copies the entries of a leaf: first those of the kept order, if there is one ([`orders`](crate::orders)), then the others in no order.
+/// Copies the entries of a leaf. 64-bit keys are sorted. With byte strings the entries of the kept order come first, if there is one
+/// ([`orders`](crate::orders)), then the others in no order.
 pub(crate) struct CopyEntries<'a, M: Medium, S: Schema>(
     pub &'a Line<M, S>,
     pub Leaf,
@@ -226,30 +218,28 @@ impl<M: Medium, S: Schema> Body for CopyEntries<'_, M, S> {
         let Self(index, leaf, copy) = self;
         let medium = index.region.medium();
         let used = leaf.used::<M, S>(medium, &index.shape, vectors);
-        let kept = index.orders.of(leaf.0).and_then(Kept::read).map(Order::of);
-        copy.reserve(index.shape.slots);
         let lines = if M::SHOWS_LINES { medium.lines(leaf.0, index.shape.lines as usize) } else { None };
+        if S::PLAIN
+            && let (Some(vectors), Some(lines)) = (vectors, lines)
+        {
+            return copy.set_sorted(vectors, &vectors.columns(lines, pairs_of(used)));
+        }
+        let kept = if S::PLAIN { None } else { index.orders.of(leaf.0).and_then(Kept::read).map(Order::of) };
+        copy.clear();
+        copy.reserve(index.shape.slots);
         let entry = |slot| {
             entry_of::<S>(match lines {
                 Some(lines) => Leaf::slot_in::<S>(lines, slot),
                 None => leaf.slot::<M, S>(medium, slot),
             })
         };
-        // With byte strings all slots of a kept order are used (W1 of `orders`). With 64-bit keys a delete may have freed some since.
-        let kept = kept.filter(|order| S::PLAIN || order.mask() & !used == 0);
-        let known = used & kept.map_or(0, |order| order.mask());
-        let others = used & !known;
-        let kept = kept.filter(|_| !S::PLAIN || LeafCopy::<S>::inserts(others.count_ones() as usize));
+        // All slots of a kept order are used (W1 of `orders`), except during a race.
+        let kept = kept.filter(|order| order.mask() & !used == 0);
+        let known = kept.map_or(0, |order| order.mask());
         if let Some(order) = kept {
-            copy.push_slots(order.slots().filter(|slot| used >> slot & 1 == 1), entry);
+            copy.push_slots(order.slots(), entry);
             copy.set_ordered();
-            if S::PLAIN && !copy.ascends(known) {
-                copy.clear();
-                return copy.push_in_order(vectors, slots_of(used), entry);
-            }
-        } else if S::PLAIN {
-            return copy.push_in_order(vectors, slots_of(used), entry);
         }
-        copy.push_slots(slots_of(others), entry);
+        copy.push_slots(slots_of(used & !known), entry);
     }
 }

@@ -89,6 +89,7 @@ impl<M: Medium, S: Schema> LeafList for NvTree<M, S> {
 
     fn entries_of(&self, leaf: u64, copy: &mut LeafCopy<S>) {
         let live = Leaf(leaf).live::<M, S>(self.region.medium(), &self.shape);
+        copy.clear();
         live.into_iter().for_each(|(_, entry)| copy.push(entry));
     }
 

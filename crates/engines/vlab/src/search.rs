@@ -209,6 +209,7 @@ impl<M: Medium, S: Schema> LeafList for Vlab<M, S> {
 
     fn entries_of(&self, leaf: u64, copy: &mut LeafCopy<S>) {
         let (medium, shape, bucket) = (self.region.medium(), &self.shape, Bucket(leaf));
+        copy.clear();
         for slot in slots(&bucket.bits(medium, shape)) {
             copy.push(bucket.entry::<M, S::Tail>(medium, shape, slot));
         }

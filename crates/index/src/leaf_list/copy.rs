@@ -17,13 +17,12 @@ use std::mem;
 use std::ops::{Bound, Range};
 use std::sync::atomic::Ordering::Relaxed;
 
-use pmem::omission::{Omission, is_omitted};
-use pmem::simd::{BELOW, Body, EQUAL, Vectors};
+use pmem::simd::{BELOW, Body, Columns, EQUAL, PAIRS, Vectors};
 use pmem::{Line, Medium};
 
 use crate::entry::Entry;
 use crate::schema::Schema;
-use crate::sorting::sort_unstable_by_first;
+use crate::sorting::{sort_by_first, sort_unstable_by_first};
 
 /// Maximum number of entries that are ordered by counting.
 const COUNTED: usize = 64;
@@ -45,15 +44,11 @@ pub struct LeafCopy<S: Schema> {
     slots: Vec<u8>,
     /// Number of the first entries that are in key order.
     ordered: usize,
-    /// True if the engine has ordered the entries for this copy.
-    is_new: bool,
     leads: Leads,
     /// The positions of the entries, in key order. With 64-bit keys the entries themselves are brought into key order.
     order: Vec<u32>,
     /// Space for entries that are brought into key order.
     sorted: Vec<Entry<S::Tail>>,
-    /// Space for slots that are brought into key order.
-    sorted_slots: Vec<u8>,
     /// The part of `order` that a scan returns.
     returned: Range<usize>,
     /// Runs in `order` of entries whose first bytes are equal, and the number of these bytes.
@@ -68,11 +63,9 @@ impl<S: Schema> Default for LeafCopy<S> {
             entries: Vec::new(),
             slots: Vec::new(),
             ordered: 0,
-            is_new: false,
             leads: Leads::default(),
             order: Vec::new(),
             sorted: Vec::new(),
-            sorted_slots: Vec::new(),
             returned: 0..0,
             equal: Vec::new(),
             later: Vec::new(),
@@ -86,7 +79,7 @@ impl<S: Schema> LeafCopy<S> {
         self.entries.clear();
         self.slots.clear();
         self.order.clear();
-        (self.ordered, self.is_new, self.returned) = (0, false, 0..0);
+        (self.ordered, self.returned) = (0, 0..0);
     }
 
     /// Reserves space for a leaf's entries.
@@ -114,42 +107,22 @@ impl<S: Schema> LeafCopy<S> {
         self.entries.extend(self.slots[first..].iter().map(|slot| entry(usize::from(*slot))));
     }
 
-    /// As [`LeafCopy::push_slots`], with 64-bit keys: adds all entries of a leaf in key order, at most 64. So an entry is copied
-    /// once, to its place.
+    /// Sets the entries to these pairs of 64-bit keys and values, in key order. For callers that run inside of [`Vectors::run_body`].
     #[inline(always)]
-    pub fn push_in_order(
-        &mut self,
-        vectors: Option<Vectors>,
-        slots: impl Iterator<Item = usize>,
-        entry: impl Fn(usize) -> Entry<S::Tail>,
-    ) {
-        let (slots, count) = slots_by_key(vectors, slots.map(|slot| (slot, entry(slot).key[0])));
-        self.slots.extend_from_slice(&slots[..count]);
-        self.entries.extend(slots[..count].iter().map(|slot| entry(usize::from(*slot))));
-        (self.ordered, self.is_new) = (count, true);
-    }
-
-    fn order_slots(&mut self) {
-        self.sorted_slots.clear();
-        self.sorted_slots.extend(self.order.iter().filter_map(|position| self.slots.get(*position as usize)));
-        mem::swap(&mut self.slots, &mut self.sorted_slots);
-    }
-
-    /// With 64-bit keys: true if the entries are those of these slots, a bit each, and their keys ascend.
-    #[inline(always)]
-    #[must_use]
-    pub fn ascends(&self, slots: u64) -> bool {
-        let mask = self.slots.iter().fold(0, |mask, slot| mask | 1 << (slot % 64));
-        let key = |entry: &Entry<S::Tail>| entry.key[0];
-        let pairs = self.entries.iter().zip(self.entries.get(1..).unwrap_or_default());
-        let ascends = pairs.fold(true, |ascends, (one, next)| ascends & (key(one) < key(next)));
-        mask == slots && (ascends || is_omitted(Omission::KeptOrder))
-    }
-
-    /// True if other entries than those of a kept order are few enough to be inserted into it one by one.
-    #[must_use]
-    pub fn inserts(others: usize) -> bool {
-        others <= INSERTED_LOADED
+    pub fn set_sorted(&mut self, vectors: Vectors, pairs: &Columns) {
+        let vectors = Some(vectors);
+        self.entries.resize(pairs.len(), Entry::new([0; 2], 0));
+        let entries = &mut self.entries[..];
+        let mut place = |at: usize, key: u64, payload: u64| {
+            if let Some(entry) = entries.get_mut(at) {
+                *entry = Entry::new([key, 0], payload);
+            }
+        };
+        // Two keys are equal only in a damaged leaf, or if the leaf changes meanwhile.
+        if !pairs.sort(vectors, &mut place) {
+            sort_slowly(pairs).into_iter().enumerate().for_each(|(at, (key, value))| place(at, key, value));
+        }
+        self.ordered = pairs.len();
     }
 
     /// Marks the entries that were added so far: they are in key order.
@@ -157,18 +130,15 @@ impl<S: Schema> LeafCopy<S> {
         self.ordered = self.entries.len();
     }
 
-    /// The slots of all entries in key order. Empty if the engine does not add slots, or if the entries are not ordered.
+    /// With byte strings: the slots of all entries in key order. Empty if the engine does not add slots.
     pub fn slots_in_order(&self) -> impl Iterator<Item = usize> {
-        let position =
-            |place| if S::PLAIN { Some(place) } else { self.order.get(place).map(|at| *at as usize) };
-        (0..self.slots.len())
-            .map_while(move |place| self.slots.get(position(place)?))
-            .map(|slot| usize::from(*slot))
+        let slot = |position: &u32| self.slots.get(*position as usize);
+        self.order.iter().map_while(slot).map(|slot| usize::from(*slot))
     }
 
     /// True if the engine knew the order of all entries.
     pub(crate) fn was_ordered(&self) -> bool {
-        !self.is_new && self.is_ordered()
+        self.is_ordered()
     }
 
     fn is_ordered(&self) -> bool {
@@ -237,21 +207,10 @@ impl<S: Schema> LeafCopy<S> {
         are_different || self.order_equal_leads(medium, shared + size_of::<u64>())
     }
 
-    /// Brings entries with 64-bit keys into key order, and their slots with them.
+    /// Brings entries with 64-bit keys into key order.
     fn order_plain(&mut self, vectors: Option<Vectors>) {
         let len = self.entries.len();
         if self.is_ordered() {
-            return;
-        }
-        if self.is_nearly_ordered(true) {
-            for position in self.ordered..len {
-                let key = self.entries[position].key[0];
-                let place = self.entries[..position].partition_point(|entry| entry.key[0] < key);
-                self.entries[place..=position].rotate_right(1);
-                if let Some(slots) = self.slots.get_mut(place..=position) {
-                    slots.rotate_right(1);
-                }
-            }
             return;
         }
         self.leads.resize(len);
@@ -260,9 +219,6 @@ impl<S: Schema> LeafCopy<S> {
         self.sorted.clear();
         self.sorted.extend(self.order.iter().filter_map(|position| self.entries.get(*position as usize)));
         mem::swap(&mut self.entries, &mut self.sorted);
-        if !self.slots.is_empty() {
-            self.order_slots();
-        }
     }
 
     /// Inserts an entry into the order. False if its key cannot be read, or if a record beside its place is damaged ([`LeafCopy::is_sound`]).
@@ -347,6 +303,14 @@ impl<S: Schema> LeafCopy<S> {
         };
         // Most copies keep all of their entries.
         if descending && (len == 0 || is_before(len - 1)) || !descending && !is_before(0) {
+            return true;
+        }
+        if S::PLAIN && len <= COUNTED {
+            // To count has no branches to mispredict.
+            let (word, equal) = (S::plain(probe), includes == descending);
+            let is_before = |entry: &Entry<S::Tail>| (entry.key[0] < word) | (equal & (entry.key[0] == word));
+            let before = self.entries.iter().map(|entry| usize::from(is_before(entry))).sum();
+            self.returned = if descending { 0..before } else { before..len };
             return true;
         }
         let (mut low, mut high) = (0, len);
@@ -462,81 +426,23 @@ impl Body for Count<'_> {
 pub fn slots_by_key(
     vectors: Option<Vectors>,
     slots: impl Iterator<Item = (usize, u64)>,
-) -> ([u8; COUNTED], usize) {
-    let mut keys = Keys::default();
-    slots.for_each(|(slot, key)| keys.push(slot as u8, key));
-    let mut sorted = [0; COUNTED];
-    match vectors {
-        Some(vectors) if keys.count(vectors, &mut sorted) => (sorted, keys.len),
-        _ => (keys.sort(), keys.len),
+) -> ([u8; PAIRS], usize) {
+    let mut pairs = Columns::default();
+    slots.for_each(|(slot, key)| pairs.push(key, slot as u64));
+    let mut sorted = [0; PAIRS];
+    let mut place = |at: usize, _: u64, slot: u64| sorted[at % PAIRS] = slot as u8;
+    if !pairs.sort(vectors, &mut place) {
+        sort_slowly(&pairs).into_iter().enumerate().for_each(|(at, (key, slot))| place(at, key, slot));
     }
+    (sorted, pairs.len())
 }
 
-/// The keys of a leaf with 64-bit keys, and their slots.
-struct Keys {
-    /// The words behind the keys are above or equal to all keys.
-    lines: [Line; COUNTED / 8],
-    slots: [u8; COUNTED],
-    len: usize,
-}
-
-impl Default for Keys {
-    #[inline(always)]
-    fn default() -> Self {
-        let greatest = || Line(std::array::from_fn(|_| u64::MAX.into()));
-        Self { lines: std::array::from_fn(|_| greatest()), slots: [0; COUNTED], len: 0 }
-    }
-}
-
-impl Keys {
-    /// Adds a key. Does nothing if there are [`COUNTED`] keys.
-    #[inline(always)]
-    fn push(&mut self, slot: u8, key: u64) {
-        if let Some(to) = self.slots.get_mut(self.len) {
-            *to = slot;
-            self.lines[self.len / 8].0[self.len % 8].store(key, Relaxed);
-            self.len += 1;
-        }
-    }
-
-    #[inline(always)]
-    fn get(&self, position: usize) -> u64 {
-        self.lines[position / 8 % (COUNTED / 8)].0[position % 8].load(Relaxed)
-    }
-
-    /// The slots in the order of their keys, by counting as in [`Count`]. False if two keys are equal.
-    #[inline(always)]
-    fn count(&self, vectors: Vectors, slots: &mut [u8; COUNTED]) -> bool {
-        // Lengths that are known to the compiler: it writes out the comparisons of each.
-        match self.lines.first_chunk::<4>() {
-            Some(half) if self.len <= COUNTED / 2 => self.count_in(half, vectors, slots),
-            _ => self.count_in(&self.lines, vectors, slots),
-        }
-    }
-
-    #[inline(always)]
-    fn count_in<const LINES: usize>(
-        &self,
-        lines: &[Line; LINES],
-        vectors: Vectors,
-        slots: &mut [u8; COUNTED],
-    ) -> bool {
-        let mut taken = 0_u64;
-        for (position, slot) in self.slots[..self.len].iter().enumerate() {
-            let below = vectors.words::<BELOW>(lines, self.get(position)).count_ones() as usize;
-            taken |= 1 << (below % COUNTED);
-            slots[below % COUNTED] = *slot;
-        }
-        taken.count_ones() as usize == self.len
-    }
-
-    /// As [`Keys::count`], by sorting.
-    #[cold]
-    fn sort(&self) -> [u8; COUNTED] {
-        let mut order: [usize; COUNTED] = std::array::from_fn(|position| position);
-        order[..self.len].sort_unstable_by_key(|position| (self.get(*position), *position));
-        order.map(|position| self.slots[position])
-    }
+/// The pairs in the order of their keys. Pairs with equal keys keep their order.
+#[cold]
+fn sort_slowly(pairs: &Columns) -> Vec<(u64, u64)> {
+    let mut sorted: Vec<_> = pairs.pairs().collect();
+    sort_by_first(&mut sorted);
+    sorted
 }
 
 /// The runs of at least two equal neighbours.
@@ -554,9 +460,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slots_are_sorted_by_their_keys_with_and_without_vectors() {
+    fn slots_are_sorted_by_their_keys() {
         let mut random = fastrand::Rng::with_seed(4);
-        for len in 0..=COUNTED {
+        for len in 0..=PAIRS {
             // Different keys, among them the greatest word; then two that are equal, as in a damaged leaf.
             let mut keys: Vec<u64> = (0..len as u64).map(|i| u64::MAX - i * i).collect();
             random.shuffle(&mut keys);
@@ -564,7 +470,7 @@ mod tests {
                 if let (false, [first, .., last]) = (are_different, &mut keys[..]) {
                     *last = *first;
                 }
-                let slots = || keys.iter().enumerate().map(|(i, key)| (COUNTED - 1 - i, *key));
+                let slots = || keys.iter().enumerate().map(|(i, key)| (PAIRS - 1 - i, *key));
                 let mut expected: Vec<_> = slots().enumerate().collect();
                 expected.sort_by_key(|(position, (_, key))| (*key, *position));
                 let expected: Vec<u8> = expected.into_iter().map(|(_, (slot, _))| slot as u8).collect();

@@ -15,6 +15,7 @@ use pmem::region::ROOT_AT;
 use pmem::{Durability, Fence, Found, LINE, Medium, Region, Result, WORD};
 
 use super::copy::LeafCopy;
+use super::following::Following;
 use super::garbage;
 use super::read::Reads;
 use super::recover::owns_record;
@@ -132,15 +133,6 @@ impl<M: Medium, S: Schema, W> Core<M, S, W> {
     }
 }
 
-/// What a scan does when it searches for a leaf.
-#[derive(Clone, Copy, Debug)]
-pub struct Way {
-    /// True if the scan is descending.
-    pub descending: bool,
-    /// True if this is the first leaf of the scan. Otherwise the scan has read the leaf before it.
-    pub is_first: bool,
-}
-
 /// The interface that an engine over a list of leaves implements. A leaf is identified by its address, in bytes from the region's base.
 pub trait LeafList:
     Deref<Target = Core<Self::Medium, Self::Schema, Self::Own>> + Send + Sync + Sized
@@ -238,7 +230,7 @@ pub trait LeafList:
         let seen = self.seen_at(leaf, changes);
         self.look_validated(&seen, self.entry_with_leaf(leaf, key), value)
     }
-    /// Copies all entries of a leaf, in any order. If there is no leaf at this address, it may copy anything ([`LeafList::is_leaf`]). An
+    /// Replaces the contents of `copy` by all entries of a leaf, in any order. If there is no leaf at this address, it may copy anything ([`LeafList::is_leaf`]). An
     /// engine that keeps orders ([`LeafList::keep_order`]) copies the entries with their slots ([`LeafCopy::push_slots`]), and those of the
     /// kept order first.
     fn entries_of(&self, leaf: u64, copy: &mut LeafCopy<Self::Schema>);
@@ -301,9 +293,18 @@ pub trait LeafList:
     /// Verifies the whole index, without concurrent writers. Never panics, whatever the region contains.
     fn check(&self) -> Report;
 
-    /// As [`LeafList::leaf_of`], for a scan. An engine may override this to prefetch the leaves that follow.
-    fn leaf_to_scan(&self, key: &<Self::Schema as Schema>::Key, below: bool, _way: Way) -> u64 {
+    /// As [`LeafList::leaf_of`], for a scan. An engine may override this to add the leaves that follow, which it found in the same node.
+    fn leaf_to_scan(
+        &self,
+        key: &<Self::Schema as Schema>::Key,
+        below: bool,
+        _following: &mut Following,
+    ) -> u64 {
         self.leaf_of(key, below)
+    }
+    /// Begins to load a leaf that follows in a scan.
+    fn prefetch_to_scan(&self, leaf: u64) {
+        self.region.medium().prefetch(leaf, self.leaf_bytes());
     }
     /// The leaves of several keys, as [`LeafList::leaf_of`]. An engine may override this to overlap its cache misses.
     fn leaves_of(&self, keys: &[&<Self::Schema as Schema>::Key], leaves: &mut [u64]) {

@@ -6,7 +6,8 @@
 //! * [`core`](mod@core): the parts of such an index. [`space`]: the lines that an operation may store to, and the locks
 //!   of leaves.
 //! * [`write`](mod@write): writes. [`write_group`]: writes that share their fences.
-//! * [`read`]: lookups. [`scan`]: cursors. [`copy`](mod@copy): a cursor's copy of a leaf.
+//! * [`read`]: lookups. [`scan`]: cursors. [`copy`](mod@copy): a cursor's copy of a leaf. `following`: the leaves that a
+//!   cursor reads next.
 //! * `index`: the implementation of the interface [`Index`](crate::Index).
 //! * `garbage`: clearing. [`meta`]: the block that references the list.
 //! * [`recover`]: recovery of the allocation bits. [`bound`]: bounds of leaves.
@@ -14,6 +15,7 @@
 pub mod bound;
 pub mod copy;
 pub mod core;
+mod following;
 pub mod garbage;
 mod index;
 pub mod meta;
@@ -26,7 +28,8 @@ pub mod write;
 pub mod write_group;
 
 pub use self::copy::{LeafCopy, slots_by_key};
-pub use self::core::{Core, LeafList, Side, Turnover, Way, Writer};
+pub use self::core::{Core, LeafList, Side, Turnover, Writer};
+pub use self::following::Following;
 pub use self::scan::Cursor;
 
 /// All traits of such an index.

@@ -21,7 +21,8 @@ use pmem::{Error, LINE, Medium, Result};
 
 use super::bound::read_bound;
 use super::copy::LeafCopy;
-use super::core::{KeyBufOf, LeafList, SchemaOf, ValueBufOf, Way};
+use super::core::{KeyBufOf, LeafList, SchemaOf, ValueBufOf};
+use super::following::Following;
 use super::read::Reads;
 use crate::group::Life;
 
@@ -55,6 +56,8 @@ pub struct Cursor<'a, T: LeafList> {
     /// The version of the page's leaf, and the key at which the next leaf begins.
     version: Option<Version>,
     beyond: Option<KeyBufOf<T>>,
+    /// The leaves after the page.
+    following: Following,
     /// The scan's view and its state.
     scanned: Scanned<'a, SchemaOf<T>>,
     /// True if the cursor waits until the returned entries are durable.
@@ -84,6 +87,7 @@ impl<'a, T: LeafList> Cursor<'a, T> {
             vectors: Vectors::of_processor(),
             version: None,
             beyond: None,
+            following: Following::none(),
             // The contents of a snapshot are durable already.
             durable: !view.is_snapshot(),
             scanned: Scanned::new(view),
@@ -122,6 +126,12 @@ impl<'a, T: LeafList> Cursor<'a, T> {
         if !self.scanned.merges() && self.next_of_page(key, value) {
             return Ok(true);
         }
+        self.next_in_view(key, value)
+    }
+
+    /// As [`Cursor::next`]. A function of its own, so that the usual case saves no registers.
+    #[inline(never)]
+    fn next_in_view(&mut self, key: &mut KeyBufOf<T>, value: &mut ValueBufOf<T>) -> Result<bool> {
         self.next_seen(key, value)
     }
 
@@ -153,7 +163,7 @@ impl<'a, T: LeafList> Cursor<'a, T> {
         if self.ended {
             return Ok(false);
         }
-        let way = Way { descending: self.descending, is_first: self.beyond.is_none() };
+        let mut continues = self.beyond.is_some();
         let from = match self.beyond.take() {
             None => self.from.clone(),
             Some(beyond) if self.descending => Bound::Excluded(beyond),
@@ -165,14 +175,15 @@ impl<'a, T: LeafList> Cursor<'a, T> {
         loop {
             // This must come before any read.
             let pending = index.pending.as_ref().filter(|pending| self.durable && !pending.has_failed());
-            let find = |key: &KeyBufOf<T>, below| index.leaf_to_scan(SchemaOf::<T>::borrow(key), below, way);
-            let seen = index.see(|| match (&from, self.descending) {
-                (Bound::Unbounded, true) => index.last_leaf(),
-                (Bound::Unbounded, false) => find(&KeyBufOf::<T>::default(), false),
-                (Bound::Excluded(key), true) => find(key, true),
-                (Bound::Included(key) | Bound::Excluded(key), _) => find(key, false),
-            });
-            let leaf = seen.leaf;
+            let changes = index.changes.settled(&index.stripes);
+            let known = if continues { self.following.take(changes) } else { None };
+            let leaf = match known {
+                Some(leaf) => leaf,
+                None => self.search(&from, changes),
+            };
+            continues = false;
+            let seen = index.seen_at(leaf, changes);
+            self.following.to_load(known.is_none()).iter().for_each(|leaf| index.prefetch_to_scan(*leaf));
             let bounds = (index.lower_bound(leaf), index.upper_bound(leaf));
             let (other_edge, edge) = if self.descending { (bounds.1, bounds.0) } else { bounds };
             let mut beyond = KeyBufOf::<T>::default();
@@ -182,7 +193,6 @@ impl<'a, T: LeafList> Cursor<'a, T> {
             if self.prefetched && self.version_ahead.take() == Some(seen.version) {
                 mem::swap(&mut self.page, &mut self.ahead);
             } else {
-                self.page.clear();
                 index.entries_of(leaf, &mut self.page);
             }
             let must_sort = edge != 0 && !self.page.was_ordered();
@@ -217,6 +227,20 @@ impl<'a, T: LeafList> Cursor<'a, T> {
             self.beyond = (edge != 0).then_some(beyond);
             self.look_ahead(leaf);
             return Ok(true);
+        }
+    }
+
+    /// Searches for the leaf from which the scan reads next, and for the leaves that follow. `changes` is the number of structure changes.
+    fn search(&mut self, from: &Bound<KeyBufOf<T>>, changes: u64) -> u64 {
+        let (index, following) = (self.index, &mut self.following);
+        following.begin(self.descending, changes);
+        let mut find =
+            |key: &KeyBufOf<T>, below| index.leaf_to_scan(SchemaOf::<T>::borrow(key), below, following);
+        match (from, self.descending) {
+            (Bound::Unbounded, true) => index.last_leaf(),
+            (Bound::Unbounded, false) => find(&KeyBufOf::<T>::default(), false),
+            (Bound::Excluded(key), true) => find(key, true),
+            (Bound::Included(key) | Bound::Excluded(key), _) => find(key, false),
         }
     }
 

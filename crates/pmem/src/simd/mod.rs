@@ -30,6 +30,8 @@ pub use none::{Narrow, Wide, available, part};
 #[cfg(target_arch = "x86_64")]
 pub use wide::{Wide, available};
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use crate::medium::traits::Line;
 
 /// A comparison: keys below the probe. The caller selects a comparison by a const generic parameter, so the others cost nothing.
@@ -56,6 +58,105 @@ pub trait Body {
     type Out;
     /// Does the work, with vectors if there are any.
     fn run(self, vectors: Option<Vectors>) -> Self::Out;
+}
+
+/// Maximum number of [`Columns`]' pairs.
+pub const PAIRS: usize = 64;
+
+/// Words that begin at a cache line.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
+struct Words([u64; PAIRS]);
+
+/// Pairs of words as two arrays: their first words, the keys, and their second ones, the payloads.
+#[derive(Debug)]
+pub struct Columns {
+    /// The words behind the last key are `u64::MAX`.
+    keys: Words,
+    payloads: Words,
+    len: usize,
+}
+
+impl Default for Columns {
+    #[inline(always)]
+    fn default() -> Self {
+        Self { keys: Words([u64::MAX; PAIRS]), payloads: Words([0; PAIRS]), len: 0 }
+    }
+}
+
+impl Columns {
+    /// Adds a pair. Does nothing if there are [`PAIRS`] pairs.
+    #[inline(always)]
+    pub fn push(&mut self, key: u64, payload: u64) {
+        if let (Some(to), Some(beside)) = (self.keys.0.get_mut(self.len), self.payloads.0.get_mut(self.len)) {
+            (*to, *beside) = (key, payload);
+            self.len += 1;
+        }
+    }
+
+    /// Number of pairs.
+    #[inline(always)]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// True if there are no pairs.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The pairs.
+    pub fn pairs(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.keys.0.iter().copied().zip(self.payloads.0).take(self.len)
+    }
+
+    /// Calls `place` with the position of each pair in the order of the keys, and with the pair. False if two keys are equal: then the
+    /// positions are not right. The position of a key is the number of keys below it. To count them has no branches to mispredict. For
+    /// callers that run inside of [`Vectors::run_body`].
+    #[inline(always)]
+    pub fn sort(&self, vectors: Option<Vectors>, place: impl FnMut(usize, u64, u64)) -> bool {
+        // Numbers of words that are known to the compiler.
+        match self.len.div_ceil(8) {
+            0..=2 => self.sort_in::<16>(vectors, place),
+            3 => self.sort_in::<24>(vectors, place),
+            4 => self.sort_in::<32>(vectors, place),
+            _ => self.sort_in::<PAIRS>(vectors, place),
+        }
+    }
+
+    /// As [`Columns::sort`], if there are at most `WORDS` pairs.
+    #[inline(always)]
+    fn sort_in<const WORDS: usize>(
+        &self,
+        vectors: Option<Vectors>,
+        mut place: impl FnMut(usize, u64, u64),
+    ) -> bool {
+        let Some(keys) = self.keys.0.first_chunk::<WORDS>() else { return false };
+        let below = match vectors {
+            Some(Vectors::Wide(wide)) => wide.numbers_below(keys),
+            // The compiler compares vectors, if it may use them.
+            _ => keys.map(|key| keys.iter().map(|other| u64::from(*other < key)).sum()),
+        };
+        let mut taken = 0_u64;
+        for ((below, key), payload) in below.iter().zip(keys).zip(&self.payloads.0).take(self.len) {
+            taken |= 1 << (below % u64::from(u64::BITS));
+            place(*below as usize, *key, *payload);
+        }
+        taken.count_ones() as usize == self.len
+    }
+
+    /// Of the pairs in `lines`, adds those whose bits are set in `which`.
+    #[inline(always)]
+    fn extend(&mut self, lines: &[Line], mut which: u64) {
+        while which != 0 {
+            let pair = which.trailing_zeros() as usize;
+            if let Some(line) = lines.get(pair / 4) {
+                let word = |at: usize| line.0[pair % 4 * 2 + at].load(Relaxed);
+                self.push(word(0), word(1));
+            }
+            which &= which - 1;
+        }
+    }
 }
 
 /// The result of one comparison of a node with versions: bit `2 * line + half` stands for a half line, a slot of four words.
@@ -114,6 +215,19 @@ impl Vectors {
         match self {
             Self::Wide(wide) => wide.pairs::<WHICH>(lines, probe),
             Self::Narrow(narrow) => narrow.pairs::<WHICH>(lines, probe),
+        }
+    }
+
+    /// Copies the pairs of up to 16 lines whose bits are set in `which`. For callers that run inside of [`Vectors::run_body`].
+    #[inline(always)]
+    pub fn columns(self, lines: &[Line], which: u64) -> Columns {
+        match self {
+            Self::Wide(wide) => wide.columns(lines, which),
+            Self::Narrow(_) => {
+                let mut columns = Columns::default();
+                columns.extend(lines, which);
+                columns
+            }
         }
     }
 

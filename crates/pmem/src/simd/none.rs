@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{Body, Slots};
+use super::{Body, Columns, Slots};
 use crate::medium::traits::Line;
 
 /// No value of this type exists.
@@ -65,6 +65,10 @@ nowhere!(Narrow);
 #[allow(missing_docs)]
 impl Wide {
     pub fn run<R>(self, _: impl FnOnce() -> R) -> R {
+        match self {}
+    }
+
+    pub(super) fn columns(self, _: &[Line], _: u64) -> Columns {
         match self {}
     }
 

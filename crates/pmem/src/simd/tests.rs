@@ -167,3 +167,48 @@ fn masks_agree_with_a_plain_loop_for_every_number_of_lines() {
         }
     }
 }
+
+#[test]
+fn chosen_pairs_are_copied_and_sorted() {
+    let mut random = 3_u64;
+    let mut next = || {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        random >> 31 | random << 33
+    };
+    for count in 1..=16_usize {
+        let lines: Vec<Line> = (0..count).map(|_| Line::zero()).collect();
+        // Few different keys, so that some are equal; or many, with the greatest one.
+        for keys in [20, u64::MAX] {
+            let words = lines.iter().flat_map(|line| &line.0);
+            words.for_each(|word| word.store(next() % keys, Ordering::Relaxed));
+            lines[0].0[0].store(u64::MAX, Ordering::Relaxed);
+            let pair = |i: usize| [0, 1].map(|at| lines[i / 4].0[i % 4 * 2 + at].load(Ordering::Relaxed));
+            for which in [0, 1, u64::MAX, next(), next(), next()] {
+                let which = if count == 16 { which } else { which & ((1 << (4 * count)) - 1) };
+                let chosen: Vec<_> = (0..64)
+                    .filter(|i| which >> i & 1 == 1)
+                    .map(pair)
+                    .map(|[key, value]| (key, value))
+                    .collect();
+                let mut expected = chosen.clone();
+                expected.sort_unstable();
+                let are_different = expected.windows(2).all(|two| two[0].0 < two[1].0);
+                for vectors in all_kinds() {
+                    vectors.run_body(Run(|| {
+                        let columns = vectors.columns(&lines, which);
+                        assert_eq!(columns.pairs().collect::<Vec<_>>(), chosen, "{vectors:?}");
+                        for kind in [None, Some(vectors)] {
+                            let mut sorted = vec![(0, 0); chosen.len()];
+                            let is_sorted = columns.sort(kind, |at, key, value| sorted[at] = (key, value));
+                            assert_eq!(is_sorted, are_different, "{kind:?}");
+                            assert!(!is_sorted || sorted == expected, "{kind:?}");
+                        }
+                    }));
+                }
+            }
+        }
+    }
+    let mut columns = Columns::default();
+    (0..PAIRS as u64 + 1).for_each(|key| columns.push(key, 0));
+    assert_eq!(columns.len(), PAIRS, "a further pair is not added");
+}

@@ -2,7 +2,7 @@
 
 use std::arch::x86_64::__m512i;
 
-use super::{BELOW, Body, EQUAL, Slots, Vectors};
+use super::{BELOW, Body, Columns, EQUAL, Slots, Vectors};
 use crate::medium::traits::Line;
 
 /// True if the processor has the features of [`Wide`], so that [`pair_mask`] may be called.
@@ -179,6 +179,29 @@ impl Wide {
         unsafe { pair_mask::<WHICH>(lines, probe) }
     }
 
+    /// As [`Vectors::columns`].
+    #[inline(always)]
+    pub(super) fn columns(self, lines: &[Line], which: u64) -> Columns {
+        let mut columns = Columns::default();
+        // The usual length, without a loop.
+        if let Some((eight, [])) = lines.split_first_chunk::<8>() {
+            for (i, pair) in eight.as_chunks::<2>().0.iter().enumerate() {
+                // SAFETY: there is a `Wide` only where the processor has the features. Each call adds at most eight pairs.
+                unsafe { add_pairs(&mut columns, pair, (which >> (8 * i)) as u8) };
+            }
+        } else {
+            columns.extend(lines, which);
+        }
+        columns
+    }
+
+    /// For each word, the number of words that are below it.
+    #[inline(always)]
+    pub(super) fn numbers_below<const WORDS: usize>(self, words: &[u64; WORDS]) -> [u64; WORDS] {
+        // SAFETY: there is a `Wide` only where the processor has the features.
+        unsafe { numbers_below(words) }
+    }
+
     /// As [`Vectors::words`].
     #[inline(always)]
     pub(super) fn words<const WHICH: u8>(self, lines: &[Line], probe: u64) -> u64 {
@@ -299,6 +322,78 @@ fn slots_of<const PREFIX: bool>(lines: &[Line; GROUP], probe: u64, version: u64)
     let [low, high] = [0x0F0F_0F0F_0F0F_0F0F, 0xF0F0_F0F0_F0F0_F0F0];
     let keys = _pext_u64(limited, low) | _pext_u64(same, low) << 32;
     (keys, (_pext_u64(limited, high) | ended << 32) & none)
+}
+
+/// Of the eight pairs of two lines, adds those whose bits are set in `which`.
+///
+/// # Safety
+/// The processor must have the features that [`available`] asks for. The columns have space for eight more pairs.
+#[inline(always)]
+unsafe fn add_pairs(to: &mut Columns, [first, second]: &[Line; 2], which: u8) {
+    use std::arch::x86_64::{
+        _mm512_load_si512, _mm512_mask_compress_epi64, _mm512_permutex2var_epi64, _mm512_set_epi64,
+        _mm512_set1_epi64, _mm512_storeu_si512,
+    };
+    debug_assert!(to.len + 8 <= super::PAIRS);
+    // SAFETY: a line is 64 readable bytes, 64-byte aligned; the reader's validation detects a torn load.
+    let low = unsafe { _mm512_load_si512(std::ptr::from_ref(first).cast::<__m512i>()) };
+    // SAFETY: as above.
+    let high = unsafe { _mm512_load_si512(std::ptr::from_ref(second).cast::<__m512i>()) };
+    // SAFETY: avx512f, by the caller's promise.
+    let evens = unsafe { _mm512_set_epi64(14, 12, 10, 8, 6, 4, 2, 0) };
+    // SAFETY: avx512f, by the caller's promise.
+    let odds = unsafe { _mm512_set_epi64(15, 13, 11, 9, 7, 5, 3, 1) };
+    // SAFETY: avx512f, by the caller's promise.
+    let greatest = unsafe { _mm512_set1_epi64(-1) };
+    for (array, parity) in [(&mut to.keys.0, evens), (&mut to.payloads.0, odds)] {
+        // SAFETY: avx512f, by the caller's promise.
+        let words = unsafe { _mm512_permutex2var_epi64(low, parity, high) };
+        // SAFETY: avx512f, by the caller's promise.
+        let chosen = unsafe { _mm512_mask_compress_epi64(greatest, which, words) };
+        // SAFETY: the place is inside the array, by the caller's promise.
+        let place = unsafe { array.as_mut_ptr().add(to.len) };
+        // SAFETY: eight words from here on are inside the array, by the caller's promise, and borrowed mutably.
+        unsafe { _mm512_storeu_si512(place.cast(), chosen) };
+    }
+    to.len += which.count_ones() as usize;
+}
+
+/// As [`Wide::numbers_below`].
+///
+/// # Safety
+/// The processor must have the features that [`available`] asks for.
+#[inline(always)]
+unsafe fn numbers_below<const WORDS: usize>(words: &[u64; WORDS]) -> [u64; WORDS] {
+    use std::arch::x86_64::{
+        _mm512_cmplt_epu64_mask, _mm512_loadu_si512, _mm512_mask_sub_epi64, _mm512_set1_epi64,
+        _mm512_setzero_si512, _mm512_storeu_si512,
+    };
+    const { assert!(WORDS.is_multiple_of(8) && WORDS <= super::PAIRS, "whole vectors") };
+    // SAFETY: avx512f, by the caller's promise.
+    let (mut vectors, mut numbers) = unsafe { ([_mm512_setzero_si512(); 8], [_mm512_setzero_si512(); 8]) };
+    // SAFETY: avx512f, by the caller's promise.
+    let minus_one = unsafe { _mm512_set1_epi64(-1) };
+    let (eights, _) = words.as_chunks::<8>();
+    for (vector, eight) in vectors.iter_mut().zip(eights) {
+        // SAFETY: the words are readable.
+        *vector = unsafe { _mm512_loadu_si512(eight.as_ptr().cast()) };
+    }
+    for word in words {
+        // SAFETY: avx512f, by the caller's promise.
+        let word = unsafe { _mm512_set1_epi64(word.cast_signed()) };
+        for (number, vector) in numbers.iter_mut().zip(vectors).take(WORDS / 8) {
+            // SAFETY: avx512f, by the caller's promise.
+            let is_below = unsafe { _mm512_cmplt_epu64_mask(word, vector) };
+            // SAFETY: avx512f, by the caller's promise.
+            *number = unsafe { _mm512_mask_sub_epi64(*number, is_below, *number, minus_one) };
+        }
+    }
+    let mut out = [0; WORDS];
+    for (eight, number) in out.as_chunks_mut::<8>().0.iter_mut().zip(numbers) {
+        // SAFETY: the words are borrowed mutably.
+        unsafe { _mm512_storeu_si512(eight.as_mut_ptr().cast(), number) };
+    }
+    out
 }
 
 /// Returns its argument. The compiler would combine eight masks in a vector, byte by byte, which takes longer than all comparisons.

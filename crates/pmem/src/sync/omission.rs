@@ -37,8 +37,6 @@ pub enum Omission {
     KeptClear,
     /// A reader that fills a kept line does not validate after it has taken the line.
     KeptCheck,
-    /// A scan does not verify that the keys ascend in an order that no writer clears.
-    KeptOrder,
     /// A transaction commits without a comparison of the keys that it read.
     ReadValidation,
     /// A transaction compares the keys that it read before the commit, and not in the step of the commit.

@@ -95,17 +95,16 @@ fn what_every_thread_is_told_can_be_explained_and_outlasts_a_crash() {
     assert!(scheduled > 0, "the smallest engine is registered in tests");
 }
 
-/// In `line`, scans of a leaf keep its order for later scans.
+/// In `line`, scans of a leaf with byte strings keep its order for later scans.
 #[test]
 fn an_order_that_is_kept_in_spite_of_a_change_is_noticed() {
     let executions = registry::visit("line", Executions).expect("it is a default engine");
-    for (name, execution) in executions {
-        // With 64-bit keys no writer clears an order: scans verify it.
-        let omissions: &[_] = match name {
-            "words" => &[Omission::KeptOrder],
-            _ => &[Omission::KeptClear, Omission::KeptCheck],
-        };
-        let omissions: Vec<_> = omissions.iter().map(|omission| (Some(*omission), WHOLE, "")).collect();
+    // Scans sort 64-bit keys each time.
+    let with_orders: Vec<_> = executions.into_iter().filter(|(name, _)| *name != "words").collect();
+    assert!(!with_orders.is_empty(), "no execution has byte strings");
+    for (name, execution) in with_orders {
+        let omissions =
+            [Omission::KeptClear, Omission::KeptCheck].map(|omission| (Some(omission), WHOLE, ""));
         notice(&format!("line, {name}"), execution, &omissions);
     }
 }
