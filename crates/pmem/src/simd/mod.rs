@@ -145,7 +145,7 @@ impl Columns {
         taken.count_ones() as usize == self.len
     }
 
-    /// Of the pairs in `lines`, adds those whose bits are set in `which`.
+    /// Adds the pairs in `lines` whose bits are set in `which`.
     #[inline(always)]
     fn extend(&mut self, lines: &[Line], mut which: u64) {
         while which != 0 {

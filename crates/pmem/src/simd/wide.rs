@@ -324,7 +324,7 @@ fn slots_of<const PREFIX: bool>(lines: &[Line; GROUP], probe: u64, version: u64)
     (keys, (_pext_u64(limited, high) | ended << 32) & none)
 }
 
-/// Of the eight pairs of two lines, adds those whose bits are set in `which`.
+/// Adds the pairs of two lines whose bits are set in `which`.
 ///
 /// # Safety
 /// The processor must have the features that [`available`] asks for. The columns have space for eight more pairs.
@@ -370,7 +370,8 @@ unsafe fn numbers_below<const WORDS: usize>(words: &[u64; WORDS]) -> [u64; WORDS
     };
     const { assert!(WORDS.is_multiple_of(8) && WORDS <= super::PAIRS, "whole vectors") };
     // SAFETY: avx512f, by the caller's promise.
-    let (mut vectors, mut numbers) = unsafe { ([_mm512_setzero_si512(); 8], [_mm512_setzero_si512(); 8]) };
+    let zero = unsafe { _mm512_setzero_si512() };
+    let (mut vectors, mut numbers) = ([zero; 8], [zero; 8]);
     // SAFETY: avx512f, by the caller's promise.
     let minus_one = unsafe { _mm512_set1_epi64(-1) };
     let (eights, _) = words.as_chunks::<8>();
