@@ -173,7 +173,7 @@ fn chosen_pairs_are_copied_and_sorted() {
     let mut random = 3_u64;
     let mut next = || {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        random >> 31 | random << 33
+        random.rotate_right(31)
     };
     for count in 1..=16_usize {
         let lines: Vec<Line> = (0..count).map(|_| Line::zero()).collect();
