@@ -248,6 +248,7 @@ fn config(
         renames,
         slowlog_slower_us: arguments.slowlog_slower_than,
         slowlog_entries_max: arguments.slowlog_max_len,
+        script_ms: arguments.script_time_limit,
         options: named,
         timeout_seconds: arguments.timeout,
         reply_bytes_max: bytes(arguments.max_client_bytes),

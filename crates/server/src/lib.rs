@@ -33,6 +33,7 @@ pub mod clients;
 pub mod command;
 pub mod cursor;
 pub mod eviction;
+pub mod geohash;
 pub mod glob;
 pub mod handover;
 pub mod listener;
@@ -40,6 +41,7 @@ pub mod metrics;
 pub mod observe;
 pub mod refusals;
 pub mod resp;
+pub mod scripts;
 pub mod session;
 pub mod settings;
 pub mod shared;
@@ -97,6 +99,8 @@ pub struct Config {
     pub slowlog_slower_us: i64,
     /// Maximum number of entries of the slow log.
     pub slowlog_entries_max: usize,
+    /// A script that runs longer, in milliseconds, is stopped. 0: never.
+    pub script_ms: u64,
     /// Other names of commands.
     pub renames: settings::Renames,
     /// Options of the program and their values, for CONFIG GET.
@@ -154,6 +158,7 @@ impl Default for Config {
             backup_dir: None,
             slowlog_slower_us: 10_000,
             slowlog_entries_max: 128,
+            script_ms: 5000,
             renames: settings::Renames::default(),
             options: Vec::new(),
             log: None,

@@ -34,6 +34,8 @@ pub struct Settings {
     pub slowlog_slower_us: AtomicI64,
     /// Maximum number of entries of the slow log.
     pub slowlog_entries_max: AtomicUsize,
+    /// A script that runs longer, in milliseconds, is stopped. 0: never.
+    pub script_ms: AtomicU64,
     /// The level of log lines, if the server can change it.
     pub log_level: Mutex<Option<tracing::Level>>,
 }
@@ -47,6 +49,7 @@ impl Settings {
             timeout_seconds: AtomicU64::new(config.timeout_seconds),
             slowlog_slower_us: AtomicI64::new(config.slowlog_slower_us),
             slowlog_entries_max: AtomicUsize::new(config.slowlog_entries_max),
+            script_ms: AtomicU64::new(config.script_ms),
             log_level: Mutex::new(config.log.as_ref().map(|log| log.level)),
         }
     }

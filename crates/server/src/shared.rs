@@ -19,6 +19,7 @@ use crate::eviction::Eviction;
 use crate::handover::{Connection, Stopping};
 use crate::observe::Observers;
 use crate::refusals::Refusals;
+use crate::scripts::Scripts;
 use crate::settings::Settings;
 use crate::structures::Structures;
 use crate::subscriptions::Subscriptions;
@@ -158,6 +159,8 @@ pub struct Shared {
     pub eviction: Eviction,
     /// Values that have elements.
     pub structures: Structures,
+    /// Scripts.
+    pub scripts: Scripts,
     /// Users and their permissions.
     pub users: Users,
     /// Log lines about refused clients.
@@ -193,6 +196,7 @@ impl Shared {
             cursors: Mutex::new(CursorTable::new(config.cursors_max)),
             settings: Settings::new(&config),
             eviction: Eviction::new(&config),
+            scripts: Scripts::default(),
             users,
             observers: Observers::default(),
             subscriptions: Arc::default(),

@@ -16,7 +16,7 @@ const MISSING: &[(&str, &str)] = &[
     ("generic", "not yet: sorting, or a format of Redis's own"),
     ("geo", "not yet: places"),
     ("hyperloglog", "not yet: HyperLogLog"),
-    ("scripting", "not yet: scripts"),
+    ("scripting", "not yet: functions; SCRIPT DEBUG"),
     ("sentinel", "no: there is no sentinel"),
     ("server", "no: replication, modules, or Redis's own persistence"),
     ("stream", "not yet: streams"),

@@ -53,7 +53,7 @@ impl Drop for Redis {
 }
 
 /// Sends commands and returns the bytes of their replies.
-fn exchange(socket: &mut TcpStream, commands: &[Vec<Vec<u8>>], marker: &str) -> Vec<u8> {
+pub fn exchange(socket: &mut TcpStream, commands: &[Vec<Vec<u8>>], marker: &str) -> Vec<u8> {
     let mut request = Vec::new();
     let end = vec![b"ECHO".to_vec(), marker.as_bytes().to_vec()];
     for command in commands.iter().chain([&end]) {
@@ -69,14 +69,15 @@ fn exchange(socket: &mut TcpStream, commands: &[Vec<Vec<u8>>], marker: &str) -> 
     let mut replies = Vec::new();
     let mut buffer = vec![0; 1 << 16];
     while !replies.ends_with(tail.as_bytes()) {
-        let count = socket.read(&mut buffer).unwrap();
+        let count =
+            socket.read(&mut buffer).unwrap_or_else(|error| panic!("{error} after {}", text(commands)));
         assert!(count > 0, "the server closed the connection after {}", text(commands));
         replies.extend_from_slice(&buffer[..count]);
     }
     replies
 }
 
-fn text(commands: &[Vec<Vec<u8>>]) -> String {
+pub fn text(commands: &[Vec<Vec<u8>>]) -> String {
     commands.iter().fold(String::new(), |mut text, command| {
         let words: Vec<_> = command.iter().map(|word| word.escape_ascii().to_string()).collect();
         let _ = writeln!(text, "  {}", words.join(" "));
@@ -188,6 +189,9 @@ impl Maker {
                 number if number == i64::MIN.to_string().as_bytes() => b"-300".to_vec(),
                 number => number,
             },
+            // Degrees. No two members are at the same distance, so that their order is certain.
+            "X" => format!("{:.6}", (maker.rng.f64() - 0.5) * 60.0).into_bytes(),
+            "Y" => format!("{:.6}", (maker.rng.f64() - 0.5) * 140.0).into_bytes(),
             "U" => maker.rng.choice(["BIT", "BYTE", "bits"]).unwrap().as_bytes().to_vec(),
             other => other.as_bytes().to_vec(),
         };

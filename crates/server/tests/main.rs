@@ -12,6 +12,7 @@ mod limits;
 mod metrics;
 mod observe;
 mod parser;
+mod scripts;
 mod settings;
 mod sockets;
 mod structures;

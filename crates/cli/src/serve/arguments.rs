@@ -136,6 +136,9 @@ pub struct Arguments {
     /// Maximum number of entries of the slow log.
     #[arg(long, value_name = "N", default_value = "128")]
     pub slowlog_max_len: usize,
+    /// A script that runs longer is stopped, and changes nothing. 0: never.
+    #[arg(long, value_name = "MILLISECONDS", default_value = "5000")]
+    pub script_time_limit: u64,
     /// Log lines of at least this level.
     #[arg(long, value_name = "LEVEL", value_enum, default_value = "info")]
     pub log_level: Level,

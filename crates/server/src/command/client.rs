@@ -15,7 +15,7 @@ use crate::users::DEFAULT;
 pub const COMMANDS: &[Command] = &[Command {
     name: "client",
     arity: -2,
-    flags: Flags::FAST,
+    flags: Flags::FAST.and(Flags::NOSCRIPT),
     keys: NO_KEYS,
     group: "connection",
     summary: "Shows, names, ends and pauses connections.",

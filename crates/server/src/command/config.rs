@@ -55,7 +55,7 @@ fn bytes(value: &[u8]) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(factor)
 }
 
-const SETTINGS: [Setting; 9] = [
+const SETTINGS: [Setting; 10] = [
     Setting {
         redis: "maxmemory",
         option: "maxmemory",
@@ -148,6 +148,15 @@ const SETTINGS: [Setting; 9] = [
         set: |_, value| {
             let entries = usize::try_from(number(value, 0)?).unwrap_or(usize::MAX);
             Ok(Box::new(move |shared| shared.settings.slowlog_entries_max.store(entries, Relaxed)))
+        },
+    },
+    Setting {
+        redis: "lua-time-limit",
+        option: "script-time-limit",
+        get: |shared| shared.settings.script_ms.load(Relaxed).to_string(),
+        set: |_, value| {
+            let milliseconds = number(value, 0)?.unsigned_abs();
+            Ok(Box::new(move |shared| shared.settings.script_ms.store(milliseconds, Relaxed)))
         },
     },
     Setting {

@@ -30,10 +30,10 @@ pub const COMMANDS: &[Command] = &[
     command("ping", -1, "Answers PONG, or its argument.", ping),
     command("echo", 2, "Returns its argument.", |call| Ok(call.reply.bulk(call.argument(1))?)),
     Command {
-        flags: OPEN,
+        flags: OPEN.and(Flags::NOSCRIPT),
         ..command("hello", -1, "Chooses the protocol's version. Options: AUTH, SETNAME.", hello)
     },
-    Command { flags: OPEN, ..command("auth", -2, "Gives the password.", auth) },
+    Command { flags: OPEN.and(Flags::NOSCRIPT), ..command("auth", -2, "Gives the password.", auth) },
     Command { flags: AT_ONCE, ..command("quit", -1, "Closes the connection.", quit) },
     Command { flags: AT_ONCE, ..command("reset", 1, "Makes the connection as it was when new.", reset) },
 ];

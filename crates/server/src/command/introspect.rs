@@ -104,6 +104,7 @@ fn entry(call: &mut Call<'_>, command: &Command) {
         (Flags::FAST, "fast"),
         (Flags::ADMIN, "admin"),
         (Flags::BLOCKS, "blocking"),
+        (Flags::NOSCRIPT, "noscript"),
     ];
     let mut flags: Vec<_> =
         names.iter().filter(|(flag, _)| command.flags.has(*flag)).map(|(_, name)| *name).collect();

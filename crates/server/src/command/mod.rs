@@ -3,7 +3,7 @@
 //! * [`strings`]: GET, SET and related commands. [`gets`]: several GETs at once. [`numbers`]: counters. [`ranges`]: parts and bits of
 //!   values. [`bitfields`]: BITOP, BITFIELD. [`lcs`]: LCS.
 //! * [`hashes`]: HSET, HGET … [`lists`]: LPUSH, LPOP … [`sets`]: SADD … [`sorted_sets`]: ZADD …
-//!   [`combinations`]: ZUNION …
+//!   [`combinations`]: ZUNION … [`geo`]: GEOADD … [`hyperloglogs`]: PFADD …
 //!   [`blocking`]: BLPOP …
 //! * [`keys`]: DEL, EXISTS, SCAN, KEYS, RANGE …
 //! * [`expiry`]: EXPIRE, TTL … [`databases`]: SELECT, MOVE, FLUSHDB …
@@ -11,7 +11,8 @@
 //! * [`connection`]: PING, HELLO, AUTH … [`client`]: CLIENT. [`observe`]: SLOWLOG, MONITOR, MEMORY …
 //! * [`config`]: CONFIG. [`server`]: INFO, TIME, SHUTDOWN …
 //! * [`save`]: SAVE, BGSAVE, LASTSAVE.
-//! * [`introspect`] has COMMAND; [`transactions`] has MULTI, EXEC, WATCH … [`subscriptions`]: SUBSCRIBE, PUBLISH …
+//! * [`introspect`] has COMMAND; [`transactions`] has MULTI, EXEC, WATCH … [`scripts`]: EVAL, SCRIPT. [`subscriptions`]: SUBSCRIBE,
+//!   PUBLISH …
 //!
 //! Invariants:
 //! * I1: a handler writes exactly one reply (SHUTDOWN, and a command that waits: none; SUBSCRIBE and its relatives: one for each name), or returns an error. If it returns an error, [`run_in`] discards the part of
@@ -32,8 +33,10 @@ pub mod config;
 pub mod connection;
 pub mod databases;
 pub mod expiry;
+pub mod geo;
 pub mod gets;
 pub mod hashes;
+pub mod hyperloglogs;
 pub mod introspect;
 pub mod keys;
 pub mod lcs;
@@ -42,6 +45,7 @@ pub mod numbers;
 pub mod observe;
 pub mod ranges;
 pub mod save;
+pub mod scripts;
 pub mod server;
 pub mod sets;
 pub mod sorted_sets;
@@ -98,6 +102,8 @@ impl Flags {
     pub const GROWS: Self = Self(256);
     /// May wait for an element.
     pub const BLOCKS: Self = Self(512);
+    /// Not allowed in scripts, in addition to the commands that wait, that are not queued, or that are for administrators.
+    pub const NOSCRIPT: Self = Self(1024);
 
     /// The union of both sets.
     #[must_use]
@@ -149,7 +155,8 @@ impl Command {
     /// True if the command waits while CLIENT PAUSE WRITE holds writes. PUBLISH does, as in Redis.
     #[must_use]
     pub fn waits_for_writes(&self) -> bool {
-        self.flags.has(Flags::WRITE) || matches!(self.name, "exec" | "publish" | "spublish")
+        self.flags.has(Flags::WRITE)
+            || matches!(self.name, "exec" | "publish" | "spublish" | "eval" | "evalsha")
     }
 }
 
@@ -264,6 +271,8 @@ static COMMANDS: LazyLock<Vec<&'static Command>> = LazyLock::new(|| {
         sets::COMMANDS,
         sorted_sets::COMMANDS,
         combinations::COMMANDS,
+        geo::COMMANDS,
+        hyperloglogs::COMMANDS,
         blocking::COMMANDS,
         keys::COMMANDS,
         expiry::COMMANDS,
@@ -277,6 +286,7 @@ static COMMANDS: LazyLock<Vec<&'static Command>> = LazyLock::new(|| {
         observe::COMMANDS,
         config::COMMANDS,
         transactions::COMMANDS,
+        scripts::COMMANDS,
         subscriptions::COMMANDS,
     ];
     let mut all: Vec<_> = families.into_iter().flatten().collect();

@@ -184,20 +184,22 @@ fn text(text: &str) -> CommandError {
 
 /// The conditions under which ZADD changes a member.
 #[derive(Clone, Copy, Debug, Default)]
-struct Rules {
-    if_absent: bool,
-    if_present: bool,
+pub(super) struct Rules {
+    /// Only members that are absent.
+    pub if_absent: bool,
+    /// Only members that are present.
+    pub if_present: bool,
     if_greater: bool,
     if_less: bool,
     /// The reply counts changed members, too.
-    counts_changes: bool,
+    pub counts_changes: bool,
     /// The score is added to the one that the member has.
     adds: bool,
 }
 
 /// Applies ZADD to pairs. Returns the number of members that were added, and of those whose score has changed; and the score of the last
 /// member, if the rules allowed to set it.
-fn apply(
+pub(super) fn apply(
     call: &mut Call<'_>,
     rules: Rules,
     pairs: &[(f64, &[u8])],

@@ -17,7 +17,8 @@ use super::{Call, Command, CommandError, Flags, Handler, INLINE_BYTES_MAX, NO_KE
 use crate::access::Access;
 use crate::eviction::cost;
 use crate::resp::Reply;
-use crate::shared::Databases;
+use crate::session::SessionState;
+use crate::shared::{Databases, Shared};
 use crate::users::permissions;
 use crate::watch::Watching;
 
@@ -65,6 +66,8 @@ pub struct State {
     cost: Option<u64>,
     /// True if a command could not be queued.
     is_aborted: bool,
+    /// While EXEC runs: true if nothing may take effect.
+    is_void: bool,
     watching: Option<Watching>,
 }
 
@@ -84,6 +87,11 @@ impl State {
     /// Lets EXEC fail, because a command could not be queued (I1).
     pub fn abort(&mut self) {
         self.is_aborted |= self.is_open();
+    }
+
+    /// While EXEC runs: nothing may take effect, because a script was stopped that has written something.
+    pub fn void(&mut self) {
+        self.is_void = true;
     }
 
     /// True if EXEC may take long.
@@ -167,7 +175,30 @@ fn run_all(call: &mut Call<'_>, state: State) -> Result<(), CommandError> {
         let text = "EXECABORT Transaction discarded because of previous errors.";
         return Err(CommandError::Text(text.to_owned()));
     }
-    let (queued, watching) = (queued.unwrap_or_default(), watching.as_ref());
+    let queued = queued.unwrap_or_default();
+    run_together(call, watching.as_ref(), |call, transaction| {
+        call.reply.array(queued.len());
+        for arguments in &queued {
+            run_queued(call, arguments, transaction);
+            if std::mem::take(&mut call.session.transaction.is_void) {
+                let text = "EXECABORT Transaction discarded because a script of it was stopped.";
+                return Err(CommandError::Text(text.to_owned()));
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Runs `work` in a transaction and commits it, at most [`ATTEMPTS`] times, until there is no conflict. If one of the watched keys has
+/// changed, changes nothing and replies with null.
+///
+/// # Errors
+/// Those of `work`, after which nothing is committed; too many conflicts; the errors of a commit.
+pub fn run_together(
+    call: &mut Call<'_>,
+    watching: Option<&Watching>,
+    mut work: impl FnMut(&mut Call<'_>, &mut Transaction<Bytes>) -> Result<(), CommandError>,
+) -> Result<(), CommandError> {
     let (shared, db) = (call.shared, call.session.db);
     // A store without tables has no deadlines and no clock for them.
     let now = || shared.store.now().unwrap_or(0);
@@ -181,10 +212,7 @@ fn run_all(call: &mut Call<'_>, state: State) -> Result<(), CommandError> {
             return Ok(());
         }
         let mut transaction = Transaction::new(&call.shared.store);
-        call.reply.array(queued.len());
-        for arguments in &queued {
-            run_queued(call, arguments, &mut transaction)?;
-        }
+        work(call, &mut transaction)?;
         let written = transaction.written();
         let keys = written.filter_map(|(table, key)| Some((Databases::number_of(table)?, key.clone())));
         let keys: Vec<_> = keys.collect();
@@ -202,29 +230,32 @@ fn run_all(call: &mut Call<'_>, state: State) -> Result<(), CommandError> {
 }
 
 /// Runs a queued command. Its reply, even an error, is an element of EXEC's reply (I2).
-fn run_queued(
-    call: &mut Call<'_>,
-    arguments: &[bytes::Bytes],
+fn run_queued(call: &mut Call<'_>, arguments: &[bytes::Bytes], transaction: &mut Transaction<Bytes>) {
+    let room = call.reply.free_bytes();
+    let reply = Reply::new(call.reply.output(), call.session.protocol, room);
+    run_inside(call.session, call.shared, transaction, arguments, reply);
+    let protocol = call.session.protocol;
+    call.reply.set_protocol(protocol);
+}
+
+/// Runs a command in a transaction and writes its reply, which may be an error.
+pub fn run_inside(
+    session: &mut SessionState,
+    shared: &Shared,
     transaction: &mut Transaction<Bytes>,
-) -> Result<(), CommandError> {
+    arguments: &[bytes::Bytes],
+    mut reply: Reply<'_>,
+) {
     // Each command checks its arguments before it writes, but for the lengths of its keys: a wrong one would be noticed by the write.
-    let command = call.shared.find(&arguments[0]);
+    let command = shared.find(&arguments[0]);
     let mut keys = command.into_iter().flat_map(|command| permissions::keys(command, arguments));
     if let Some((key, _)) = keys.find(|(key, _)| !(1..=bristlecone::TABLE_KEY_BYTES_MAX).contains(&key.len()))
     {
         let error = bristlecone::Error::KeyLength { bytes: key.len() };
-        call.session.errors += 1;
-        call.reply.error(&CommandError::from(error).to_string());
-        return Ok(());
+        session.errors += 1;
+        return reply.error(&CommandError::from(error).to_string());
     }
     drop(keys);
-    let room = call.reply.free_bytes();
-    let protocol = call.session.protocol;
-    let reply = Reply::new(call.reply.output(), protocol, room);
-    let keys = Access::Transaction { transaction, shared: call.shared, db: call.session.db };
-    let mut inner = Call { arguments, reply, keys, session: &mut *call.session, shared: call.shared };
-    run_in(&mut inner);
-    let protocol = call.session.protocol;
-    call.reply.set_protocol(protocol);
-    Ok(())
+    let keys = Access::Transaction { transaction, shared, db: session.db };
+    run_in(&mut Call { arguments, reply, keys, session, shared });
 }

@@ -131,6 +131,14 @@ impl<'a> Reply<'a> {
         self.integer(i64::from(flag));
     }
 
+    /// True or false. In RESP2, 1 or 0.
+    pub fn boolean(&mut self, flag: bool) {
+        match self.protocol {
+            Protocol::Resp2 => self.flag(flag),
+            Protocol::Resp3 => self.output.extend_from_slice(if flag { b"#t\r\n" } else { b"#f\r\n" }),
+        }
+    }
+
     /// Checks that a bulk string of this length fits. A command that removes what it returns checks this first.
     ///
     /// # Errors

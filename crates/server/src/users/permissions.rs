@@ -37,8 +37,10 @@ pub const CATEGORIES: [&str; 21] = [
 ];
 
 /// Commands that have subcommands.
-const CONTAINERS: [&str; 10] =
-    ["acl", "client", "cluster", "command", "config", "latency", "memory", "object", "pubsub", "slowlog"];
+const CONTAINERS: [&str; 11] = [
+    "acl", "client", "cluster", "command", "config", "latency", "memory", "object", "pubsub", "script",
+    "slowlog",
+];
 
 /// Subcommands for administrators, of commands that are for everybody.
 const ADMIN_SUBCOMMANDS: [(&str, &[&str]); 2] = [
@@ -76,7 +78,8 @@ pub fn is_in(command: &Command, category: &str) -> bool {
         "keyspace" => command.group == "generic" || matches!(command.name, "flushall" | "flushdb" | "swapdb"),
         "read" => has(Flags::READ),
         "write" => has(Flags::WRITE),
-        "string" | "bitmap" | "connection" | "pubsub" | "hash" | "list" | "set" => command.group == category,
+        "string" | "bitmap" | "connection" | "geo" | "hyperloglog" | "pubsub" | "hash" | "list" | "set"
+        | "scripting" => command.group == category,
         "sortedset" => command.group == "sorted-set",
         "transaction" => command.group == "transactions",
         "blocking" => has(Flags::BLOCKS),
@@ -263,12 +266,21 @@ pub fn keys<'a>(command: &Command, arguments: &'a [Bytes]) -> impl Iterator<Item
     let is_write = command.flags.has(Flags::WRITE);
     let returns = !WRITE_ONLY.contains(&name)
         || name == "set" && arguments.iter().skip(3).any(|option| is(option, "GET"));
-    let indices = also.into_iter().chain(range.step_by(usize::try_from(step.max(1)).unwrap_or(1)));
+    // GEORADIUS may name a key for its result behind other options.
+    let stores = |option: &Bytes| is(option, "STORE") || is(option, "STOREDIST");
+    let stored = matches!(name, "georadius" | "georadiusbymember")
+        .then(|| arguments.iter().skip(5).rposition(stores))
+        .flatten()
+        .and_then(|option| i64::try_from(option + 6).ok());
+    let indices =
+        also.into_iter().chain(stored).chain(range.step_by(usize::try_from(step.max(1)).unwrap_or(1)));
     indices.filter_map(move |index| {
         let key = arguments.get(usize::try_from(index).ok()?)?;
         let uses = match (name, index) {
             ("bitop", 3..) | ("copy", 1) => Uses { reads: true, writes: false },
             ("bitop" | "copy" | "rename" | "renamenx", 2) => Uses { reads: false, writes: true },
+            ("georadius" | "georadiusbymember", 1) => Uses { reads: true, writes: false },
+            ("georadius" | "georadiusbymember", _) => Uses { reads: false, writes: true },
             (name, 1) if name.ends_with("store") => Uses { reads: false, writes: true },
             (name, _) if name.ends_with("store") => Uses { reads: true, writes: false },
             _ => Uses { reads: returns || !is_write, writes: is_write },

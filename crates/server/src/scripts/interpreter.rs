@@ -1,0 +1,325 @@
+//! An interpreter of Lua 5.1 with the functions that scripts may call.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use bristlecone::Transaction;
+use bytes::Bytes;
+use mlua::chunk::ChunkMode;
+use mlua::{Function, HookTriggers, Lua, LuaOptions, MultiValue, StdLib, Table, Value, VmState};
+use rustc_hash::FxHashMap;
+
+use super::raised::{self, PRELUDE, place, told};
+use super::values;
+use super::{Control, MEMORY_MAX, Script, Stop, bits, json, packed, sha1_hex, structs};
+use crate::command::connection::REDIS_VERSION;
+use crate::command::transactions::run_inside;
+use crate::command::{CommandError, Flags, arity_fits};
+use crate::eviction::cost;
+use crate::resp::{Protocol, Reply};
+use crate::session::SessionState;
+use crate::shared::Shared;
+
+/// The name of a script in messages.
+const NAME: &str = "@user_script";
+/// Number of instructions between two checks whether the script has to stop.
+const INSTRUCTIONS: u32 = 10_000;
+/// Maximum number of compiled scripts of an interpreter.
+const COMPILED_MAX: usize = 1000;
+
+/// What a script may use of the server during a run.
+pub struct Host<'a, 'r> {
+    /// The server.
+    pub shared: &'a Shared,
+    /// The connection.
+    pub session: &'a mut SessionState,
+    /// The transaction of the run.
+    pub transaction: &'a mut Transaction<bristlecone::Bytes>,
+    /// The reply of the script.
+    pub reply: &'a mut Reply<'r>,
+    /// True if the script may not write.
+    pub is_read_only: bool,
+}
+
+/// An interpreter.
+#[derive(Debug)]
+pub(super) struct Interpreter {
+    lua: Lua,
+    /// The functions of `redis` that belong to a run.
+    redis: Table,
+    /// Runs a script: the result of the prelude.
+    run: Function,
+    compiled: FxHashMap<String, Function>,
+    pub(super) control: Arc<Control>,
+    pub(super) version: u64,
+    is_broken: bool,
+}
+
+/// An error that the interpreter itself has no name for.
+fn broken(error: &mlua::Error) -> CommandError {
+    CommandError::Text(format!("ERR the script cannot run: {}", one_line(&error.to_string())))
+}
+
+/// The first line of a message: traces of the stack follow.
+fn one_line(text: &str) -> &str {
+    text.lines().next().unwrap_or_default()
+}
+
+impl Interpreter {
+    pub(super) fn new(version: u64) -> Result<Self, CommandError> {
+        Self::made(version).map_err(|error| broken(&error))
+    }
+
+    fn made(version: u64) -> mlua::Result<Self> {
+        let libraries = StdLib::TABLE | StdLib::STRING | StdLib::MATH;
+        let lua = Lua::new_with(libraries, LuaOptions::default())?;
+        lua.set_memory_limit(MEMORY_MAX)?;
+        let control = Arc::new(Control::new());
+        let host = lua.create_table()?;
+        let number =
+            REDIS_VERSION.split('.').fold(0, |all, part| all << 8 | part.parse::<u32>().unwrap_or(0));
+        host.set("version", REDIS_VERSION)?;
+        host.set("version_number", number)?;
+        host.set("bit", bits::library(&lua)?)?;
+        host.set("cjson", json::library(&lua)?)?;
+        host.set("cmsgpack", packed::library(&lua)?)?;
+        host.set("struct", structs::library(&lua)?)?;
+        host.set(
+            "sha1hex",
+            lua.create_function(|lua, arguments: MultiValue| sha1hex(lua, &arguments.into_vec()))?,
+        )?;
+        host.set("log", lua.create_function(|_, arguments: MultiValue| log(&arguments.into_vec()))?)?;
+        host.set("told", lua.create_function(|_, error: Value| Ok(told(&error)))?)?;
+        host.set("place", lua.create_function(|lua, ()| Ok(place(lua)))?)?;
+        let stops = Arc::clone(&control);
+        host.set("is_stopped", lua.create_function(move |_, ()| Ok(stops.stop().is_some()))?)?;
+        let (run, redis) = lua.load(include_str!("prelude.lua")).set_name(PRELUDE).call(&host)?;
+        let stops = Arc::clone(&control);
+        lua.set_global_hook(
+            HookTriggers::new().every_nth_instruction(INSTRUCTIONS),
+            move |_, _| match stops.stop() {
+                Some(_) => Err(mlua::Error::runtime("the script was stopped")),
+                None => Ok(VmState::Continue),
+            },
+        )?;
+        Ok(Self { lua, redis, run, compiled: FxHashMap::default(), control, version, is_broken: false })
+    }
+
+    /// Bytes of its memory.
+    pub(super) fn memory(&self) -> usize {
+        self.lua.used_memory()
+    }
+
+    /// False if it may be in any state, or if the last script has left much memory.
+    pub(super) fn is_usable(&self) -> bool {
+        !self.is_broken && self.memory() < MEMORY_MAX / 4
+    }
+
+    /// The function of a script.
+    pub(super) fn compile(&mut self, script: &Script) -> Result<Function, CommandError> {
+        if let Some(function) = self.compiled.get(&script.sha) {
+            return Ok(function.clone());
+        }
+        let chunk = self.lua.load(&script.code[..]).set_name(NAME).set_mode(ChunkMode::Text);
+        let function = chunk.into_function().map_err(|error| {
+            let text = match &error {
+                mlua::Error::SyntaxError { message, .. } => message.clone(),
+                other => other.to_string(),
+            };
+            CommandError::Text(format!("ERR Error compiling script (new function): {}", one_line(&text)))
+        })?;
+        if self.compiled.len() >= COMPILED_MAX {
+            self.compiled.clear();
+        }
+        self.compiled.insert(script.sha.clone(), function.clone());
+        Ok(function)
+    }
+
+    /// Runs a script and writes its reply, which may be an error of the script.
+    ///
+    /// # Errors
+    /// The script does not compile, or was stopped. Then nothing that it wrote may take effect.
+    pub(super) fn run(
+        &mut self,
+        script: &Script,
+        keys: &[Bytes],
+        arguments: &[Bytes],
+        host: &mut Host<'_, '_>,
+    ) -> Result<(), CommandError> {
+        let function = self.compile(script)?;
+        // The script may set the protocol of its replies. The connection keeps its own.
+        let own = RefCell::new((host, Protocol::Resp2));
+        let result = self.lua.scope(|scope| {
+            let lua = &self.lua;
+            let call = scope.create_function(|lua, arguments: MultiValue| {
+                let (host, protocol) = &mut *own.borrow_mut();
+                let reply = host.call(&arguments.into_vec(), *protocol);
+                match values::error_text(&reply) {
+                    Some(text) => Err(raised::reply(text)),
+                    None => values::read(lua, &reply),
+                }
+            })?;
+            let set_protocol = scope.create_function(|_, arguments: MultiValue| {
+                own.borrow_mut().1 = chosen_protocol(&arguments.into_vec())?;
+                Ok(())
+            })?;
+            let is_allowed = scope.create_function(|_, arguments: MultiValue| {
+                own.borrow().0.is_allowed(&arguments.into_vec())
+            })?;
+            let pcall = scope.create_function(|lua, arguments: MultiValue| {
+                let (host, protocol) = &mut *own.borrow_mut();
+                let reply = host.call(&arguments.into_vec(), *protocol);
+                values::read(lua, &reply)
+            })?;
+            self.redis.raw_set("call", call)?;
+            self.redis.raw_set("pcall", pcall)?;
+            self.redis.raw_set("setresp", set_protocol)?;
+            self.redis.raw_set("acl_check_cmd", is_allowed)?;
+            let text = |bytes: &Bytes| lua.create_string(bytes);
+            let keys = lua.create_sequence_from(keys.iter().map(text).collect::<mlua::Result<Vec<_>>>()?)?;
+            let arguments =
+                lua.create_sequence_from(arguments.iter().map(text).collect::<mlua::Result<Vec<_>>>()?)?;
+            self.run.call::<(bool, Value)>((function, keys, arguments))
+        });
+        let (host, protocol) = own.into_inner();
+        if let Some(stop) = self.control.stop() {
+            // The error was caught, or has any text.
+            self.is_broken = true;
+            return Err(CommandError::Text(match stop {
+                Stop::Killed => "ERR Error running script: the script was killed by SCRIPT KILL".to_owned(),
+                Stop::Time => "ERR Error running script: it took longer than lua-time-limit and was \
+                               stopped; it has changed nothing"
+                    .to_owned(),
+            }));
+        }
+        let text = match result {
+            Ok((true, result)) => match values::write(&result, host.reply, protocol) {
+                Ok(()) => return Ok(()),
+                Err(values::Unwritable::Reply(error)) => CommandError::from(error).to_string(),
+                Err(values::Unwritable::Deep) => "ERR reached lua stack limit".to_owned(),
+            },
+            Ok((false, Value::Table(error))) => explained(&error, &script.sha),
+            // Lua itself ran out of memory or of stack, so no table was made.
+            Ok((false, error)) => {
+                self.is_broken = true;
+                let text = error.to_string().unwrap_or_default();
+                let text = format!("ERR Error running script: {}; it has changed nothing", one_line(&text));
+                return Err(CommandError::Text(text));
+            }
+            Err(error) => {
+                self.is_broken = true;
+                return Err(broken(&error));
+            }
+        };
+        // As in Redis, what the script wrote before the error takes effect.
+        host.session.errors += 1;
+        host.reply.restart();
+        host.reply.error(&text);
+        Ok(())
+    }
+}
+
+/// The message of a script's error.
+fn explained(error: &Table, sha: &str) -> String {
+    let field = |name: &str| error.raw_get::<Option<mlua::LuaString>>(name).ok().flatten();
+    let text = field("err").map(|text| text.to_string_lossy()).unwrap_or_default();
+    let source = field("source").map(|source| source.to_string_lossy());
+    let line = error.raw_get::<Option<i64>>("line").ok().flatten();
+    match (source, line) {
+        (Some(source), Some(line)) => format!("{} script: {sha}, on {source}:{line}.", one_line(&text)),
+        _ => format!("{} script: {sha}.", one_line(&text)),
+    }
+}
+
+/// `redis.sha1hex`.
+fn sha1hex(lua: &Lua, arguments: &[Value]) -> mlua::Result<Value> {
+    let [text] = arguments else { return Err(raised::reply("ERR wrong number of arguments")) };
+    let text = values::text(text).unwrap_or_default();
+    lua.create_string(sha1_hex(&text)).map(Value::String)
+}
+
+/// `redis.log`.
+fn log(arguments: &[Value]) -> mlua::Result<()> {
+    let (level, parts) = match arguments {
+        [level, parts @ ..] if !parts.is_empty() => (level, parts),
+        _ => return Err(raised::reply("ERR redis.log() requires two arguments or more.")),
+    };
+    let Some(level) = level.as_i64() else {
+        return Err(raised::reply("ERR First argument must be a number (log level)."));
+    };
+    let parts = parts.iter().filter_map(values::text);
+    let parts: Vec<_> = parts.map(|part| String::from_utf8_lossy(&part).into_owned()).collect();
+    let text = parts.join(" ");
+    match level {
+        0 | 1 => tracing::debug!(script = text),
+        2 => tracing::info!(script = text),
+        3 => tracing::warn!(script = text),
+        _ => return Err(raised::reply("ERR Invalid log level.")),
+    }
+    Ok(())
+}
+
+/// The argument of `redis.setresp`.
+fn chosen_protocol(arguments: &[Value]) -> mlua::Result<Protocol> {
+    let [number] = arguments else {
+        return Err(raised::reply("ERR redis.setresp() requires one argument."));
+    };
+    let number = number.as_i64().and_then(|number| u8::try_from(number).ok());
+    number.and_then(Protocol::numbered).ok_or_else(|| raised::reply("ERR RESP version must be 2 or 3."))
+}
+
+const NO_ARGUMENT: &str = "ERR Please specify at least one argument for this redis lib call";
+
+impl Host<'_, '_> {
+    /// Runs a command of a script. Returns its reply, which may be an error.
+    fn call(&mut self, arguments: &[Value], protocol: Protocol) -> Vec<u8> {
+        let mut output = Vec::new();
+        let room = self.shared.reply_bytes_max(&self.session.client);
+        let mut reply = Reply::new(&mut output, protocol, room);
+        let refused = match values::texts(arguments) {
+            Some(arguments) if arguments.is_empty() => NO_ARGUMENT.to_owned(),
+            Some(arguments) => match self.refusal(&arguments) {
+                None => {
+                    run_inside(self.session, self.shared, self.transaction, &arguments, reply);
+                    return output;
+                }
+                Some(refused) => refused,
+            },
+            None => "ERR Lua redis lib command arguments must be strings or integers".to_owned(),
+        };
+        self.session.errors += 1;
+        reply.error(&refused);
+        output
+    }
+
+    /// `redis.acl_check_cmd`: true if the user of the connection may run this command.
+    fn is_allowed(&self, arguments: &[Value]) -> mlua::Result<bool> {
+        let arguments = values::texts(arguments).filter(|arguments| !arguments.is_empty());
+        let arguments = arguments.ok_or_else(|| raised::reply(NO_ARGUMENT))?;
+        let command = self.shared.find(&arguments[0]);
+        let command =
+            command.ok_or_else(|| raised::reply("ERR Invalid command passed to redis.acl_check_cmd()"))?;
+        let user = self.session.user.as_ref();
+        Ok(user.is_none_or(|user| user.check(command, &arguments).is_ok()))
+    }
+
+    /// The reason why a script may not run this command.
+    fn refusal(&self, arguments: &[Bytes]) -> Option<String> {
+        let Some(command) = self.shared.find(&arguments[0]) else {
+            return Some("ERR Unknown Redis command called from script".to_owned());
+        };
+        if !arity_fits(command.arity, arguments.len()) {
+            return Some("ERR Wrong number of args calling Redis command from script".to_owned());
+        }
+        let barred = [Flags::ALONE, Flags::AT_ONCE, Flags::BLOCKS, Flags::ADMIN, Flags::NOSCRIPT];
+        if barred.iter().any(|flag| command.flags.has(*flag)) {
+            return Some("ERR This Redis command is not allowed from script".to_owned());
+        }
+        if self.is_read_only && command.flags.has(Flags::WRITE) {
+            return Some("ERR Write commands are not allowed from read-only scripts.".to_owned());
+        }
+        // The command itself has no space made for it, because it is in a transaction.
+        let cost = cost(command, arguments).filter(|_| self.shared.eviction.limit_bytes() > 0)?;
+        self.shared.eviction.admit(self.shared, cost).err().map(|refused| refused.to_string())
+    }
+}

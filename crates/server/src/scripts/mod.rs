@@ -1,0 +1,285 @@
+//! Lua scripts: their texts, and the interpreters that run them.
+//!
+//! A script runs in a transaction. It sees its own writes. After a crash all of its writes are present or none is. If another client
+//! changes a key that the script read, the script runs again ([`crate::command::transactions`]).
+//!
+//! * `interpreter`: an interpreter with the functions that scripts may call. `prelude.lua`: its global names.
+//! * `raised`: errors. `values`: replies of commands as values of Lua, and results of scripts as replies.
+//! * `bits`, `json`, `packed`, `structs`: the libraries `bit`, `cjson`, `cmsgpack` and `struct`.
+//!
+//! Invariants:
+//! * S1: an interpreter runs one script at a time. A script cannot change a global name or a library, so it leaves nothing for the next one.
+//! * S2: a script that is stopped (its time is over, SCRIPT KILL) or that needs too much memory changes nothing.
+
+mod bits;
+mod interpreter;
+mod json;
+mod packed;
+mod raised;
+mod structs;
+mod values;
+
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use rustc_hash::FxHashMap;
+use sha1::{Digest, Sha1};
+
+use crate::command::CommandError;
+use crate::shared::lock;
+pub use interpreter::Host;
+use interpreter::Interpreter;
+
+/// Maximum bytes of memory of an interpreter.
+const MEMORY_MAX: usize = 256 << 20;
+/// Maximum number of interpreters that wait for their next script.
+const IDLE_MAX: usize = 16;
+/// A script that took longer once runs on a thread of its own from then on, so that other connections go on.
+const SHORT: Duration = Duration::from_millis(1);
+/// Maximum number of scripts that are known at once. If there are more, the oldest of those that only EVAL has named are forgotten.
+const EVALUATED_MAX: usize = 500;
+
+/// The digest of a script's text in lower-case hexadecimal digits, by which EVALSHA names it.
+#[must_use]
+pub fn sha1_hex(text: &[u8]) -> String {
+    Sha1::digest(text).iter().fold(String::with_capacity(40), |mut hex, byte| {
+        // Writing to a string does not fail.
+        let _ = write!(hex, "{byte:02x}");
+        hex
+    })
+}
+
+/// A script.
+#[derive(Debug)]
+pub struct Script {
+    /// Its digest ([`sha1_hex`]).
+    pub sha: String,
+    /// Its text, without the line of flags.
+    code: Bytes,
+    /// True if it may not write (the flag `no-writes`).
+    pub is_read_only: bool,
+    /// True if a run took longer than [`SHORT`].
+    is_long: AtomicBool,
+}
+
+impl Script {
+    /// A script with this text. The first line may name flags: `#!lua flags=no-writes`.
+    fn new(sha: String, text: &Bytes) -> Result<Self, CommandError> {
+        let plain = |code| Self { sha, code, is_read_only: false, is_long: AtomicBool::new(false) };
+        if !text.starts_with(b"#!") {
+            return Ok(plain(text.clone()));
+        }
+        let wrong = |text: String| Err(CommandError::Text(text));
+        let Some(end) = text.iter().position(|byte| *byte == b'\n') else {
+            return wrong("ERR Invalid script shebang".to_owned());
+        };
+        let line = String::from_utf8_lossy(&text[2..end]).into_owned();
+        let mut words = line.split_whitespace();
+        let engine = words.next().unwrap_or_default();
+        if engine != "lua" {
+            return wrong(format!("ERR Unexpected engine in script shebang: #!{engine}"));
+        }
+        // The end of the line stays, so that the numbers of the other lines are right.
+        let mut script = plain(text.slice(end..));
+        for word in words {
+            let Some(flags) = word.strip_prefix("flags=") else {
+                return wrong(format!("ERR Unknown lua shebang option: {word}"));
+            };
+            for flag in flags.split(',').filter(|flag| !flag.is_empty()) {
+                match flag {
+                    "no-writes" => script.is_read_only = true,
+                    "allow-oom" | "allow-stale" | "no-cluster" | "allow-cross-slot-keys" => {}
+                    _ => return wrong(format!("ERR Unexpected flag in script shebang: {flag}")),
+                }
+            }
+        }
+        Ok(script)
+    }
+
+    /// True if the script may take long.
+    #[must_use]
+    pub fn is_long(&self) -> bool {
+        self.is_long.load(Ordering::Relaxed)
+    }
+}
+
+/// Tells a running script to stop.
+#[derive(Debug)]
+struct Control {
+    /// Microseconds of a run after which it stops; 0 for no limit.
+    limit: AtomicU64,
+    started: Mutex<Instant>,
+    is_killed: AtomicBool,
+}
+
+/// The reason why a script was stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stop {
+    /// SCRIPT KILL.
+    Killed,
+    /// Its time is over.
+    Time,
+}
+
+impl Control {
+    fn new() -> Self {
+        let (limit, is_killed) = (AtomicU64::new(0), AtomicBool::new(false));
+        Self { limit, started: Mutex::new(Instant::now()), is_killed }
+    }
+
+    fn begin(&self, limit: Duration) {
+        let micros = u64::try_from(limit.as_micros()).unwrap_or(u64::MAX);
+        self.limit.store(micros, Ordering::Relaxed);
+        *lock(&self.started) = Instant::now();
+        self.is_killed.store(false, Ordering::Relaxed);
+    }
+
+    fn elapsed(&self) -> Duration {
+        lock(&self.started).elapsed()
+    }
+
+    /// The reason to stop, if there is one.
+    fn stop(&self) -> Option<Stop> {
+        if self.is_killed.load(Ordering::Relaxed) {
+            return Some(Stop::Killed);
+        }
+        let limit = self.limit.load(Ordering::Relaxed);
+        (limit > 0 && self.elapsed().as_micros() > u128::from(limit)).then_some(Stop::Time)
+    }
+}
+
+/// A known script, and whether SCRIPT LOAD has named it.
+#[derive(Debug)]
+struct Known {
+    script: Arc<Script>,
+    is_loaded: bool,
+    /// The number of scripts that were added before.
+    number: u64,
+}
+
+/// The scripts of a server.
+#[derive(Debug, Default)]
+pub struct Scripts {
+    known: Mutex<FxHashMap<String, Known>>,
+    added: AtomicU64,
+    /// Changes whenever all scripts are forgotten. An interpreter of an older version is dropped.
+    version: AtomicU64,
+    idle: Mutex<Vec<Interpreter>>,
+    running: Mutex<Vec<Arc<Control>>>,
+}
+
+impl Scripts {
+    /// The script with this text. It is known from now on.
+    ///
+    /// # Errors
+    /// The first line is wrong.
+    pub fn add(&self, text: &Bytes, is_load: bool) -> Result<Arc<Script>, CommandError> {
+        let sha = sha1_hex(text);
+        if let Some(known) = lock(&self.known).get_mut(&sha) {
+            known.is_loaded |= is_load;
+            return Ok(Arc::clone(&known.script));
+        }
+        let script = Arc::new(Script::new(sha.clone(), text)?);
+        let number = self.added.fetch_add(1, Ordering::Relaxed);
+        let mut known = lock(&self.known);
+        let evaluated = known.iter().filter(|(_, known)| !known.is_loaded);
+        if !is_load && known.len() >= EVALUATED_MAX {
+            let oldest = evaluated.min_by_key(|(_, known)| known.number).map(|(sha, _)| sha.clone());
+            if let Some(oldest) = oldest {
+                known.remove(&oldest);
+            }
+        }
+        known.insert(sha, Known { script: Arc::clone(&script), is_loaded: is_load, number });
+        Ok(script)
+    }
+
+    /// The script with this digest, in upper or lower case.
+    #[must_use]
+    pub fn find(&self, sha: &[u8]) -> Option<Arc<Script>> {
+        let sha = String::from_utf8(sha.to_ascii_lowercase()).ok()?;
+        lock(&self.known).get(&sha).map(|known| Arc::clone(&known.script))
+    }
+
+    /// Forgets all scripts.
+    pub fn clear(&self) {
+        lock(&self.known).clear();
+        self.version.fetch_add(1, Ordering::Relaxed);
+        lock(&self.idle).clear();
+    }
+
+    /// Number of known scripts, and bytes of their texts and of the interpreters that wait.
+    #[must_use]
+    pub fn memory(&self) -> (usize, usize) {
+        let texts = {
+            let known = lock(&self.known);
+            (known.len(), known.values().map(|known| known.script.code.len()).sum::<usize>())
+        };
+        let idle: usize = lock(&self.idle).iter().map(Interpreter::memory).sum();
+        (texts.0, texts.1 + idle)
+    }
+
+    /// Stops all running scripts. False if none is running.
+    #[must_use]
+    pub fn kill(&self) -> bool {
+        let running = lock(&self.running);
+        running.iter().for_each(|control| control.is_killed.store(true, Ordering::Relaxed));
+        !running.is_empty()
+    }
+
+    /// Checks that a script compiles.
+    ///
+    /// # Errors
+    /// It does not.
+    pub fn compile(&self, script: &Script) -> Result<(), CommandError> {
+        let mut interpreter = self.take()?;
+        interpreter.compile(script)?;
+        self.give_back(interpreter);
+        Ok(())
+    }
+
+    /// Runs a script once and writes its reply, which may be an error of the script. The caller commits what the script wrote.
+    ///
+    /// # Errors
+    /// The script does not compile, or was stopped. Then the caller discards what it wrote (S2).
+    pub fn run(
+        &self,
+        script: &Script,
+        (keys, arguments): (&[Bytes], &[Bytes]),
+        limit: Duration,
+        host: &mut Host<'_, '_>,
+    ) -> Result<(), CommandError> {
+        let mut interpreter = self.take()?;
+        let control = Arc::clone(&interpreter.control);
+        control.begin(limit);
+        lock(&self.running).push(Arc::clone(&control));
+        let result = interpreter.run(script, keys, arguments, host);
+        lock(&self.running).retain(|other| !Arc::ptr_eq(other, &control));
+        if control.elapsed() > SHORT {
+            script.is_long.store(true, Ordering::Relaxed);
+        }
+        // An interpreter that has reached a limit may be in any state.
+        if interpreter.is_usable() {
+            self.give_back(interpreter);
+        }
+        result
+    }
+
+    fn take(&self) -> Result<Interpreter, CommandError> {
+        let version = self.version.load(Ordering::Relaxed);
+        let idle = lock(&self.idle).pop();
+        match idle.filter(|interpreter| interpreter.version == version) {
+            Some(interpreter) => Ok(interpreter),
+            None => Interpreter::new(version),
+        }
+    }
+
+    fn give_back(&self, interpreter: Interpreter) {
+        let mut idle = lock(&self.idle);
+        if idle.len() < IDLE_MAX {
+            idle.push(interpreter);
+        }
+    }
+}
