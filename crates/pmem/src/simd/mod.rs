@@ -134,8 +134,8 @@ impl Columns {
         let Some(keys) = self.keys.0.first_chunk::<WORDS>() else { return false };
         let below = match vectors {
             Some(Vectors::Wide(wide)) => wide.numbers_below(keys),
-            // The compiler compares vectors, if it may use them.
-            _ => keys.map(|key| keys.iter().map(|other| u64::from(*other < key)).sum()),
+            Some(Vectors::Narrow(narrow)) => narrow.numbers_below(keys),
+            None => keys.map(|key| keys.iter().map(|other| u64::from(*other < key)).sum()),
         };
         let mut taken = 0_u64;
         for ((below, key), payload) in below.iter().zip(keys).zip(&self.payloads.0).take(self.len) {

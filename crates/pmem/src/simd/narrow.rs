@@ -7,8 +7,8 @@ use std::arch::x86_64::{
     __m256i, _mm256_castsi256_pd, _mm256_cmpeq_epi16, _mm256_cmpeq_epi32, _mm256_cmpeq_epi64,
     _mm256_cmpgt_epi64, _mm256_load_si256, _mm256_loadu_si256, _mm256_min_epu16, _mm256_min_epu32,
     _mm256_movemask_epi8, _mm256_movemask_pd, _mm256_packs_epi16, _mm256_packs_epi32,
-    _mm256_permute4x64_epi64, _mm256_set1_epi16, _mm256_set1_epi32, _mm256_set1_epi64x, _mm256_srli_epi64,
-    _mm256_unpacklo_epi64, _mm256_xor_si256,
+    _mm256_permute4x64_epi64, _mm256_set1_epi16, _mm256_set1_epi32, _mm256_set1_epi64x, _mm256_setzero_si256,
+    _mm256_srli_epi64, _mm256_storeu_si256, _mm256_sub_epi64, _mm256_unpacklo_epi64, _mm256_xor_si256,
 };
 
 use super::{BELOW, Body, EQUAL, UP_TO, Vectors};
@@ -55,6 +55,13 @@ impl Narrow {
         unsafe { key_mask::<WHICH>(lines, 0, lines.len() * 8, probe) }
     }
 
+    /// For each word, the number of words that are below it.
+    #[inline(always)]
+    pub(super) fn numbers_below<const WORDS: usize>(self, words: &[u64; WORDS]) -> [u64; WORDS] {
+        // SAFETY: there is a `Narrow` only where the processor has the features of the function.
+        unsafe { numbers_below(words) }
+    }
+
     /// As [`Vectors::tops`].
     #[inline(always)]
     pub(super) fn tops(self, lines: &[Line], top: u16) -> u64 {
@@ -74,6 +81,42 @@ impl Narrow {
             unsafe { halves_up_to(lines, limit) }
         }
     }
+}
+
+/// As [`Narrow::numbers_below`].
+///
+/// # Safety
+/// The processor must have AVX2.
+#[inline(always)]
+unsafe fn numbers_below<const WORDS: usize>(words: &[u64; WORDS]) -> [u64; WORDS] {
+    const { assert!(WORDS.is_multiple_of(4) && WORDS <= super::PAIRS, "whole vectors") };
+    // SAFETY: avx2, by the caller's promise.
+    let zero = unsafe { _mm256_setzero_si256() };
+    // SAFETY: avx2, by the caller's promise.
+    let highest = unsafe { _mm256_set1_epi64x(i64::MIN) };
+    let (mut vectors, mut numbers) = ([zero; super::PAIRS / 4], [zero; super::PAIRS / 4]);
+    for (vector, four) in vectors.iter_mut().zip(words.as_chunks::<4>().0) {
+        // SAFETY: the words are readable.
+        let loaded = unsafe { _mm256_loadu_si256(four.as_ptr().cast()) };
+        // SAFETY: avx2, by the caller's promise.
+        *vector = unsafe { _mm256_xor_si256(loaded, highest) };
+    }
+    for word in words {
+        // SAFETY: avx2, by the caller's promise.
+        let word = unsafe { _mm256_set1_epi64x(word.cast_signed() ^ i64::MIN) };
+        for (number, vector) in numbers.iter_mut().zip(vectors).take(WORDS / 4) {
+            // SAFETY: avx2, by the caller's promise.
+            let is_above = unsafe { _mm256_cmpgt_epi64(vector, word) };
+            // SAFETY: avx2, by the caller's promise. A word that is above is minus one.
+            *number = unsafe { _mm256_sub_epi64(*number, is_above) };
+        }
+    }
+    let mut out = [0; WORDS];
+    for (four, number) in out.as_chunks_mut::<4>().0.iter_mut().zip(numbers) {
+        // SAFETY: the words are borrowed mutably.
+        unsafe { _mm256_storeu_si256(four.as_mut_ptr().cast(), number) };
+    }
+    out
 }
 
 /// Part `i` of the lines' words, of `BITS` bits: 16, 32 or 64. One load, where a word with shifts takes five instructions.

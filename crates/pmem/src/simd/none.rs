@@ -49,6 +49,10 @@ macro_rules! nowhere {
                 match self {}
             }
 
+            pub(super) fn numbers_below<const WORDS: usize>(self, _: &[u64; WORDS]) -> [u64; WORDS] {
+                match self {}
+            }
+
             pub(super) fn tops(self, _: &[Line], _: u16) -> u64 {
                 match self {}
             }
