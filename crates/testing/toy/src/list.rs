@@ -131,6 +131,7 @@ impl<M: Medium, S: Schema> LeafList for Toy<M, S> {
 
     fn entries_of(&self, leaf: u64, copy: &mut LeafCopy<S>) {
         let entries = Page(leaf).entries(self.region.medium(), &self.shape);
+        copy.clear();
         entries.into_iter().for_each(|entry| copy.push(entry));
     }
 
