@@ -512,7 +512,7 @@ impl Session {
                 // Each command frees its bytes after it has run.
                 self.taken_bytes -= arguments.iter().map(Bytes::len).sum::<usize>();
                 if let Some(blocked) = &mut self.state.blocked {
-                    blocked.arguments = arguments;
+                    blocked.remember(arguments);
                     break;
                 }
                 if self.state.close || *self.stopping.borrow() == Stopping::Close {

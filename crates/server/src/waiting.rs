@@ -26,7 +26,7 @@ use crate::structures::Kind;
 type Key = (usize, Bytes, Kind);
 
 /// The types that clients wait for.
-const KINDS: [Kind; 2] = [Kind::List, Kind::SortedSet];
+const KINDS: [Kind; 3] = [Kind::List, Kind::SortedSet, Kind::Stream];
 
 /// The queues.
 #[derive(Debug, Default)]
@@ -109,7 +109,7 @@ impl Waiters {
         Waiting { waiters: Arc::clone(self), keys: own, waiter, running: Vec::new() }
     }
 
-    /// Wakes the first clients of these keys, because they were written. Adds their turns to `turns`.
+    /// Wakes the first clients of these keys, and all that read them as streams, because they were written. Adds their turns to `turns`.
     pub fn wake<'k>(&self, keys: impl IntoIterator<Item = (usize, &'k [u8])>, turns: &mut Turns) {
         if self.count.load(Ordering::SeqCst) == 0 {
             return;
@@ -117,16 +117,18 @@ impl Waiters {
         let queues = lock(&self.queues);
         for (db, key) in keys {
             for kind in KINDS {
-                let first = queues.get(&(db, Bytes::copy_from_slice(key), kind)).and_then(VecDeque::front);
-                first.into_iter().for_each(|first| first.wake([turns.one()]));
+                let Some(queue) = queues.get(&(db, Bytes::copy_from_slice(key), kind)) else { continue };
+                // An entry of a stream is for all clients that read it.
+                let count = if kind == Kind::Stream { queue.len() } else { 1 };
+                queue.iter().take(count).for_each(|waiter| waiter.wake([turns.one()]));
             }
         }
     }
 
-    /// Wakes the first client of every queue. Adds their turns to `turns`.
+    /// Wakes all clients. Adds their turns to `turns`.
     pub fn wake_all(&self, turns: &mut Turns) {
         let queues = lock(&self.queues);
-        queues.values().filter_map(VecDeque::front).for_each(|first| first.wake([turns.one()]));
+        queues.values().flatten().for_each(|waiter| waiter.wake([turns.one()]));
     }
 
     /// True if a blocking command may take elements of a key: no client waits for it, or `own` is the first one.

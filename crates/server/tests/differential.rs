@@ -189,6 +189,19 @@ impl Maker {
                 number if number == i64::MIN.to_string().as_bytes() => b"-300".to_vec(),
                 number => number,
             },
+            // IDs of streams: one that is usually higher than those before, and any one.
+            "I" => {
+                let (ms, seq) = (maker.number / 20 + maker.rng.u64(..4), maker.rng.u8(..3));
+                format!("{ms}-{seq}").into_bytes()
+            }
+            "J" => {
+                let last = maker.number / 20;
+                let ms = maker.rng.u64(last.saturating_sub(8)..last + 4);
+                match maker.rng.u8(..4) {
+                    0 => ms.to_string().into_bytes(),
+                    _ => format!("{ms}-{}", maker.rng.u8(..3)).into_bytes(),
+                }
+            }
             // Degrees. No two members are at the same distance, so that their order is certain.
             "X" => format!("{:.6}", (maker.rng.f64() - 0.5) * 60.0).into_bytes(),
             "Y" => format!("{:.6}", (maker.rng.f64() - 0.5) * 140.0).into_bytes(),

@@ -15,6 +15,7 @@ mod parser;
 mod scripts;
 mod settings;
 mod sockets;
+mod streams;
 mod structures;
 mod subscriptions;
 mod templates;

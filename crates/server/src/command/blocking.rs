@@ -16,7 +16,7 @@ use crate::structures::scores::{format, number};
 /// A command that waits.
 #[derive(Clone, Debug)]
 pub struct Blocked {
-    /// Its arguments. The session sets them.
+    /// The arguments with which it runs again. The session sets them if the command does not.
     pub arguments: Vec<Bytes>,
     /// The keys.
     pub keys: Vec<Bytes>,
@@ -24,6 +24,15 @@ pub struct Blocked {
     pub kind: Kind,
     /// The end of the time. `None`: it waits for ever.
     pub until: Option<Instant>,
+}
+
+impl Blocked {
+    /// The arguments of the command, which may have set others for the next run.
+    pub fn remember(&mut self, arguments: Vec<Bytes>) {
+        if self.arguments.is_empty() {
+            self.arguments = arguments;
+        }
+    }
 }
 
 const fn command(

@@ -3,7 +3,8 @@
 //! * [`strings`]: GET, SET and related commands. [`gets`]: several GETs at once. [`numbers`]: counters. [`ranges`]: parts and bits of
 //!   values. [`bitfields`]: BITOP, BITFIELD. [`lcs`]: LCS.
 //! * [`hashes`]: HSET, HGET … [`lists`]: LPUSH, LPOP … [`sets`]: SADD … [`sorted_sets`]: ZADD …
-//!   [`combinations`]: ZUNION … [`geo`]: GEOADD … [`hyperloglogs`]: PFADD …
+//!   [`combinations`]: ZUNION … [`geo`]: GEOADD … [`hyperloglogs`]: PFADD … [`streams`]: XADD …
+//!   [`stream_groups`]: XGROUP … [`stream_pending`]: XCLAIM … [`stream_info`]: XINFO.
 //!   [`blocking`]: BLPOP …
 //! * [`keys`]: DEL, EXISTS, SCAN, KEYS, RANGE …
 //! * [`expiry`]: EXPIRE, TTL … [`databases`]: SELECT, MOVE, FLUSHDB …
@@ -49,6 +50,10 @@ pub mod scripts;
 pub mod server;
 pub mod sets;
 pub mod sorted_sets;
+pub mod stream_groups;
+pub mod stream_info;
+pub mod stream_pending;
+pub mod streams;
 pub mod strings;
 pub mod subscriptions;
 pub mod transactions;
@@ -272,6 +277,10 @@ static COMMANDS: LazyLock<Vec<&'static Command>> = LazyLock::new(|| {
         sorted_sets::COMMANDS,
         combinations::COMMANDS,
         geo::COMMANDS,
+        streams::COMMANDS,
+        stream_groups::COMMANDS,
+        stream_pending::COMMANDS,
+        stream_info::COMMANDS,
         hyperloglogs::COMMANDS,
         blocking::COMMANDS,
         keys::COMMANDS,

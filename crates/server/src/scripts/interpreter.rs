@@ -11,7 +11,7 @@ use rustc_hash::FxHashMap;
 
 use super::raised::{self, PRELUDE, place, told};
 use super::values;
-use super::{Control, MEMORY_MAX, Script, Stop, bits, json, packed, sha1_hex, structs};
+use super::{Control, MEMORY_KEPT, MEMORY_MAX, Script, Stop, bits, json, packed, sha1_hex, structs};
 use crate::command::connection::REDIS_VERSION;
 use crate::command::transactions::run_inside;
 use crate::command::{CommandError, Flags, arity_fits};
@@ -112,7 +112,7 @@ impl Interpreter {
 
     /// False if it may be in any state, or if the last script has left much memory.
     pub(super) fn is_usable(&self) -> bool {
-        !self.is_broken && self.memory() < MEMORY_MAX / 4
+        !self.is_broken && self.memory() < MEMORY_KEPT
     }
 
     /// The function of a script.

@@ -9,7 +9,8 @@
 //!
 //! Invariants:
 //! * S1: an interpreter runs one script at a time. A script cannot change a global name or a library, so it leaves nothing for the next one.
-//! * S2: a script that is stopped (its time is over, SCRIPT KILL) or that needs too much memory changes nothing.
+//! * S2: a script loads no compiled chunk, because Lua does not verify those.
+//! * S3: a script that is stopped (its time is over, SCRIPT KILL) or that needs too much memory changes nothing.
 
 mod bits;
 mod interpreter;
@@ -35,6 +36,8 @@ use interpreter::Interpreter;
 
 /// Maximum bytes of memory of an interpreter.
 const MEMORY_MAX: usize = 256 << 20;
+/// An interpreter with more bytes is not kept for the next script.
+const MEMORY_KEPT: usize = 16 << 20;
 /// Maximum number of interpreters that wait for their next script.
 const IDLE_MAX: usize = 16;
 /// A script that took longer once runs on a thread of its own from then on, so that other connections go on.
@@ -243,7 +246,7 @@ impl Scripts {
     /// Runs a script once and writes its reply, which may be an error of the script. The caller commits what the script wrote.
     ///
     /// # Errors
-    /// The script does not compile, or was stopped. Then the caller discards what it wrote (S2).
+    /// The script does not compile, or was stopped. Then the caller discards what it wrote (S3).
     pub fn run(
         &self,
         script: &Script,

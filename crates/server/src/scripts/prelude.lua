@@ -7,7 +7,7 @@ local host = ...
 
 local error, next, pairs, select, setmetatable, tostring, type = error, next, pairs, select, setmetatable, tostring, type
 local floor, raw_pcall, raw_xpcall, raw_rawset, raw_collect = math.floor, pcall, xpcall, rawset, collectgarbage
-local resume = coroutine.resume
+local resume, concat = coroutine.resume, table.concat
 
 local views = {}
 
@@ -55,6 +55,25 @@ local wrong = 'ERR wrong number or type of arguments'
 local function is_text(...)
   return select('#', ...) == 1 and type((...)) == 'string'
 end
+
+-- Compiled chunks could break the interpreter, so only texts are loaded.
+local raw_load = loadstring
+local function load_text(text, ...)
+  if type(text) == 'string' and text:byte() == 27 then
+    return nil, 'compiled chunks are not allowed'
+  end
+  return raw_load(text, ...)
+end
+
+local function load_pieces(next_piece, ...)
+  local pieces = {}
+  repeat
+    local piece = next_piece()
+    pieces[#pieces + 1] = piece
+  until piece == nil or piece == ''
+  return load_text(concat(pieces), ...)
+end
+string.dump = nil
 
 -- Random numbers are the same in each run, as in Redis.
 local seed
@@ -128,8 +147,8 @@ local allowed = {
   error = error,
   getmetatable = getmetatable,
   ipairs = ipairs,
-  load = load,
-  loadstring = loadstring,
+  load = load_pieces,
+  loadstring = load_text,
   next = next,
   pairs = pairs,
   rawequal = rawequal,

@@ -18,6 +18,7 @@ pub mod access;
 pub mod garbage;
 pub mod scan;
 pub mod scores;
+pub mod streams;
 
 use std::borrow::Cow;
 use std::sync::OnceLock;
@@ -48,10 +49,12 @@ pub enum Kind {
     Set = b's',
     /// Members with scores.
     SortedSet = b'z',
+    /// Entries with IDs, and groups of consumers.
+    Stream = b'x',
 }
 
 impl Kind {
-    const ALL: [Self; 4] = [Self::Hash, Self::List, Self::Set, Self::SortedSet];
+    const ALL: [Self; 5] = [Self::Hash, Self::List, Self::Set, Self::SortedSet, Self::Stream];
 
     /// The name, as TYPE returns it.
     #[must_use]
@@ -61,6 +64,7 @@ impl Kind {
             Self::List => "list",
             Self::Set => "set",
             Self::SortedSet => "zset",
+            Self::Stream => "stream",
         }
     }
 }
@@ -117,6 +121,7 @@ impl Head {
             Kind::Hash | Kind::SortedSet if self.count <= 128 => "listpack",
             Kind::Hash | Kind::Set => "hashtable",
             Kind::SortedSet => "skiplist",
+            Kind::Stream => "stream",
         }
     }
 

@@ -79,7 +79,7 @@ pub fn is_in(command: &Command, category: &str) -> bool {
         "read" => has(Flags::READ),
         "write" => has(Flags::WRITE),
         "string" | "bitmap" | "connection" | "geo" | "hyperloglog" | "pubsub" | "hash" | "list" | "set"
-        | "scripting" => command.group == category,
+        | "scripting" | "stream" => command.group == category,
         "sortedset" => command.group == "sorted-set",
         "transaction" => command.group == "transactions",
         "blocking" => has(Flags::BLOCKS),
@@ -272,8 +272,17 @@ pub fn keys<'a>(command: &Command, arguments: &'a [Bytes]) -> impl Iterator<Item
         .then(|| arguments.iter().skip(5).rposition(stores))
         .flatten()
         .and_then(|option| i64::try_from(option + 6).ok());
-    let indices =
-        also.into_iter().chain(stored).chain(range.step_by(usize::try_from(step.max(1)).unwrap_or(1)));
+    // XREAD has its keys behind the word STREAMS, before the IDs.
+    let word = matches!(name, "xread" | "xreadgroup")
+        .then(|| arguments.iter().position(|word| is(word, "STREAMS")))
+        .flatten();
+    let streams = word.map_or(0..0, |at| at + 1..at + 1 + (arguments.len() - at - 1) / 2);
+    let streams = streams.filter_map(|at| i64::try_from(at).ok());
+    let indices = also
+        .into_iter()
+        .chain(stored)
+        .chain(streams)
+        .chain(range.step_by(usize::try_from(step.max(1)).unwrap_or(1)));
     indices.filter_map(move |index| {
         let key = arguments.get(usize::try_from(index).ok()?)?;
         let uses = match (name, index) {
