@@ -84,9 +84,12 @@ impl Cell {
         (corner(0), corner(1))
     }
 
-    /// The cell beside this one. Both coordinates wrap around.
+    /// The cell beside this one. A coordinate that changes wraps around.
     fn beside(self, north: i8, east: i8) -> Self {
-        let moved = |part: u64, by: i8| part.wrapping_add_signed(by.into()) % (1 << self.step);
+        let moved = |part: u64, by: i8| match by {
+            0 => part,
+            by => part.wrapping_add_signed(by.into()) % (1 << self.step),
+        };
         Self { latitude: moved(self.latitude, north), longitude: moved(self.longitude, east), ..self }
     }
 
@@ -111,18 +114,16 @@ impl Place {
         Cell::of(self, STEP_MAX, LATITUDE_MAX).number()
     }
 
-    /// The middle of the cell with this number. `None` if there is no such cell.
+    /// The middle of the cell with this number, which may have any bits. A place at the greatest longitude or latitude has a cell behind the
+    /// last one.
     #[must_use]
-    pub fn of_number(number: u64) -> Option<Self> {
-        if number >> (2 * STEP_MAX) != 0 {
-            return None;
-        }
+    pub fn of_number(number: u64) -> Self {
         let cell = Cell { step: STEP_MAX, latitude: gather(number), longitude: gather(number >> 1) };
         let (low, high) = cell.corners();
-        Some(Self {
+        Self {
             longitude: f64::midpoint(low.longitude, high.longitude).clamp(-LONGITUDE_MAX, LONGITUDE_MAX),
             latitude: f64::midpoint(low.latitude, high.latitude).clamp(-LATITUDE_MAX, LATITUDE_MAX),
-        })
+        }
     }
 
     /// The geohash of eleven letters, as on geohash.org. The last letter is always `0`: a score has 52 bits.
@@ -261,11 +262,14 @@ mod tests {
         let catania = Place::new(15.087269, 37.502669).unwrap();
         assert_eq!(palermo.number(), 3_479_099_956_230_698);
         assert_eq!(catania.number(), 3_479_447_370_796_909);
-        let [from, to] = [palermo, catania].map(|place| Place::of_number(place.number()).unwrap());
+        let [from, to] = [palermo, catania].map(|place| Place::of_number(place.number()));
         assert_eq!(format!("{:.4}", from.distance(to)), "166274.1516");
         assert_eq!([from, to].map(Place::letters), ["sqc8b49rny0", "sqdtr74hyu0"]);
         assert_eq!(Place::new(181.0, 0.0), None);
-        assert_eq!(Place::of_number(1 << 52), None);
+        let corner = Place::new(LONGITUDE_MAX, LATITUDE_MAX).unwrap();
+        assert_eq!(Place::of_number(corner.number()), corner);
+        let around = Area { middle: corner, shape: Shape::Circle(1000.0) };
+        assert!(around.ranges().iter().any(|(from, before)| (*from..*before).contains(&corner.number())));
     }
 
     #[test]
@@ -286,7 +290,7 @@ mod tests {
             let degrees = size / 100_000.0;
             let near = |of: f64, random: &mut fastrand::Rng| of + (random.f64() - 0.5) * 2.0 * degrees;
             let place = Place::new(near(middle.longitude, &mut random), near(middle.latitude, &mut random));
-            let Some(place) = place.and_then(|place| Place::of_number(place.number())) else { continue };
+            let Some(place) = place.map(|place| Place::of_number(place.number())) else { continue };
             if area.distance(place).is_some() {
                 inside += 1;
                 let number = place.number();

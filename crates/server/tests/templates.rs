@@ -450,6 +450,13 @@ pub const TEMPLATES: &[&str] = &[
     "ZRANGE geo2 0 -1",
     "ZCARD geo1",
     "DEL geo1",
+    // The corners, and scores that are no places.
+    "GEOADD geo3 180 85.05112878 F",
+    "GEOADD geo3 -180 -85.05112878 G",
+    "ZADD geo3 5 F 1000000000000000000 G",
+    "GEOPOS geo3 F G",
+    "GEOHASH geo3 F G",
+    "GEODIST geo3 F G",
     // Scripts.
     // A number of Lua has 53 bits, so the result is read as a text.
     "EVAL redis.call('incrby',KEYS[1],ARGV[1])return(redis.call('get',KEYS[1])) 1 K N",

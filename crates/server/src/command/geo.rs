@@ -97,8 +97,8 @@ fn unit(argument: &[u8]) -> Result<f64, CommandError> {
     found.map(|(_, metres)| metres).ok_or_else(|| text("unsupported unit provided. please use M, KM, FT, MI"))
 }
 
-/// The place of a score. A score that is not a place gives none.
-fn of_score(score: f64) -> Option<Place> {
+/// The place of a score, which may be any.
+fn of_score(score: f64) -> Place {
     Place::of_number(score as u64)
 }
 
@@ -141,7 +141,7 @@ fn scores(call: &mut Call<'_>, members: &[bytes::Bytes]) -> Result<Option<Vec<Op
 /// The places of members.
 fn places(call: &mut Call<'_>, members: &[bytes::Bytes]) -> Result<Vec<Option<Place>>, CommandError> {
     let scores = scores(call, members)?.unwrap_or_else(|| vec![None; members.len()]);
-    Ok(scores.into_iter().map(|score| score.and_then(of_score)).collect())
+    Ok(scores.into_iter().map(|score| score.map(of_score)).collect())
 }
 
 fn reply_distance(call: &mut Call<'_>, distance: f64) {
@@ -382,9 +382,8 @@ impl<'a> Query<'a> {
                 std::ops::Bound::Excluded(before as f64),
             );
             scores.visit(source, head, false, &mut |member, score| {
-                if let Some(place) = of_score(score)
-                    && let Some(distance) = area.distance(place)
-                {
+                let place = of_score(score);
+                if let Some(distance) = area.distance(place) {
                     found.push(Found { member: member.to_vec(), score, place, distance });
                 }
                 found.len() < limit
@@ -425,7 +424,7 @@ fn search(call: &mut Call<'_>, style: Style) -> Result<(), CommandError> {
         let middle = match &query.middle {
             Some(Middle::Member(member)) => {
                 let score = view.get(&head, MEMBER, member)?.map(|value| decode(&value));
-                score.and_then(of_score)
+                score.map(of_score)
             }
             Some(Middle::Place(place)) => Some(*place),
             None => None,
@@ -473,7 +472,7 @@ fn search_and_store(
             Some(set) => {
                 let middle = match &query.middle {
                     Some(Middle::Member(member)) => {
-                        set.get(all, MEMBER, member)?.and_then(|value| of_score(decode(&value)))
+                        set.get(all, MEMBER, member)?.map(|value| of_score(decode(&value)))
                     }
                     Some(Middle::Place(place)) => Some(*place),
                     None => None,
