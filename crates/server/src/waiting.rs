@@ -2,7 +2,7 @@
 //!
 //! Each key has a queue of the clients that wait for it. Only the first one of a queue may take elements of the key with a blocking command.
 //! When a write of the key has committed, the first client wakes and runs its command again. It leaves its queues when the command succeeds,
-//! at its timeout, or when it disconnects.
+//! at its timeout, or when it disconnects. A read of a stream takes nothing, so a write of a stream wakes all clients that wait for it.
 //!
 //! Invariants:
 //! * B1: a client joins its queues before it looks for elements for the last time. So a write that it has not seen wakes it.

@@ -75,7 +75,7 @@ fn all_readers_that_wait_get_a_new_entry() {
     run::<String>(&mut server.client(), "XADD s 1-1 old entry");
     thread::scope(|scope| {
         // The first one waits for an ID that does not come. It does not keep the others from theirs.
-        let patient = scope.spawn(|| run::<Value>(&mut server.client(), "XREAD BLOCK 2000 STREAMS s 900-0"));
+        let patient = scope.spawn(|| ids(&run(&mut server.client(), "XREAD BLOCK 0 STREAMS s 900-0")));
         eventually("the first reader", || waiting(&server) == 1);
         let readers: Vec<_> = (0..3)
             .map(|i| {
@@ -89,7 +89,8 @@ fn all_readers_that_wait_get_a_new_entry() {
         for reader in readers {
             assert_eq!(reader.join().unwrap(), ["2-0"]);
         }
-        assert_eq!(patient.join().unwrap(), Value::Nil);
+        run::<String>(&mut server.client(), "XADD s 901-0 last entry");
+        assert_eq!(patient.join().unwrap(), ["901-0"]);
     });
 }
 
@@ -155,6 +156,36 @@ fn each_entry_goes_to_one_consumer_of_a_group_and_pending_ones_can_be_claimed() 
     let full: BTreeMap<String, Value> = run(client, "XINFO STREAM s FULL COUNT 2");
     assert_eq!(full["length"], Value::Int(ENTRIES as i64 + 4));
     assert_eq!(full["groups"], Value::Array(Vec::new()));
+}
+
+#[test]
+fn a_reply_that_is_too_long_delivers_and_claims_nothing() {
+    let config = server::Config { reply_bytes_max: 100_000, ..server::Config::default() };
+    let server = TestServer::with(config);
+    let client = &mut server.client();
+    run::<()>(client, "XGROUP CREATE s g 0 MKSTREAM");
+    for i in 1..=5 {
+        run::<String>(client, &format!("XADD s {i} f {}", "v".repeat(30_000)));
+    }
+    let refused = |client: &mut Connection, line: &str| {
+        let error = try_run::<Value>(client, line).unwrap_err().to_string();
+        assert!(error.contains("ask for less"), "{line}: {error}");
+    };
+    refused(client, "XREADGROUP GROUP g c STREAMS s >");
+    assert_eq!(run::<(usize, Value, Value, Value)>(client, "XPENDING s g").0, 0);
+    // Named twice, a stream delivers an entry once.
+    assert_eq!(ids(&run(client, "XREADGROUP GROUP g c COUNT 2 STREAMS s s > >")), ["1-0", "2-0"]);
+    assert_eq!(ids(&run(client, "XREADGROUP GROUP g c COUNT 3 STREAMS s >")), ["3-0", "4-0", "5-0"]);
+    refused(client, "XREADGROUP GROUP g c STREAMS s 0");
+    refused(client, "XCLAIM s g other 0 1 2 3 4 5");
+    refused(client, "XAUTOCLAIM s g other 0 0");
+    let rows: Vec<(String, String, u64, u64)> = run(client, "XPENDING s g - + 10");
+    assert!(
+        rows.len() == 5 && rows.iter().all(|(_, consumer, _, count)| consumer == "c" && *count == 1),
+        "{rows:?}"
+    );
+    assert_eq!(ids(&run(client, "XCLAIM s g other 0 1 2")), ["1-0", "2-0"]);
+    assert_eq!(run::<Vec<String>>(client, "XCLAIM s g other 0 1 2 3 4 5 JUSTID").len(), 5);
 }
 
 #[test]

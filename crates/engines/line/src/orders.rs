@@ -1,8 +1,8 @@
 //! The key order of leaves with byte strings, kept in volatile memory for scans.
 //!
 //! The slots of a leaf have no order. To order byte strings, a scan reads their records. It keeps the order in a [`Kept`] line, so that later
-//! scans of the leaf need not order them again. (64-bit keys are in the leaf itself. Vector instructions sort them in less time than a scan
-//! needs to load a kept line.) A [`Kept`] line has 64 bytes of volatile memory, an eighth of the bytes of a leaf by default. The
+//! scans of the leaf need not order them again. (64-bit keys are in the leaf itself, and each scan sorts them with vector
+//! instructions.) A [`Kept`] line has 64 bytes of volatile memory, an eighth of the bytes of a leaf by default. The
 //! lines for all leaves of a chunk are allocated together, by the first scan that wants to keep an order there and gets the writer's lock
 //! without waiting. A scan that does not get the lock keeps nothing. An index that is never scanned has no such lines.
 //!

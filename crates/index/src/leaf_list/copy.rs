@@ -110,7 +110,6 @@ impl<S: Schema> LeafCopy<S> {
     /// Sets the entries to these pairs of 64-bit keys and values, in key order. For callers that run inside of [`Vectors::run_body`].
     #[inline(always)]
     pub fn set_sorted(&mut self, vectors: Vectors, pairs: &Columns) {
-        let vectors = Some(vectors);
         self.entries.resize(pairs.len(), Entry::new([0; 2], 0));
         let entries = &mut self.entries[..];
         let mut place = |at: usize, key: u64, payload: u64| {
@@ -119,7 +118,7 @@ impl<S: Schema> LeafCopy<S> {
             }
         };
         // Two keys are equal only in a damaged leaf, or if the leaf changes meanwhile.
-        if !pairs.sort(vectors, &mut place) {
+        if !pairs.sort(Some(vectors), &mut place) {
             sort_slowly(pairs).into_iter().enumerate().for_each(|(at, (key, value))| place(at, key, value));
         }
         self.ordered = pairs.len();

@@ -34,14 +34,6 @@ pub trait Reads: LeafList {
         if self.is_leaf(leaf) { Ok(leaf) } else { Err(Error::Corrupt { what: "leaf", at: leaf }) }
     }
 
-    /// Reads the state to validate, before a read of the leaf that `choose` returns.
-    #[inline]
-    fn see(&self, choose: impl Fn() -> u64) -> Seen {
-        let changes = self.changes.settled(&self.stripes);
-        let leaf = choose();
-        Seen { leaf, version: self.stripes.read(leaf), changes }
-    }
-
     /// Validates a read.
     #[inline]
     fn is_good(&self, seen: &Seen) -> bool {

@@ -107,7 +107,6 @@ fn script(call: &mut Call<'_>) -> Result<(), CommandError> {
     match (subcommand.as_str(), call.rest(2)) {
         ("load", [text]) => {
             let script = scripts.add(text, true)?;
-            scripts.compile(&script)?;
             call.reply.text(&script.sha);
         }
         ("exists", digests @ [_, ..]) => {

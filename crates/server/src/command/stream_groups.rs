@@ -6,7 +6,7 @@
 use bytes::Bytes;
 
 use super::observe::{help, unknown};
-use super::streams::{Reads, command, now, parse_ids, plain_id, reply_id, reply_streams, text, wait};
+use super::streams::{Reads, command, now, parse_ids, plain_id, reply_fields, reply_streams, text, wait};
 use super::{Call, Command, CommandError, Flags, ONE_KEY, integer, is};
 use crate::access::{Access, Result as Accessed, Together};
 use crate::structures::Kind;
@@ -31,6 +31,12 @@ pub const COMMANDS: &[Command] = &[
     ),
     command("xack", -4, Flags::WRITE.and(Flags::FAST), ONE_KEY, "Acknowledges entries.", ack),
 ];
+
+fn no_key() -> CommandError {
+    text(
+        "The XGROUP subcommand requires the key to exist. Note that for CREATE you may want to use the MKSTREAM option to create an empty stream automatically.",
+    )
+}
 
 pub(super) fn no_group(key: &[u8], group: &[u8]) -> CommandError {
     let (key, group) = (String::from_utf8_lossy(key), String::from_utf8_lossy(group));
@@ -61,25 +67,19 @@ fn group(call: &mut Call<'_>) -> Result<(), CommandError> {
             Ok(())
         }
         ("createconsumer", [key, name, consumer]) => {
-            let made = with_stream(call, key, |all, stream| {
-                let Some(group) = Group::read(stream, all, name)? else {
-                    return Ok(Err(no_group(key, name)));
-                };
+            let made = with_group(call, key, name, |all, stream, group| {
                 if stream.get(all, CONSUMER, &group.consumer(consumer))?.is_some() {
-                    return Ok(Ok(0));
+                    return Ok(0);
                 }
                 group.see(stream, all, consumer, now())?;
                 touch(stream, all)?;
-                Ok(Ok(1))
+                Ok(1)
             })?;
             call.reply.count(made);
             Ok(())
         }
         ("delconsumer", [key, name, consumer]) => {
-            let pending = with_stream(call, key, |all, stream| {
-                let Some(group) = Group::read(stream, all, name)? else {
-                    return Ok(Err(no_group(key, name)));
-                };
+            let pending = with_group(call, key, name, |all, stream, group| {
                 let mut own = Vec::new();
                 let head = stream.head;
                 group.visit_pending(
@@ -98,7 +98,7 @@ fn group(call: &mut Call<'_>) -> Result<(), CommandError> {
                 }
                 stream.delete(all, CONSUMER, &group.consumer(consumer))?;
                 touch(stream, all)?;
-                Ok(Ok(own.len() as u64))
+                Ok(own.len() as u64)
             })?;
             call.reply.count(pending);
             Ok(())
@@ -147,8 +147,7 @@ fn with_stream<R>(
     let db = call.keys.db();
     call.keys.together(&[(db, key)], |all| {
         let Some(mut stream) = Structure::find(all, db, key, Kind::Stream)? else {
-            let why = "The XGROUP subcommand requires the key to exist. Note that for CREATE you may want to use the MKSTREAM option to create an empty stream automatically.";
-            return Ok(Err(text(why)));
+            return Ok(Err(no_key()));
         };
         let result = change(all, &mut stream)?;
         if result.is_ok() {
@@ -158,7 +157,20 @@ fn with_stream<R>(
     })?
 }
 
-/// The argument of ENTRIESREAD.
+/// As [`with_stream`], with a group of the stream, which has to exist.
+fn with_group<R>(
+    call: &mut Call<'_>,
+    key: &Bytes,
+    name: &Bytes,
+    mut change: impl FnMut(&mut Together<'_>, &mut Structure<'_>, Group) -> Accessed<R>,
+) -> Result<R, CommandError> {
+    with_stream(call, key, |all, stream| match Group::read(stream, all, name)? {
+        Some(group) => Ok(Ok(change(all, stream, group)?)),
+        None => Ok(Err(no_group(key, name))),
+    })
+}
+
+/// The options MKSTREAM and ENTRIESREAD.
 fn entries_read(options: &[Bytes]) -> Result<(bool, u64), CommandError> {
     let (mut makes, mut read, mut rest) = (false, UNKNOWN, options);
     loop {
@@ -195,10 +207,7 @@ fn create(
     let result = call.keys.together(&[(db, key)], |all| {
         let mut stream = match Structure::find(all, db, key, Kind::Stream)? {
             Some(stream) => stream,
-            None if !makes => {
-                let why = "The XGROUP subcommand requires the key to exist. Note that for CREATE you may want to use the MKSTREAM option to create an empty stream automatically.";
-                return Ok(Err(text(why)));
-            }
+            None if !makes => return Ok(Err(no_key())),
             None => Structure::find_or_new(all, db, key, Kind::Stream)?,
         };
         let mut meta = Meta::read(&stream, all)?;
@@ -229,13 +238,11 @@ fn set_group_id(
         return Err(CommandError::Syntax);
     }
     let id = if &id[..] == b"$" { None } else { Some(Id::parse(id, 0)?) };
-    with_stream(call, key, |all, stream| {
+    with_group(call, key, name, |all, stream, group| {
         let meta = Meta::read(stream, all)?;
-        let Some(group) = Group::read(stream, all, name)? else { return Ok(Err(no_group(key, name))) };
         let group = Group { last: id.unwrap_or(meta.last), read, ..group };
         group.write(stream, all, name)?;
-        meta.write(stream, all)?;
-        Ok(Ok(()))
+        meta.write(stream, all)
     })?;
     call.reply.ok();
     Ok(())
@@ -268,9 +275,15 @@ fn read_group(call: &mut Call<'_>) -> Result<(), CommandError> {
             let meta = Meta::read(&stream, all)?;
             // `>`: entries that no consumer has seen.
             let is_history = &id[..] != b">";
+            // A stream that is named twice delivers its new entries once.
+            let is_again = |(other, was_history, _): &(&[u8], bool, _)| other == key && !was_history;
+            let limits = match deliveries.iter().any(is_again) {
+                true if !is_history => Limits { count: 0, ..limits },
+                _ => limits,
+            };
             let delivery = if is_history {
                 match plain_id(id) {
-                    Ok(behind) => history(stream, all, (meta, group), consumer, behind, limits.count)?,
+                    Ok(behind) => history(stream, all, (meta, group), consumer, behind, limits)?,
                     Err(error) => return Ok(Err(error)),
                 }
             } else {
@@ -297,7 +310,7 @@ fn read_group(call: &mut Call<'_>) -> Result<(), CommandError> {
         wait(call, &reads, call.arguments.to_vec());
         return Ok(());
     }
-    reply_delivered(call, &found)
+    reply_streams(call, &found, |reply, (id, fields)| reply_fields(reply, *id, fields.as_ref()))
 }
 
 /// Entries that were delivered. `None` in place of the fields of one that was removed since.
@@ -387,7 +400,7 @@ fn history<'k>(
     (meta, group): (Meta, Group),
     consumer: &[u8],
     behind: Id,
-    count: usize,
+    limits: Limits,
 ) -> Accessed<Delivery<'k>> {
     let (head, time) = (stream.head, now());
     let mut own = Vec::new();
@@ -396,49 +409,24 @@ fn history<'k>(
             if pending.consumer == consumer {
                 own.push((id, pending));
             }
-            own.len() < count
+            own.len() < limits.count
         })?;
     }
-    let (mut entries, mut pending) = (Vec::new(), Vec::new());
+    let (mut entries, mut pending, mut bytes) = (Vec::new(), Vec::new(), 0);
     for (id, state) in own {
-        let fields = stream.get(all, ENTRY, &id.bytes())?.map(|value| decode_fields(&value));
+        // A longer reply is refused.
+        if bytes > limits.bytes {
+            break;
+        }
+        let value = stream.get(all, ENTRY, &id.bytes())?;
+        bytes += value.as_ref().map_or(0, Vec::len);
+        let fields = value.map(|value| decode_fields(&value));
         if fields.is_some() {
             pending.push((id, Pending { time, deliveries: state.deliveries + 1, ..state }));
         }
         entries.push((id, fields));
     }
     Ok(Delivery { stream, meta, group, is_history: true, entries, pending })
-}
-
-fn reply_delivered(call: &mut Call<'_>, found: &[(&[u8], Delivered)]) -> Result<(), CommandError> {
-    if found.is_empty() {
-        return reply_streams(call, &[]);
-    }
-    let is_map = call.reply.protocol() == crate::resp::Protocol::Resp3;
-    if is_map {
-        call.reply.map(found.len());
-    } else {
-        call.reply.array(found.len());
-    }
-    for (key, read) in found {
-        if !is_map {
-            call.reply.array(2);
-        }
-        call.reply.bulk(key)?;
-        call.reply.array(read.len());
-        for (id, fields) in read {
-            call.reply.array(2);
-            reply_id(&mut call.reply, *id);
-            match fields {
-                Some(fields) => {
-                    call.reply.array(fields.len());
-                    fields.iter().try_for_each(|field| call.reply.bulk(field))?;
-                }
-                None => call.reply.null_array(),
-            }
-        }
-    }
-    Ok(())
 }
 
 fn ack(call: &mut Call<'_>) -> Result<(), CommandError> {

@@ -3,9 +3,9 @@
 use bytes::Bytes;
 
 use super::stream_groups::{no_key_or_group, touch};
-use super::streams::{bound, command, now, parse_ids, reply_entry, reply_id, text};
+use super::streams::{bound, command, now, parse_ids, reply_entries, reply_id, text};
 use super::{Call, Command, CommandError, Flags, ONE_KEY, integer, is};
-use crate::access::Result as Accessed;
+use crate::access::{Result as Accessed, Together};
 use crate::structures::access::{InTransaction, Structure, View, check_element};
 use crate::structures::streams::{ENTRY, Entry, GROUP, Group, Id, PENDING, Pending, decode_fields};
 use crate::structures::{Head, Kind};
@@ -175,25 +175,23 @@ fn claim(call: &mut Call<'_>) -> Result<(), CommandError> {
     let claim = Claim::parse(&rest[count..], time)?;
     let (db, consumer) = (call.keys.db(), call.argument(3));
     check_element(consumer, b"")?;
-    let claimed = call.keys.together(&[(db, key)], |all| {
+    let mut fits = Ok(());
+    let (access, reply) = (&mut call.keys, &call.reply);
+    let claims = access.together(&[(db, key)], |all| {
         let Some(mut stream) = Structure::find(all, db, key, Kind::Stream)? else {
             return Ok(Err(no_key_or_group(key, name, "")));
         };
         let Some(mut group) = Group::read(&stream, all, name)? else {
             return Ok(Err(no_key_or_group(key, name, "")));
         };
-        if let Some(last) = claim.last.filter(|last| *last > group.last) {
-            group.last = last;
-            group.write(&mut stream, all, name)?;
-        }
-        let mut claimed = Vec::new();
+        let mut claims = Claims::default();
         for id in &ids {
             let entry = stream.get(all, ENTRY, &id.bytes())?;
             let found = Pending::read(&stream, all, &group, *id)?;
             let Some(value) = entry else {
                 // An entry that has gone is no longer pending.
                 if found.is_some() {
-                    stream.delete(all, PENDING, &group.pending(*id))?;
+                    claims.gone.push(*id);
                 }
                 continue;
             };
@@ -204,35 +202,78 @@ fn claim(call: &mut Call<'_>) -> Result<(), CommandError> {
                 None if claim.is_forced => new,
                 None => continue,
             };
-            pending.consumer = consumer.to_vec();
             pending.time = claim.time.unwrap_or(time);
             match claim.deliveries {
                 Some(deliveries) => pending.deliveries = deliveries,
                 None if !claim.only_ids => pending.deliveries += 1,
                 None => {}
             }
-            pending.write(&mut stream, all, &group, *id)?;
-            claimed.push(Entry { id: *id, fields: decode_fields(&value) });
+            claims.add(*id, pending, &value, claim.only_ids);
         }
-        if !claimed.is_empty() {
+        fits = reply.check_space(claims.bytes);
+        if fits.is_ok() {
+            if let Some(last) = claim.last.filter(|last| *last > group.last) {
+                group.last = last;
+                group.write(&mut stream, all, name)?;
+            }
+            claims.write(stream, all, &group, consumer, time)?;
+        }
+        Ok(Ok(claims))
+    })??;
+    fits?;
+    reply_claimed(call, &claims, claim.only_ids)
+}
+
+/// Pending entries that a consumer gets.
+#[derive(Default)]
+struct Claims {
+    entries: Vec<Entry>,
+    /// Their new state, but for the consumer.
+    pending: Vec<Pending>,
+    /// Pending entries that are no longer in the stream.
+    gone: Vec<Id>,
+    /// Bytes of the fields in the reply.
+    bytes: usize,
+}
+
+impl Claims {
+    fn add(&mut self, id: Id, pending: Pending, value: &[u8], only_ids: bool) {
+        let fields = if only_ids { Vec::new() } else { decode_fields(value) };
+        self.bytes += if only_ids { 0 } else { value.len() };
+        self.entries.push(Entry { id, fields });
+        self.pending.push(pending);
+    }
+
+    /// Stores the claims, and the head.
+    fn write(
+        &mut self,
+        mut stream: Structure<'_>,
+        all: &mut Together<'_>,
+        group: &Group,
+        consumer: &[u8],
+        time: u64,
+    ) -> Accessed<()> {
+        for id in &self.gone {
+            stream.delete(all, PENDING, &group.pending(*id))?;
+        }
+        for (entry, pending) in self.entries.iter().zip(&mut self.pending) {
+            pending.consumer = consumer.to_vec();
+            pending.write(&mut stream, all, group, entry.id)?;
+        }
+        if !self.entries.is_empty() {
             group.see(&mut stream, all, consumer, time)?;
         }
         touch(&mut stream, all)?;
-        stream.finish(all)?;
-        Ok(Ok(claimed))
-    })??;
-    reply_claimed(call, &claimed, claim.only_ids)
+        stream.finish(all)
+    }
 }
 
-fn reply_claimed(call: &mut Call<'_>, claimed: &[Entry], only_ids: bool) -> Result<(), CommandError> {
-    call.reply.array(claimed.len());
-    for entry in claimed {
-        if only_ids {
-            reply_id(&mut call.reply, entry.id);
-        } else {
-            reply_entry(&mut call.reply, entry)?;
-        }
+fn reply_claimed(call: &mut Call<'_>, claims: &Claims, only_ids: bool) -> Result<(), CommandError> {
+    if !only_ids {
+        return reply_entries(&mut call.reply, &claims.entries);
     }
+    call.reply.array(claims.entries.len());
+    claims.entries.iter().for_each(|entry| reply_id(&mut call.reply, entry.id));
     Ok(())
 }
 
@@ -259,8 +300,10 @@ fn auto_claim(call: &mut Call<'_>) -> Result<(), CommandError> {
     let time = now();
     let (db, key, name, consumer) = (call.keys.db(), call.argument(1), call.argument(2), call.argument(3));
     check_element(consumer, b"")?;
-    let (next, claimed, gone) = call.keys.together(&[(db, key)], |all| {
-        let Some(mut stream) = Structure::find(all, db, key, Kind::Stream)? else {
+    let mut fits = Ok(());
+    let (access, reply) = (&mut call.keys, &call.reply);
+    let (next, claims) = access.together(&[(db, key)], |all| {
+        let Some(stream) = Structure::find(all, db, key, Kind::Stream)? else {
             return Ok(Err(no_key_or_group(key, name, "")));
         };
         let Some(group) = Group::read(&stream, all, name)? else {
@@ -274,41 +317,36 @@ fn auto_claim(call: &mut Call<'_>) -> Result<(), CommandError> {
             // One more shows where the next call goes on.
             candidates.len() <= looked_at
         })?;
-        let (mut claimed, mut gone, mut left, mut next) = (Vec::new(), Vec::new(), count, Id::MIN);
+        let (mut claims, mut left, mut next) = (Claims::default(), count, Id::MIN);
         for (at, (id, mut pending)) in candidates.into_iter().enumerate() {
-            if at == looked_at || left == 0 {
+            if at == looked_at || left == 0 || claims.bytes > reply.free_bytes() {
                 next = id;
                 break;
             }
             let Some(value) = stream.get(all, ENTRY, &id.bytes())? else {
-                stream.delete(all, PENDING, &group.pending(id))?;
-                gone.push(id);
+                claims.gone.push(id);
                 left -= 1;
                 continue;
             };
             if time.saturating_sub(pending.time) < idle_min {
                 continue;
             }
-            pending.consumer = consumer.to_vec();
             pending.time = time;
             pending.deliveries += u64::from(!only_ids);
-            pending.write(&mut stream, all, &group, id)?;
-            claimed.push(Entry { id, fields: decode_fields(&value) });
+            claims.add(id, pending, &value, only_ids);
             left -= 1;
         }
-        if !claimed.is_empty() {
-            group.see(&mut stream, all, consumer, time)?;
+        fits = reply.check_space(claims.bytes);
+        if fits.is_ok() && !(claims.entries.is_empty() && claims.gone.is_empty()) {
+            claims.write(stream, all, &group, consumer, time)?;
         }
-        if !claimed.is_empty() || !gone.is_empty() {
-            touch(&mut stream, all)?;
-        }
-        stream.finish(all)?;
-        Ok(Ok((next, claimed, gone)))
+        Ok(Ok((next, claims)))
     })??;
+    fits?;
     call.reply.array(3);
     reply_id(&mut call.reply, next);
-    reply_claimed(call, &claimed, only_ids)?;
-    call.reply.array(gone.len());
-    gone.into_iter().for_each(|id| reply_id(&mut call.reply, id));
+    reply_claimed(call, &claims, only_ids)?;
+    call.reply.array(claims.gone.len());
+    claims.gone.into_iter().for_each(|id| reply_id(&mut call.reply, id));
     Ok(())
 }

@@ -279,13 +279,23 @@ pub(super) fn reply_id(reply: &mut Reply<'_>, id: Id) {
 
 /// An entry as an array of its ID and its fields.
 pub(super) fn reply_entry(reply: &mut Reply<'_>, entry: &Entry) -> Result<(), CommandError> {
+    reply_fields(reply, entry.id, Some(&entry.fields))
+}
+
+/// As [`reply_entry`]. Without fields, null takes their place.
+pub(super) fn reply_fields(
+    reply: &mut Reply<'_>,
+    id: Id,
+    fields: Option<&Vec<Vec<u8>>>,
+) -> Result<(), CommandError> {
     reply.array(2);
-    reply_id(reply, entry.id);
-    reply.array(entry.fields.len());
-    for field in &entry.fields {
-        reply.bulk(field)?;
-    }
-    Ok(())
+    reply_id(reply, id);
+    let Some(fields) = fields else {
+        reply.null_array();
+        return Ok(());
+    };
+    reply.array(fields.len());
+    fields.iter().try_for_each(|field| Ok(reply.bulk(field)?))
 }
 
 pub(super) fn reply_entries(reply: &mut Reply<'_>, entries: &[Entry]) -> Result<(), CommandError> {
@@ -480,24 +490,30 @@ impl<'a> Reads<'a> {
     }
 }
 
-/// Replies with the entries of streams; with null if there are none.
-pub(super) fn reply_streams(call: &mut Call<'_>, found: &[(&[u8], Vec<Entry>)]) -> Result<(), CommandError> {
+/// Replies with the entries of streams, each written by `write`; with null if there are no streams.
+pub(super) fn reply_streams<E>(
+    call: &mut Call<'_>,
+    found: &[(&[u8], Vec<E>)],
+    write: impl Fn(&mut Reply<'_>, &E) -> Result<(), CommandError>,
+) -> Result<(), CommandError> {
+    let reply = &mut call.reply;
     if found.is_empty() {
-        call.reply.null_array();
+        reply.null_array();
         return Ok(());
     }
-    let is_map = call.reply.protocol() == Protocol::Resp3;
+    let is_map = reply.protocol() == Protocol::Resp3;
     if is_map {
-        call.reply.map(found.len());
+        reply.map(found.len());
     } else {
-        call.reply.array(found.len());
+        reply.array(found.len());
     }
     for (key, entries) in found {
         if !is_map {
-            call.reply.array(2);
+            reply.array(2);
         }
-        call.reply.bulk(key)?;
-        reply_entries(&mut call.reply, entries)?;
+        reply.bulk(key)?;
+        reply.array(entries.len());
+        entries.iter().try_for_each(|entry| write(reply, entry))?;
     }
     Ok(())
 }
@@ -551,7 +567,7 @@ fn read(call: &mut Call<'_>) -> Result<(), CommandError> {
         wait(call, &reads, arguments);
         return Ok(());
     }
-    reply_streams(call, &found)
+    reply_streams(call, &found, reply_entry)
 }
 
 /// The error for an ID that only XREADGROUP knows, or none.

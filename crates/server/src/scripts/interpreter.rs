@@ -138,7 +138,7 @@ impl Interpreter {
     /// Runs a script and writes its reply, which may be an error of the script.
     ///
     /// # Errors
-    /// The script does not compile, or was stopped. Then nothing that it wrote may take effect.
+    /// The script was stopped, or the interpreter fails. Then nothing that the script wrote may take effect.
     pub(super) fn run(
         &mut self,
         script: &Script,
@@ -186,9 +186,11 @@ impl Interpreter {
             // The error was caught, or has any text.
             self.is_broken = true;
             return Err(CommandError::Text(match stop {
-                Stop::Killed => "ERR Error running script: the script was killed by SCRIPT KILL".to_owned(),
+                Stop::Killed => "ERR Error running script: it was stopped by SCRIPT KILL and has changed \
+                                 nothing"
+                    .to_owned(),
                 Stop::Time => "ERR Error running script: it took longer than lua-time-limit and was \
-                               stopped; it has changed nothing"
+                               stopped; it has changed nothing. Shorten it, or raise the limit with CONFIG SET"
                     .to_owned(),
             }));
         }

@@ -40,7 +40,7 @@ const MEMORY_MAX: usize = 256 << 20;
 const MEMORY_KEPT: usize = 16 << 20;
 /// Maximum number of interpreters that wait for their next script.
 const IDLE_MAX: usize = 16;
-/// A script that took longer once runs on a thread of its own from then on, so that other connections go on.
+/// A script whose last run took longer, or that has not run yet, does not hold up the other connections of its thread.
 const SHORT: Duration = Duration::from_millis(1);
 /// Maximum number of scripts that are known at once. If there are more, the oldest of those that only EVAL has named are forgotten.
 const EVALUATED_MAX: usize = 500;
@@ -64,14 +64,14 @@ pub struct Script {
     code: Bytes,
     /// True if it may not write (the flag `no-writes`).
     pub is_read_only: bool,
-    /// True if a run took longer than [`SHORT`].
+    /// False if the last run was short ([`SHORT`]).
     is_long: AtomicBool,
 }
 
 impl Script {
     /// A script with this text. The first line may name flags: `#!lua flags=no-writes`.
     fn new(sha: String, text: &Bytes) -> Result<Self, CommandError> {
-        let plain = |code| Self { sha, code, is_read_only: false, is_long: AtomicBool::new(false) };
+        let plain = |code| Self { sha, code, is_read_only: false, is_long: AtomicBool::new(true) };
         if !text.starts_with(b"#!") {
             return Ok(plain(text.clone()));
         }
@@ -178,7 +178,7 @@ impl Scripts {
     /// The script with this text. It is known from now on.
     ///
     /// # Errors
-    /// The first line is wrong.
+    /// The first line is wrong, or the script does not compile.
     pub fn add(&self, text: &Bytes, is_load: bool) -> Result<Arc<Script>, CommandError> {
         let sha = sha1_hex(text);
         if let Some(known) = lock(&self.known).get_mut(&sha) {
@@ -186,6 +186,9 @@ impl Scripts {
             return Ok(Arc::clone(&known.script));
         }
         let script = Arc::new(Script::new(sha.clone(), text)?);
+        let mut interpreter = self.take()?;
+        interpreter.compile(&script)?;
+        self.give_back(interpreter);
         let number = self.added.fetch_add(1, Ordering::Relaxed);
         let mut known = lock(&self.known);
         let evaluated = known.iter().filter(|(_, known)| !known.is_loaded);
@@ -232,21 +235,10 @@ impl Scripts {
         !running.is_empty()
     }
 
-    /// Checks that a script compiles.
-    ///
-    /// # Errors
-    /// It does not.
-    pub fn compile(&self, script: &Script) -> Result<(), CommandError> {
-        let mut interpreter = self.take()?;
-        interpreter.compile(script)?;
-        self.give_back(interpreter);
-        Ok(())
-    }
-
     /// Runs a script once and writes its reply, which may be an error of the script. The caller commits what the script wrote.
     ///
     /// # Errors
-    /// The script does not compile, or was stopped. Then the caller discards what it wrote (S3).
+    /// The script was stopped. Then the caller discards what it wrote (S3).
     pub fn run(
         &self,
         script: &Script,
@@ -260,9 +252,7 @@ impl Scripts {
         lock(&self.running).push(Arc::clone(&control));
         let result = interpreter.run(script, keys, arguments, host);
         lock(&self.running).retain(|other| !Arc::ptr_eq(other, &control));
-        if control.elapsed() > SHORT {
-            script.is_long.store(true, Ordering::Relaxed);
-        }
+        script.is_long.store(control.elapsed() > SHORT, Ordering::Relaxed);
         // An interpreter that has reached a limit may be in any state.
         if interpreter.is_usable() {
             self.give_back(interpreter);

@@ -33,22 +33,23 @@ local function told(what)
 end
 
 -- A script that is stopped ends, even if it catches errors.
-local function after(is_good, what, ...)
+local function after(is_good, ...)
   if is_good then
-    return is_good, what, ...
+    return is_good, ...
   end
   if host.is_stopped() then
     error('the script was stopped', 0)
   end
-  return false, told(what)
+  return false, told((...))
 end
 
 -- As in Redis, pcall shows the text of an error reply.
-local function after_pcall(is_good, what, ...)
+local function after_pcall(is_good, ...)
+  local what = ...
   if not is_good and type(what) == 'table' and type(what.err) == 'string' then
     return false, what.err
   end
-  return is_good, what, ...
+  return is_good, ...
 end
 
 local wrong = 'ERR wrong number or type of arguments'
