@@ -125,6 +125,7 @@ impl<M: Medium, S: Schema> LeafList for Line<M, S> {
     }
 
     fn keep_order(&self, leaf: u64, copy: &LeafCopy<S>, is_good: impl FnOnce() -> bool) {
+        // Only copies of byte strings have slots.
         let Some(order) = Order::new(copy.slots_in_order()) else { return };
         if self.orders.of(leaf).is_none() {
             // Without the lock this scan keeps nothing.

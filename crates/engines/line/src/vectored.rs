@@ -224,7 +224,6 @@ impl<M: Medium, S: Schema> Body for CopyEntries<'_, M, S> {
         {
             return copy.set_sorted(vectors, &vectors.columns(lines, pairs_of(used)));
         }
-        let kept = if S::PLAIN { None } else { index.orders.of(leaf.0).and_then(Kept::read).map(Order::of) };
         copy.clear();
         copy.reserve(index.shape.slots);
         let entry = |slot| {
@@ -233,7 +232,11 @@ impl<M: Medium, S: Schema> Body for CopyEntries<'_, M, S> {
                 None => leaf.slot::<M, S>(medium, slot),
             })
         };
+        if S::PLAIN {
+            return slots_of(used).for_each(|slot| copy.push(entry(slot)));
+        }
         // All slots of a kept order are used (W1 of `orders`), except during a race.
+        let kept = index.orders.of(leaf.0).and_then(Kept::read).map(Order::of);
         let kept = kept.filter(|order| order.mask() & !used == 0);
         let known = kept.map_or(0, |order| order.mask());
         if let Some(order) = kept {
