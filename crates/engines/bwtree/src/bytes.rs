@@ -249,6 +249,19 @@ impl Pairs for Bytes {
         }
     }
 
+    fn write_key(key: &[u8], to: &mut Vec<u8>) {
+        to.extend(key);
+    }
+    fn write_value(value: &[u8], to: &mut Vec<u8>) {
+        to.extend(value);
+    }
+    fn read_key(bytes: &[u8]) -> Option<Box<[u8]>> {
+        (bytes.len() <= KEY_BYTES_MAX).then(|| bytes.into())
+    }
+    fn read_value(bytes: &[u8]) -> Option<Vec<u8>> {
+        Some(bytes.into())
+    }
+
     fn own_key(key: &[u8]) -> Box<[u8]> {
         key.into()
     }

@@ -20,6 +20,18 @@ pub enum Error {
         /// Maximum bytes of a value.
         max: usize,
     },
+    /// A page's image cannot be read.
+    #[error("cannot read a page: {why}")]
+    Unreadable {
+        /// The reason.
+        why: String,
+    },
+    /// The log does not accept the update.
+    #[error("the update is not logged: {why}")]
+    NotLogged {
+        /// The reason.
+        why: String,
+    },
     /// An option is invalid.
     #[error("option {name}: {why}")]
     Option {

@@ -6,6 +6,7 @@
 //! * `node`: base pages, deltas, and their ownership. `slab`: changes in the block of a leaf. `page`: the meaning of a delta chain.
 //! * [`pairs`]: the kinds of keys and values: [`Words`], [`Bytes`]. `record`: a byte-string key and its value. `search`: search in arrays.
 //! * [`tree`]: the tree, and operations on single keys. [`scan`]: cursors.
+//! * [`paged`]: leaves outside of memory.
 //! * `structure`: consolidation, splits, index terms. `merge`: merges, and the shrink of the root.
 //! * `epoch`: decides when retired memory can be freed. `limbo`: frees it. `pool`: an allocation pool for each thread slot.
 //! * [`check`]: the structure checker. [`stats`]: counters.
@@ -25,6 +26,7 @@ mod node;
 pub mod omission;
 pub mod options;
 mod page;
+pub mod paged;
 pub mod pairs;
 mod pool;
 mod record;
@@ -42,10 +44,11 @@ pub use bytes::{Bytes, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use check::Check;
 pub use error::{Error, Result};
 pub use options::{LEAF_CHAIN_MAX, Options};
+pub use paged::{Address, Residence, RestoredLeaf, SavedLeaf, Shelf};
 pub use pairs::Pairs;
 pub use scan::Cursor;
 pub use stats::{Memory, Stats};
-pub use tree::{Change, Tree};
+pub use tree::{Change, Recorder, Tree};
 pub use words::Words;
 
 #[cfg(all(test, loom))]

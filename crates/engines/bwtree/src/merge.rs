@@ -69,7 +69,12 @@ impl<P: Pairs> Visit<'_, P> {
             return true;
         }
         let pages = [terms[victim - 1].1, terms[victim].1];
-        let bytes: usize = pages.iter().filter_map(|page| self.load(*page)).map(|head| head.bytes()).sum();
+        let loaded = || pages.iter().filter_map(|page| self.load(*page));
+        // A merge is not worth a read of an image.
+        if loaded().any(|head| head.evicted().is_some()) {
+            return false;
+        }
+        let bytes: usize = loaded().map(|head| head.bytes()).sum();
         // A larger page would soon be split again.
         if bytes > self.sizes(level).0 / 4 * 3 {
             return false;
@@ -97,6 +102,9 @@ impl<P: Pairs> Visit<'_, P> {
     /// Completes the merge of the page on `level` that begins at `key`, if one is announced.
     pub(crate) fn finish_merge(&self, level: u32, key: &P::Key) {
         loop {
+            if self.has_failed() {
+                return;
+            }
             let Some((parent, head)) = self.find(At(key), level + 1) else { return };
             let outline = Outline::of(head);
             if !outline.merging.iter().any(|own| (*own).borrow() == key) {
@@ -108,6 +116,13 @@ impl<P: Pairs> Visit<'_, P> {
             let next = terms.get(at + 1).and_then(|term| term.0).map(P::fence);
             let high = next.or_else(|| outline.high.cloned());
             let (Some(removed), Some(kept)) = (self.load(victim), self.load(left)) else { continue };
+            if removed.evicted().is_some() || kept.evicted().is_some() {
+                // I3.
+                if !self.make_resident(victim, removed) || !self.make_resident(left, kept) {
+                    return;
+                }
+                continue;
+            }
             if !removed.is_removed() {
                 self.remove(victim, removed, key, high.as_ref());
                 continue;
@@ -221,6 +236,13 @@ impl<P: Pairs> Visit<'_, P> {
     pub(crate) fn shrink(&self) {
         while let Some((_, child)) = self.only_child() {
             let Some(head) = self.load(child) else { return };
+            if head.evicted().is_some() {
+                // I3.
+                if !self.make_resident(child, head) {
+                    return;
+                }
+                continue;
+            }
             if !head.is_removed() {
                 let outline = Outline::of(head);
                 for key in &outline.merging {
@@ -249,7 +271,7 @@ impl<P: Pairs> Visit<'_, P> {
         while let Some((root, child)) = self.only_child() {
             let Some(removed) = self.load(child) else { return };
             let (Body::Remove { low: None }, Some(old)) = (removed.body(), removed.next()) else { return };
-            let contents = Contents::of(old);
+            let contents = Contents::of(old, &self.tree.options);
             let bounds = Bounds { low: None, high: None, right: None };
             let page =
                 self.page(&contents, 0..contents.len(), self.draw(root.lsn().max(removed.lsn())), bounds);

@@ -62,7 +62,7 @@ fn maintain(tree: &Tree<Words>, key: u64) {
 fn split(tree: &Tree<Words>, key: u64) {
     let visit = tree.visit();
     let (pid, head) = visit.leaf(At(&key));
-    let contents = Contents::of(head);
+    let contents = Contents::of(head, &tree.options);
     if contents.len() > 1 {
         visit.split(pid, head, &Outline::of(head), &contents);
     }
@@ -402,7 +402,7 @@ fn pids_are_used_again() {
 fn half_split(tree: &Tree<Words>, key: u64) {
     let visit = tree.visit();
     let (pid, head) = visit.leaf(At(&key));
-    assert!(visit.split_half(pid, head, &Outline::of(head), &Contents::of(head)).is_some());
+    assert!(visit.split_half(pid, head, &Outline::of(head), &Contents::of(head, &tree.options)).is_some());
 }
 
 #[test]

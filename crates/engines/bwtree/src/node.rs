@@ -51,6 +51,7 @@ use std::borrow::Borrow;
 use std::ptr::{self, NonNull};
 
 use crate::page::Term;
+use crate::paged::{Address, Saved};
 use crate::pairs::{Changes, Pairs, Spot};
 use crate::pool::{ALIGN, Array, Block, Space, array_bytes};
 use crate::record::{Dead, Kept};
@@ -121,7 +122,9 @@ pub(crate) struct Bounds<P: Pairs> {
 #[derive(Debug)]
 pub(crate) enum Body<P: Pairs> {
     /// A base page of records, with a slab for changes.
-    Leaf { run: P::Leaf, bounds: Bounds<P>, changes: Slab<P> },
+    Leaf { run: P::Leaf, bounds: Bounds<P>, changes: Slab<P>, saved: Saved },
+    /// A leaf whose contents are not in memory: they are the `records` records of its image that are within the bounds. It has no deltas.
+    Evicted { bounds: Bounds<P>, address: Address, records: u32 },
     /// A base page of index terms: `children[0]` from the low key on, `children[i]` from `keys[i - 1]` on.
     Inner { keys: P::Keys, children: Array<Pid>, bounds: Bounds<P> },
     /// Keys from `key` on and below `high` are in the subtree of `child`.
@@ -168,7 +171,9 @@ impl<P: Pairs> Body<P> {
         let own = |key: &P::Fence| P::fence_memory(key);
         let may = |key: &Option<P::Fence>| key.as_ref().map_or(0, P::fence_memory);
         match self {
-            Self::Leaf { bounds, .. } | Self::Inner { bounds, .. } => may(&bounds.low) + may(&bounds.high),
+            Self::Leaf { bounds, .. } | Self::Inner { bounds, .. } | Self::Evicted { bounds, .. } => {
+                may(&bounds.low) + may(&bounds.high)
+            }
             Self::IndexMerging { key } => own(key),
             Self::IndexInsert { key, high, .. } | Self::Merge { key, high, .. } => own(key) + may(high),
             Self::IndexDelete { key, low, high, .. } => own(key) + may(low) + may(high),
@@ -246,7 +251,7 @@ impl<P: Pairs> Made<P> {
             let word = unsafe { Kept::word() };
             let changes = Slab::new(space, places);
             let run = P::leaf(records, low.map(Borrow::borrow), high.map(Borrow::borrow), space, word);
-            Body::Leaf { run, bounds, changes }
+            Body::Leaf { run, bounds, changes, saved: Saved::default() }
         })
     }
 
@@ -281,9 +286,14 @@ impl<P: Pairs> Made<P> {
             let (run, not_in_it) = P::merged(run, changes, space, word);
             dead = not_in_it;
             let bounds = Bounds { low: low.clone(), high: high.clone(), right: *right };
-            Body::Leaf { run, bounds, changes: slab }
+            Body::Leaf { run, bounds, changes: slab, saved: Saved::default() }
         });
         Some((made, dead))
+    }
+
+    /// A leaf whose contents are not in memory, in a block of [`delta_bytes`].
+    pub(crate) fn evicted(block: Block, new: New, bounds: Bounds<P>, address: Address, records: u32) -> Self {
+        Self::new(block, new, 0, Link::NONE, |_| Body::Evicted { bounds, address, records })
     }
 
     /// A delta in front of `head`, in a block of [`delta_bytes`]. With the delta, the page has `bytes` bytes.
@@ -402,6 +412,12 @@ impl<'g, P: Pairs> Head<'g, P> {
     #[inline(always)]
     pub(crate) fn is_base(self) -> bool {
         matches!(self.body(), Body::Leaf { .. } | Body::Inner { .. })
+    }
+
+    /// The address of the image, if the page is not in memory.
+    #[inline(always)]
+    pub(crate) fn evicted(self) -> Option<Address> {
+        if let Body::Evicted { address, .. } = self.body() { Some(*address) } else { None }
     }
 
     /// True if this is a remove delta.

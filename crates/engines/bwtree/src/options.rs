@@ -28,6 +28,9 @@ pub struct Options {
     /// Number of entries of the mapping table's first segment: a power of two, at most 2^20. Each further segment has twice as many as the
     /// one before.
     pub segment_entries: usize,
+    /// If true, a record outside of pages counts its bytes of memory too, not only 16. For trees whose leaves are saved as images, which
+    /// contain the records.
+    pub weighs_records: bool,
     /// A thread slot tries to free its retired objects after this many new ones. At least 1.
     pub limbo: usize,
 }
@@ -43,6 +46,7 @@ impl Default for Options {
             inner_split_bytes: 4096,
             inner_merge_bytes: 1024,
             segment_entries: 1024,
+            weighs_records: false,
             limbo: 64,
         }
     }
@@ -71,6 +75,7 @@ impl Options {
             inner_split_bytes: 64,
             inner_merge_bytes: 48,
             segment_entries: 4,
+            weighs_records: false,
             limbo: 1,
         }
     }

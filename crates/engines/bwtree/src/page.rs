@@ -43,7 +43,9 @@ pub(crate) fn step<'g, P: Pairs>(head: Head<'g, P>, target: impl Target<P>, leve
     let mut node = head;
     loop {
         node = match node.body() {
-            Body::Leaf { bounds, .. } => return aside(bounds, target).unwrap_or(Step::Here),
+            Body::Leaf { bounds, .. } | Body::Evicted { bounds, .. } => {
+                return aside(bounds, target).unwrap_or(Step::Here);
+            }
             Body::Inner { keys, children, bounds, .. } => {
                 return aside(bounds, target).unwrap_or_else(|| {
                     if head.level() == level {
@@ -142,7 +144,7 @@ impl<'g, P: Pairs> Outline<'g, P> {
                 }
             };
             match at.body() {
-                Body::Leaf { bounds, .. } | Body::Inner { bounds, .. } => {
+                Body::Leaf { bounds, .. } | Body::Inner { bounds, .. } | Body::Evicted { bounds, .. } => {
                     bound(bounds.high.as_ref(), bounds.right);
                     own.low = bounds.low.as_ref();
                 }

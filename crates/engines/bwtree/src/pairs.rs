@@ -106,6 +106,15 @@ pub trait Pairs: Sized + Debug + Send + Sync + 'static {
     /// [`Error::ValueTooLong`](crate::Error::ValueTooLong).
     fn check_value(value: &Self::Value) -> Result<()>;
 
+    /// Appends the bytes of a key, for an image or a log. [`read_key`](Self::read_key) reads them.
+    fn write_key(key: &Self::Key, to: &mut Vec<u8>);
+    /// Appends the bytes of a value.
+    fn write_value(value: &Self::Value, to: &mut Vec<u8>);
+    /// Reads a key. `None` if the bytes are not those of a key.
+    fn read_key(bytes: &[u8]) -> Option<Self::KeyBuf>;
+    /// Reads a value. `None` if the bytes are not those of a value.
+    fn read_value(bytes: &[u8]) -> Option<Self::ValueBuf>;
+
     /// Copies a key.
     fn own_key(key: &Self::Key) -> Self::KeyBuf;
     /// Copies a value.

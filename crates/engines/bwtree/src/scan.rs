@@ -13,6 +13,7 @@ use std::borrow::Borrow;
 use std::collections::VecDeque;
 use std::ops::Bound;
 
+use crate::error::{Error, Result};
 use crate::page::{Outline, Records};
 use crate::pairs::{Pairs, Place};
 use crate::table::Pid;
@@ -34,6 +35,7 @@ pub struct Cursor<'t, P: Pairs> {
     /// The end of the page, if the range continues after it.
     then: Option<P::KeyBuf>,
     is_done: bool,
+    error: Option<Error>,
 }
 
 fn own<P: Pairs>(bound: Bound<&P::Key>) -> Bound<P::KeyBuf> {
@@ -72,6 +74,7 @@ impl<P: Pairs> Tree<P> {
             of: None,
             then: None,
             is_done: false,
+            error: None,
         }
     }
 
@@ -96,9 +99,16 @@ impl<'t, P: Pairs> IntoIterator for &'t Tree<P> {
 }
 
 impl<P: Pairs> Cursor<'_, P> {
+    /// The error that ended the scan, if there was one. Only a tree with a shelf has such errors.
+    pub fn take_error(&mut self) -> Option<Error> {
+        self.error.take()
+    }
+
     /// Copies the rest of the range in the leaf at which the scan continues.
-    fn copy(&mut self) {
-        let visit = self.tree.visit();
+    ///
+    /// # Errors
+    /// `Unreadable` if the leaf is not in memory and cannot be read.
+    fn copy(&mut self) -> Result<()> {
         let place = match (self.descends, borrow::<P>(&self.from), borrow::<P>(&self.to)) {
             (false, Bound::Unbounded, _) => Place::First,
             (false, Bound::Included(key) | Bound::Excluded(key), _) => Place::At(key),
@@ -106,7 +116,13 @@ impl<P: Pairs> Cursor<'_, P> {
             (true, _, Bound::Included(key)) => Place::At(key),
             (true, _, Bound::Excluded(key)) => Place::Before(key),
         };
+        let visit = self.tree.visit();
         let (pid, head) = visit.leaf(place);
+        if let Some(address) = head.evicted() {
+            drop(visit);
+            // The next step of the scan copies the page.
+            return self.tree.page_in(pid, address);
+        }
         let records = Records::of(head).live;
         let start = records.partition_point(|own| !is_from::<P>(P::record_key(*own), &self.from));
         let end = records.partition_point(|own| is_to::<P>(P::record_key(*own), &self.to));
@@ -127,6 +143,7 @@ impl<P: Pairs> Cursor<'_, P> {
         } else {
             outline.high.map(Borrow::borrow).filter(|high| is_to::<P>(high, &self.to)).map(P::own_key)
         };
+        Ok(())
     }
 
     /// Validation: true if the copied page has not changed.
@@ -142,7 +159,9 @@ impl<P: Pairs> Iterator for Cursor<'_, P> {
     fn next(&mut self) -> Option<Self::Item> {
         while !self.is_done {
             if self.of.is_none() {
-                self.copy();
+                if let Err(error) = self.copy() {
+                    (self.error, self.is_done) = (Some(error), true);
+                }
             } else if self.page.is_empty() {
                 self.of = None;
                 match self.then.take() {

@@ -20,6 +20,7 @@ use std::borrow::Borrow;
 
 use crate::node::{Body, Bounds, Head, Made, New, Retired};
 use crate::omission::{Omission, is_omitted};
+use crate::options::Options;
 use crate::page::{Outline, Records, Term, find_term, term_bytes, term_bytes_of, terms};
 use crate::pairs::{At, Pairs, Place, RECORD_BYTES};
 use crate::stats::Count;
@@ -28,25 +29,31 @@ use crate::tree::Visit;
 
 /// The contents of a page, in key order.
 pub(crate) enum Contents<'g, P: Pairs> {
-    Leaf(Records<'g, P>),
+    /// The records. True if a record weighs its bytes too ([`Options::weighs_records`](crate::Options)).
+    Leaf(Records<'g, P>, bool),
     Inner(Vec<Term<'g, P>>, u32),
 }
 
 impl<'g, P: Pairs> Contents<'g, P> {
-    pub(crate) fn of(head: Head<'g, P>) -> Self {
-        if head.level() == 0 { Self::Leaf(Records::of(head)) } else { Self::Inner(terms(head), head.level()) }
+    pub(crate) fn of(head: Head<'g, P>, options: &Options) -> Self {
+        if head.level() == 0 {
+            Self::Leaf(Records::of(head), options.weighs_records)
+        } else {
+            Self::Inner(terms(head), head.level())
+        }
     }
 
     pub(crate) fn len(&self) -> usize {
         match self {
-            Self::Leaf(records) => records.live.len(),
+            Self::Leaf(records, _) => records.live.len(),
             Self::Inner(terms, _) => terms.len(),
         }
     }
 
     fn bytes_of(&self, i: usize) -> usize {
         match self {
-            Self::Leaf(_) => RECORD_BYTES,
+            Self::Leaf(_, false) => RECORD_BYTES,
+            Self::Leaf(records, true) => RECORD_BYTES + P::record_memory(records.live[i]),
             Self::Inner(terms, _) => term_bytes::<P>(&terms[i]),
         }
     }
@@ -64,7 +71,7 @@ impl<'g, P: Pairs> Contents<'g, P> {
     /// Records of the chain that are not part of the contents.
     pub(crate) fn dead(&self) -> &[P::Record<'g>] {
         match self {
-            Self::Leaf(records) => &records.dead,
+            Self::Leaf(records, _) => &records.dead,
             Self::Inner(..) => &[],
         }
     }
@@ -83,7 +90,7 @@ impl<'g, P: Pairs> Contents<'g, P> {
     /// A key that separates the items at `at - 1` and `at`.
     pub(crate) fn separator(&self, at: usize) -> Option<P::Fence> {
         match self {
-            Self::Leaf(Records { live, .. }) => {
+            Self::Leaf(Records { live, .. }, _) => {
                 Some(P::separator(P::record_key(live[at - 1]), P::record_key(live[at])))
             }
             Self::Inner(terms, _) => terms[at].0.map(P::fence),
@@ -102,7 +109,7 @@ impl<P: Pairs> Visit<'_, P> {
     ) -> Made<P> {
         let bytes = contents.bytes(range.clone());
         match contents {
-            Contents::Leaf(records) => {
+            Contents::Leaf(records, _) => {
                 self.leaf_page(New { level: 0, lsn, bytes }, &records.live[range], bounds)
             }
             Contents::Inner(terms, level) => {
@@ -138,7 +145,8 @@ impl<P: Pairs> Visit<'_, P> {
     pub(crate) fn maintain(&self, pid: Pid) {
         let (head, outline) = loop {
             let Some(head) = self.load(pid) else { return };
-            if head.is_removed() {
+            // An evicted leaf has no chain.
+            if head.is_removed() || head.evicted().is_some() || self.has_failed() {
                 return;
             }
             let outline = Outline::of(head);
@@ -156,7 +164,7 @@ impl<P: Pairs> Visit<'_, P> {
             }
             return;
         }
-        let contents = Contents::of(head);
+        let contents = Contents::of(head, &self.tree.options);
         if bytes > split && contents.len() >= if head.level() == 0 { 2 } else { 4 } {
             return self.split(pid, head, &outline, &contents);
         }

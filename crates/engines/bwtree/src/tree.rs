@@ -19,7 +19,7 @@
 //! Linearization point of an update: the exchange. Paper: Bw-tree §III.
 
 use crate::epoch::{Epochs, ThreadSlot};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::node::{
     Body, Bounds, Claimed, Graves, Head, Made, New, Node, Retired, SEEN_MAX, Weighed, delta_bytes,
     inner_bytes, leaf_bytes,
@@ -27,10 +27,13 @@ use crate::node::{
 use crate::omission::Omission;
 use crate::options::Options;
 use crate::page::{Step, Term, lookup, step};
+use crate::paged::{Address, Paging, Shelf};
 use crate::pairs::{At, Pairs, RECORD_BYTES, Spot, Target};
 use crate::stats::{Count, Memory};
 use crate::table::{Pid, ROOT, Table};
 use std::borrow::Borrow;
+use std::cell::RefCell;
+use std::sync::Arc;
 
 /// The decision of [`Tree::update`] about a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +54,36 @@ pub struct Tree<P: Pairs> {
     /// Declared after the table and the nodes, because it owns their memory and must drop last.
     pub(crate) epochs: Epochs<Weighed<P>>,
     pub(crate) options: Options,
+    /// Images of leaves. Without a shelf no leaf is evicted.
+    pub(crate) shelf: Option<Arc<dyn Shelf>>,
+    pub(crate) paging: Paging,
+}
+
+/// Makes updates part of a log.
+///
+/// The tree calls `begin` after it read the key's page, and before the exchange that makes the update visible. So of two updates of a key,
+/// the later one begins later. An entry that is dropped without `commit` belongs to an update that did not happen.
+pub trait Recorder<P: Pairs> {
+    /// An update in the log that may not have happened yet.
+    type Entry;
+    /// Adds an update to the log. `None` as the value: the key is removed.
+    ///
+    /// # Errors
+    /// [`Error::NotLogged`]: then the update does not happen.
+    fn begin(&self, key: &P::Key, value: Option<&P::Value>) -> Result<Self::Entry>;
+    /// The update has happened.
+    fn commit(&self, entry: Self::Entry);
+}
+
+/// No log.
+impl<P: Pairs> Recorder<P> for () {
+    type Entry = ();
+    #[inline(always)]
+    fn begin(&self, _key: &P::Key, _value: Option<&P::Value>) -> Result<()> {
+        Ok(())
+    }
+    #[inline(always)]
+    fn commit(&self, (): ()) {}
 }
 
 /// The way in which a change went into a leaf.
@@ -65,6 +98,8 @@ enum Way {
 pub(crate) struct Visit<'t, P: Pairs> {
     pub(crate) tree: &'t Tree<P>,
     pub(crate) slot: ThreadSlot<'t, Weighed<P>>,
+    /// The first error that a structure change of this operation had.
+    failed: RefCell<Option<Error>>,
 }
 
 impl<P: Pairs> Default for Tree<P> {
@@ -85,7 +120,8 @@ impl<P: Pairs> Tree<P> {
 
     fn of(options: Options) -> Self {
         let (table, epochs) = (Table::new(options.segment_entries), Epochs::new());
-        let tree = Self { table, graves: Graves::new(), epochs, options };
+        let (graves, paging) = (Graves::new(), Paging::new());
+        let tree = Self { table, graves, epochs, options, shelf: None, paging };
         let bounds = Bounds { low: None, high: None, right: None };
         // The first PID of a table is ROOT.
         let visit = tree.visit();
@@ -106,7 +142,7 @@ impl<P: Pairs> Tree<P> {
 
     #[inline]
     pub(crate) fn visit(&self) -> Visit<'_, P> {
-        Visit { tree: self, slot: self.epochs.enter() }
+        Visit { tree: self, slot: self.epochs.enter(), failed: RefCell::new(None) }
     }
 
     /// A copy of a key's value. O(log records).
@@ -116,17 +152,54 @@ impl<P: Pairs> Tree<P> {
     }
 
     /// Calls `with` with a key's value, without a copy. While `with` runs, memory that is retired cannot be freed. O(log records).
+    ///
+    /// # Panics
+    /// If the tree has a shelf, and a page cannot be read: use [`look_up`](Self::look_up).
     #[inline]
     pub fn get_with<R>(&self, key: &P::Key, with: impl FnOnce(&P::Value) -> R) -> Option<R> {
-        let visit = self.visit();
-        let (pid, head) = visit.leaf(At(key));
-        let found = lookup(head, key).and_then(P::record_value).map(with);
-        // Changes of a base page alone do not cause a consolidation: it would not make lookups faster.
-        let limit = self.options.leaf_chain_read;
-        if limit > 0 && !head.is_base() && head.depth() >= limit {
-            visit.maintain(pid);
+        self.look_up(key, with).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Calls `with` with a key's value, without a copy. While `with` runs, memory that is retired cannot be freed. O(log records), and one
+    /// read if the page is not in memory.
+    ///
+    /// # Errors
+    /// `Unreadable`.
+    #[inline]
+    pub fn look_up<R>(&self, key: &P::Key, with: impl FnOnce(&P::Value) -> R) -> Result<Option<R>> {
+        loop {
+            let visit = self.visit();
+            let (pid, head) = visit.leaf(At(key));
+            if let Some(address) = head.evicted() {
+                drop(visit);
+                self.page_in(pid, address)?;
+                continue;
+            }
+            self.touch(head);
+            let found = lookup(head, key).and_then(P::record_value).map(with);
+            // Changes of a base page alone do not cause a consolidation: it would not make lookups faster.
+            let limit = self.options.leaf_chain_read;
+            if limit > 0 && !head.is_base() && head.depth() >= limit {
+                visit.maintain(pid);
+            }
+            return Ok(found);
         }
-        found
+    }
+
+    /// Notes that a leaf is used, for the eviction.
+    #[inline(always)]
+    fn touch(&self, head: Head<'_, P>) {
+        if self.shelf.is_some()
+            && let Body::Leaf { saved, .. } = head.body()
+        {
+            saved.touch();
+        }
+    }
+
+    /// Bytes that a record takes in a page.
+    #[inline(always)]
+    pub(crate) fn weight(&self, record: P::Record<'_>) -> usize {
+        RECORD_BYTES + if self.options.weighs_records { P::record_memory(record) } else { 0 }
     }
 
     /// True if the key exists. O(log records).
@@ -181,53 +254,90 @@ impl<P: Pairs> Tree<P> {
         self.change(key, |_| Change::Put(value)).map(|(_, lsn)| lsn)
     }
 
-    /// The common path of all updates. Returns whether the key existed, and the LSN, or 0 if nothing was changed.
+    /// As [`update`](Self::update), and adds the update to a log.
+    ///
+    /// # Errors
+    /// `KeyTooLong`, `ValueTooLong`, `Unreadable`, `NotLogged`.
+    pub fn update_logged<V: Borrow<P::Value>>(
+        &self,
+        key: &P::Key,
+        decide: impl FnMut(Option<&P::Value>) -> Change<V>,
+        log: &impl Recorder<P>,
+    ) -> Result<bool> {
+        self.change_logged(key, decide, log).map(|(was_there, _)| was_there)
+    }
+
     #[inline]
     fn change<V: Borrow<P::Value>>(
         &self,
         key: &P::Key,
+        decide: impl FnMut(Option<&P::Value>) -> Change<V>,
+    ) -> Result<(bool, u64)> {
+        self.change_logged(key, decide, &())
+    }
+
+    /// The common path of all updates. Returns whether the key existed, and the LSN, or 0 if nothing was changed.
+    #[inline(always)]
+    fn change_logged<V: Borrow<P::Value>>(
+        &self,
+        key: &P::Key,
         mut decide: impl FnMut(Option<&P::Value>) -> Change<V>,
+        log: &impl Recorder<P>,
     ) -> Result<(bool, u64)> {
         P::check_key(key)?;
-        let visit = self.visit();
-        loop {
-            let (pid, head) = visit.leaf(At(key));
-            let Some((old, spot)) = head.locate(key) else {
-                // The leaf has a merge delta. Maintenance completes the merge and consolidates the leaf, which then has a slab for the
-                // change.
-                visit.maintain(pid);
-                continue;
-            };
-            let old = old.and_then(P::record_value);
-            let was_there = old.is_some();
-            let decided = decide(old);
-            if let Change::Put(value) = &decided {
-                P::check_value(value.borrow())?;
+        'visits: loop {
+            let visit = self.visit();
+            loop {
+                let (pid, head) = visit.leaf(At(key));
+                if let Some(address) = head.evicted() {
+                    drop(visit);
+                    self.page_in(pid, address)?;
+                    continue 'visits;
+                }
+                let Some((old, spot)) = head.locate(key) else {
+                    // The leaf has a merge delta. Maintenance completes the merge and consolidates the leaf, which then has a slab for the
+                    // change.
+                    visit.maintain(pid);
+                    visit.check()?;
+                    continue;
+                };
+                self.touch(head);
+                // Bytes of the page without the key's record.
+                let rest = head.bytes() - old.map_or(0, |old| self.weight(old));
+                let old = old.and_then(P::record_value);
+                let was_there = old.is_some();
+                let decided = decide(old);
+                if let Change::Put(value) = &decided {
+                    P::check_value(value.borrow())?;
+                }
+                let (value, records) = match &decided {
+                    Change::Keep => return Ok((was_there, 0)),
+                    Change::Delete if !was_there => return Ok((false, 0)),
+                    Change::Delete => (None, -1),
+                    Change::Put(value) => (Some(value.borrow()), i64::from(!was_there)),
+                };
+                let entry = log.begin(key, value)?;
+                let lsn = visit.draw(head.lsn());
+                let block = Some(P::fresh_space(key, value))
+                    .filter(|bytes| *bytes > 0)
+                    .map(|bytes| visit.slot.take(bytes));
+                let fresh = P::fresh(key, value, block);
+                let bytes = rest + value.map_or(0, |_| self.weight(P::record(&fresh)));
+                let Some(way) = visit.place(pid, head, fresh, spot, lsn, bytes) else {
+                    visit.count(Count::UpdateFailures);
+                    continue;
+                };
+                log.commit(entry);
+                visit.count(Count::Updates);
+                visit.slot.count(Count::Records, records.cast_unsigned());
+                let may_split = matches!(way, Way::Renewed) || self.options.weighs_records;
+                let is_large = may_split && bytes > self.options.leaf_split_bytes;
+                let is_small = records < 0 && bytes < self.options.leaf_merge_bytes && pid != ROOT;
+                if is_large || is_small {
+                    visit.maintain(pid);
+                }
+                return Ok((was_there, lsn));
             }
-            // Bytes of the page without the key's record.
-            let rest = head.bytes() - if was_there { RECORD_BYTES } else { 0 };
-            let (value, records, bytes) = match &decided {
-                Change::Keep => return Ok((was_there, 0)),
-                Change::Delete if !was_there => return Ok((false, 0)),
-                Change::Delete => (None, -1, rest),
-                Change::Put(value) => (Some(value.borrow()), i64::from(!was_there), rest + RECORD_BYTES),
-            };
-            let lsn = visit.draw(head.lsn());
-            let block = Some(P::fresh_space(key, value))
-                .filter(|bytes| *bytes > 0)
-                .map(|bytes| visit.slot.take(bytes));
-            let Some(way) = visit.place(pid, head, P::fresh(key, value, block), spot, lsn, bytes) else {
-                visit.count(Count::UpdateFailures);
-                continue;
-            };
-            visit.count(Count::Updates);
-            visit.slot.count(Count::Records, records.cast_unsigned());
-            let is_large = matches!(way, Way::Renewed) && bytes > self.options.leaf_split_bytes;
-            let is_small = records < 0 && bytes < self.options.leaf_merge_bytes && pid != ROOT;
-            if is_large || is_small {
-                visit.maintain(pid);
-            }
-            return Ok((was_there, lsn));
         }
     }
 
@@ -263,6 +373,25 @@ impl<P: Pairs> Tree<P> {
 }
 
 impl<P: Pairs> Visit<'_, P> {
+    /// Notes an error of a structure change.
+    pub(crate) fn fail(&self, error: Error) {
+        self.failed.borrow_mut().get_or_insert(error);
+    }
+
+    /// True if a structure change of this operation has failed.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.shelf_exists() && self.failed.borrow().is_some()
+    }
+
+    fn shelf_exists(&self) -> bool {
+        self.tree.shelf.is_some()
+    }
+
+    /// The first error that a structure change of this operation had.
+    fn check(&self) -> Result<()> {
+        self.failed.borrow().clone().map_or(Ok(()), Err)
+    }
+
     pub(crate) fn count(&self, count: Count) {
         self.slot.count(count, 1);
     }
@@ -377,6 +506,17 @@ impl<P: Pairs> Visit<'_, P> {
     pub(crate) fn leaf_page(&self, new: New, records: &[P::Record<'_>], bounds: Bounds<P>) -> Made<P> {
         let block = self.slot.take(leaf_bytes::<P>(records.len(), self.places()));
         Made::leaf(block, new, records, bounds, self.places())
+    }
+
+    /// Makes a leaf whose contents are not in memory.
+    pub(crate) fn evicted_page(
+        &self,
+        new: New,
+        bounds: Bounds<P>,
+        address: Address,
+        records: u32,
+    ) -> Made<P> {
+        Made::evicted(self.slot.take(delta_bytes::<P>()), new, bounds, address, records)
     }
 
     /// Makes a base page of these terms.

@@ -85,6 +85,19 @@ impl Pairs for Words {
         Ok(())
     }
 
+    fn write_key(key: &u64, to: &mut Vec<u8>) {
+        to.extend(key.to_le_bytes());
+    }
+    fn write_value(value: &u64, to: &mut Vec<u8>) {
+        to.extend(value.to_le_bytes());
+    }
+    fn read_key(bytes: &[u8]) -> Option<u64> {
+        Some(u64::from_le_bytes(bytes.try_into().ok()?))
+    }
+    fn read_value(bytes: &[u8]) -> Option<u64> {
+        Some(u64::from_le_bytes(bytes.try_into().ok()?))
+    }
+
     fn own_key(key: &u64) -> u64 {
         *key
     }

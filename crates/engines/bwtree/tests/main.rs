@@ -4,6 +4,8 @@
 mod common;
 #[cfg(not(shuttle))]
 mod model;
+#[cfg(not(shuttle))]
+mod paged;
 #[cfg(shuttle)]
 mod schedules;
 #[cfg(not(shuttle))]

@@ -1,0 +1,190 @@
+//! Trees whose leaves are saved, evicted and restored, against a map.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
+use std::sync::{Arc, Mutex};
+
+use bwtree::{Address, Bytes, Error, Options, RestoredLeaf, Shelf, Tree};
+
+/// Images in memory.
+#[derive(Debug, Default)]
+struct Images(Mutex<(HashMap<Address, Vec<u8>>, u64, bool)>);
+
+impl Shelf for Images {
+    fn read(&self, address: Address) -> bwtree::Result<Vec<u8>> {
+        let images = self.0.lock().unwrap();
+        if images.2 {
+            return Err(Error::Unreadable { why: "as the test wishes".into() });
+        }
+        Ok(images.0[&address].clone())
+    }
+}
+
+impl Images {
+    fn keep(&self, image: &[u8]) -> Result<Address, Error> {
+        let mut images = self.0.lock().unwrap();
+        images.1 += 1;
+        let address = Address(images.1.try_into().unwrap());
+        images.0.insert(address, image.to_vec());
+        Ok(address)
+    }
+
+    fn fail(&self, fails: bool) {
+        self.0.lock().unwrap().2 = fails;
+    }
+}
+
+type Pages = Vec<RestoredLeaf<Box<[u8]>>>;
+
+/// Saves all leaves, in key order.
+fn save(tree: &Tree<Bytes>, images: &Images) -> Pages {
+    let (mut leaves, mut from) = (Vec::new(), None::<Box<[u8]>>);
+    loop {
+        let saved = tree.save(from.as_deref(), |image| images.keep(image)).unwrap();
+        let (address, records, bytes) = (saved.address, saved.records, saved.bytes);
+        leaves.push(RestoredLeaf { low: from, address, records, bytes });
+        from = saved.next;
+        if from.is_none() {
+            return leaves;
+        }
+    }
+}
+
+fn evict(tree: &Tree<Bytes>, one_in: u32, random: &mut fastrand::Rng) -> u64 {
+    let pages = tree.stats().pids as u32 * 4;
+    let chosen = (0..pages).filter(|_| random.u32(..one_in) == 0);
+    chosen.map(|page| tree.evict(page, |_| true)).sum()
+}
+
+fn options(is_tiny: bool) -> Options {
+    let usual = if is_tiny { Options::tiny() } else { Options::of_pages(4096) };
+    Options { weighs_records: true, ..usual }
+}
+
+fn compare(tree: &Tree<Bytes>, model: &BTreeMap<Vec<u8>, Vec<u8>>) {
+    let mut cursor = tree.iter();
+    let pairs: Vec<_> = cursor.by_ref().map(|(key, value)| (key.into_vec(), value)).collect();
+    assert!(cursor.take_error().is_none());
+    assert!(pairs.iter().map(|(key, value)| (key, value)).eq(model));
+    let down = tree.range_descending(Bound::Unbounded, Bound::Unbounded);
+    assert!(down.map(|(key, value)| (key.into_vec(), value)).eq(pairs.into_iter().rev()));
+    assert_eq!(tree.len(), model.len() as u64);
+    let check = tree.check();
+    assert_eq!(check.problems, Vec::<String>::new());
+    assert_eq!((check.records, check.is_quiet), (model.len() as u64, true));
+}
+
+fn churn(seed: u64, is_tiny: bool, steps: usize) {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let images = Arc::new(Images::default());
+    let mut tree = Tree::<Bytes>::with_shelf(options(is_tiny), Arc::clone(&images) as _).unwrap();
+    let mut model = BTreeMap::new();
+    let (keys, mut evicted) = (if is_tiny { 60 } else { 2000 }, 0);
+    for step in 0..steps {
+        let key = format!("key {:04}", random.u32(..keys)).into_bytes();
+        match random.u32(..10) {
+            0..=4 => {
+                let value = vec![random.u8(..); random.usize(..40)];
+                let was_there = tree.put(&key, &value).unwrap();
+                assert_eq!(was_there, model.insert(key, value).is_some());
+            }
+            5..=7 => assert_eq!(tree.delete(&key).unwrap(), model.remove(&key).is_some()),
+            _ => assert_eq!(tree.get(&key), model.get(&key).cloned()),
+        }
+        if step % 37 == 0 {
+            save(&tree, &images);
+            evicted += evict(&tree, 2, &mut random);
+        }
+        if step % 501 == 0 {
+            compare(&tree, &model);
+            let leaves = save(&tree, &images);
+            tree = Tree::restore(options(is_tiny), Arc::clone(&images) as _, leaves).unwrap();
+            assert_eq!(tree.check().problems, Vec::<String>::new());
+            compare(&tree, &model);
+        }
+    }
+    assert!(evicted > 0);
+    compare(&tree, &model);
+    for key in model.keys() {
+        assert!(tree.delete(key).unwrap());
+    }
+    compare(&tree, &BTreeMap::new());
+}
+
+#[test]
+fn a_tree_is_a_map_while_leaves_come_and_go() {
+    (0..6).for_each(|seed| churn(seed, true, 3000));
+    (0..3).for_each(|seed| churn(seed, false, 20_000));
+}
+
+#[test]
+fn an_image_that_cannot_be_read_is_an_error_and_changes_nothing() {
+    let images = Arc::new(Images::default());
+    let tree = Tree::<Bytes>::with_shelf(options(true), Arc::clone(&images) as _).unwrap();
+    for key in 0..200u32 {
+        tree.put(&key.to_be_bytes(), b"value").unwrap();
+    }
+    save(&tree, &images);
+    assert!(evict(&tree, 1, &mut fastrand::Rng::new()) > 0);
+    images.fail(true);
+    let is_unreadable = |error: &Error| matches!(error, Error::Unreadable { .. });
+    let mut failed = 0;
+    for key in 0..200u32 {
+        let key = key.to_be_bytes();
+        let found = [
+            tree.look_up(&key, |_| ()).map(drop),
+            tree.put(&key, b"other").map(drop),
+            tree.delete(&key).map(drop),
+            tree.put(&key, b"value").map(drop),
+        ];
+        assert!(found.iter().all(|found| found.as_ref().err().is_none_or(is_unreadable)));
+        failed += found.iter().filter(|found| found.is_err()).count();
+    }
+    assert!(failed > 0);
+    let mut cursor = tree.iter();
+    assert!(cursor.by_ref().count() < 200);
+    assert!(cursor.take_error().is_some_and(|error| is_unreadable(&error)));
+    images.fail(false);
+    assert_eq!(tree.iter().filter(|(_, value)| value == b"value").count(), 200);
+    assert_eq!(tree.check().problems, Vec::<String>::new());
+}
+
+#[test]
+fn threads_write_while_leaves_come_and_go() {
+    let images = Arc::new(Images::default());
+    let tree = Tree::<Bytes>::with_shelf(options(true), Arc::clone(&images) as _).unwrap();
+    let is_done = std::sync::atomic::AtomicBool::new(false);
+    let models: Vec<BTreeMap<Vec<u8>, Vec<u8>>> = std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..3u64)
+            .map(|thread| {
+                let tree = &tree;
+                scope.spawn(move || {
+                    let (mut random, mut model) = (fastrand::Rng::with_seed(thread), BTreeMap::new());
+                    for _ in 0..20_000 {
+                        let key = format!("{:03} {thread}", random.u32(..200)).into_bytes();
+                        if random.bool() {
+                            let value = vec![random.u8(..); random.usize(..30)];
+                            assert_eq!(tree.put(&key, &value).unwrap(), model.insert(key, value).is_some());
+                        } else {
+                            assert_eq!(tree.delete(&key).unwrap(), model.remove(&key).is_some());
+                        }
+                    }
+                    model
+                })
+            })
+            .collect();
+        let evictor = scope.spawn(|| {
+            let (mut random, mut evicted) = (fastrand::Rng::with_seed(9), 0);
+            while !is_done.load(std::sync::atomic::Ordering::Relaxed) {
+                save(&tree, &images);
+                evicted += evict(&tree, 1, &mut random);
+            }
+            evicted
+        });
+        let models = writers.into_iter().map(|writer| writer.join().unwrap()).collect();
+        is_done.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert!(evictor.join().unwrap() > 0);
+        models
+    });
+    compare(&tree, &models.into_iter().flatten().collect());
+}
