@@ -159,7 +159,7 @@ pub(crate) fn next_data(file: &File, path: &Path, from: u64, len: u64) -> Result
 }
 
 /// Allocates blocks for `[from, to)` of the file (N1 of [`crate::native`]).
-pub(crate) fn allocate(file: &File, path: &Path, from: u64, to: u64) -> Result<()> {
+pub fn allocate(file: &File, path: &Path, from: u64, to: u64) -> Result<()> {
     let before = system::inspect(file, path).map_err(|source| io("cannot inspect", path, source))?.len();
     loop {
         let allocated = system::call(Kind::Allocate, path, Some(file), |part| {
@@ -217,7 +217,8 @@ pub(crate) fn free_bytes(file: &File) -> Option<u64> {
     })
 }
 
-pub(crate) fn io(what: &'static str, path: &Path, source: std::io::Error) -> Error {
+/// An error of a system call on a file. `what` is the action, as a phrase ("cannot open").
+pub fn io(what: &'static str, path: &Path, source: std::io::Error) -> Error {
     Error::Io { what, path: path.to_owned(), source }
 }
 

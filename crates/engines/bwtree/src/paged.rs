@@ -53,6 +53,8 @@ pub(crate) struct Saved {
     address: AtomicU64,
     /// The number of the state that was saved.
     state: AtomicU64,
+    /// Number of records of that state.
+    records: AtomicU64,
     /// Number of uses since the last round of the eviction, at most [`USED_MAX`].
     used: AtomicU64,
 }
@@ -79,7 +81,8 @@ const USED_MAX: u64 = 2;
 
 impl Default for Saved {
     fn default() -> Self {
-        Self { address: AtomicU64::new(0), state: AtomicU64::new(0), used: AtomicU64::new(0) }
+        let zero = || AtomicU64::new(0);
+        Self { address: zero(), state: zero(), records: zero(), used: zero() }
     }
 }
 
@@ -90,9 +93,10 @@ impl Saved {
         (self.state.load(Ordering::Acquire) == state).then_some(Address(address))
     }
 
-    fn note(&self, address: Address, state: u64) {
+    fn note(&self, address: Address, state: u64, records: u32) {
         self.address.store(0, Ordering::Release);
         self.state.store(state, Ordering::Release);
+        self.records.store(records.into(), Ordering::Release);
         self.address.store(address.0.get(), Ordering::Release);
     }
 
@@ -291,50 +295,68 @@ impl<P: Pairs> Tree<P> {
             }
             return Ok(SavedLeaf { address, records, bytes, next });
         }
+        let saved = if let Body::Leaf { saved, .. } = head.body() { Some(saved) } else { None };
+        let image = saved.and_then(|saved| saved.image_of(head.lsn()));
+        let bytes = head.bytes() as u64;
+        if let (Some(saved), Some(address), true) = (saved, image, is_whole) {
+            let records = saved.records.load(Ordering::Acquire) as u32;
+            return Ok(SavedLeaf { address, records, bytes, next });
+        }
         let live = Records::of(head).live;
         let inside = live.iter().filter(|own| from.is_none_or(|from| P::record_key(**own) >= from));
-        let (records, bytes) = (inside.count() as u32, head.bytes() as u64);
-        let saved = if let Body::Leaf { saved, .. } = head.body() { Some(saved) } else { None };
-        if let Some(address) = saved.and_then(|saved| saved.image_of(head.lsn())) {
+        let records = inside.count() as u32;
+        if let Some(address) = image {
             return Ok(SavedLeaf { address, records, bytes, next });
         }
         let mut image = Vec::with_capacity(head.bytes());
         encode::<P>(&live, &mut image);
         let address = keep(&image)?;
         if let Some(saved) = saved {
-            saved.note(address, head.lsn());
+            saved.note(address, head.lsn(), live.len() as u32);
         }
         Ok(SavedLeaf { address, records, bytes, next })
     }
 
-    /// The address of the image of the leaf that contains `from` (`None`: the first leaf), and the key at which the next leaf begins. No
-    /// address if the leaf has no current image.
-    pub fn image_at(&self, from: Option<&P::Key>) -> (Option<Address>, Option<P::KeyBuf>) {
-        let visit = self.visit();
-        let (_, head) = visit.leaf(from.map_or(Place::First, Place::At));
-        let next = Outline::of(head).high.map(|high| P::own_key(high.borrow()));
-        (visit.image(head), next)
-    }
-
-    /// Forgets the image of the leaf that contains `key`, if its address satisfies `is_unwanted`: pages the leaf in if it is evicted, and
-    /// makes it dirty. The next [`save`](Self::save) writes a new image. True if an image was forgotten.
+    /// Moves the image of the leaf that contains `from` (`None`: the first leaf), if its address satisfies `is_unwanted`. The image of an
+    /// evicted leaf is copied: `keep` stores it and returns the new address. A leaf in memory only forgets its image; the next
+    /// [`save`](Self::save) writes a new one. True if there is a leaf without the unwanted image now. Called as `save` (I4).
     ///
     /// # Errors
-    /// Those of the shelf.
-    pub fn forget_image(&self, from: Option<&P::Key>, is_unwanted: impl Fn(Address) -> bool) -> Result<bool> {
-        loop {
+    /// Those of `keep`, and of the shelf.
+    pub fn move_image<E: From<Error>>(
+        &self,
+        from: Option<&P::Key>,
+        is_unwanted: impl Fn(Address) -> bool,
+        keep: impl FnOnce(&[u8]) -> std::result::Result<Address, E>,
+    ) -> std::result::Result<bool, E> {
+        let place = || from.map_or(Place::First, Place::At);
+        let (pid, address) = {
             let visit = self.visit();
-            let (pid, head) = visit.leaf(from.map_or(Place::First, Place::At));
-            let Some(address) = visit.image(head).filter(|address| is_unwanted(*address)) else {
-                return Ok(false);
-            };
-            if let Body::Leaf { saved, .. } = head.body() {
-                saved.address.store(0, Ordering::Release);
-                return Ok(true);
+            let (pid, head) = visit.leaf(place());
+            match (visit.image(head).filter(|address| is_unwanted(*address)), head.body()) {
+                (Some(address), Body::Evicted { .. }) => (pid, address),
+                (Some(_), Body::Leaf { saved, .. }) => {
+                    saved.address.store(0, Ordering::Release);
+                    return Ok(true);
+                }
+                _ => return Ok(false),
             }
-            drop(visit);
-            self.page_in(pid, address)?;
+        };
+        // While this thread has the turn, no other one pages the leaf in.
+        let _turn = self.paging.turn(pid);
+        let is_evicted = |head: &Head<'_, P>| head.evicted() == Some(address);
+        if !self.visit().load(pid).is_some_and(|head| is_evicted(&head)) {
+            return Ok(false);
         }
+        let shelf = self.shelf.as_ref().ok_or(Error::Unreadable { why: String::new() })?;
+        let moved = keep(&shelf.read(address)?)?;
+        let visit = self.visit();
+        let Some(head) = visit.load(pid).filter(is_evicted) else { return Ok(false) };
+        let Body::Evicted { bounds, records, .. } = head.body() else { return Ok(false) };
+        let bounds = Bounds { low: bounds.low.clone(), high: bounds.high.clone(), right: bounds.right };
+        let new = New { level: 0, lsn: head.lsn(), bytes: head.bytes() };
+        let stub = visit.evicted_page(new, bounds, moved, *records);
+        Ok(visit.replace(pid, head, stub, &[], Omission::Consolidation))
     }
 
     /// The state of the page with this number, for the eviction: see [`Residence`].
@@ -443,7 +465,7 @@ impl<P: Pairs> Visit<'_, P> {
         // The contents are the same, so the new page keeps the number.
         let page = self.leaf_page(New { level: 0, lsn: head.lsn(), bytes }, &records, bounds);
         if let Body::Leaf { saved, .. } = page.head().body() {
-            saved.note(address, head.lsn());
+            saved.note(address, head.lsn(), pairs.len() as u32);
         }
         drop(records);
         if self.replace(pid, head, page, &[], Omission::Consolidation) {

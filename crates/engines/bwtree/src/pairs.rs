@@ -73,7 +73,7 @@ impl<'a, P: Pairs> Changes<'a, P> {
 /// A kind of keys and values. The tree makes runs from sorted unique items and never changes a run.
 pub trait Pairs: Sized + Debug + Send + Sync + 'static {
     /// A key.
-    type Key: ?Sized + Ord + Debug;
+    type Key: ?Sized + Ord + Debug + std::hash::Hash;
     /// An owned key.
     type KeyBuf: Clone + Ord + Debug + Borrow<Self::Key> + Send + Sync;
     /// A key that bounds pages.

@@ -1,0 +1,28 @@
+//! The log-structured store of a Bw-tree (Levandoski, Lomet, Sengupta: *The Bw-Tree*, ICDE 2013, §II, §V, §VI): data that is larger than
+//! memory, on ordinary files, written by many threads at once, and safe from power cuts.
+//!
+//! * [`store`]: the store, with recovery, checkpoints, eviction and cleaning.
+//! * `log`: the commit log. `buffer`: its buffers, which threads fill without a lock. `record`: the contents of its records.
+//! * `segments`: images of leaves. `checkpoint`: the leaves of the store at a checkpoint.
+//! * `gate`: single updates and batches exclude each other. `marks`: which keys have updates that are not durable yet.
+//! * `header`: the first sector of every file.
+//! * `sync`: the only module that selects the atomics: the processor's, or those of a model checker.
+//!
+//! The tree itself, with eviction and page-in of leaves, is the crate `bwtree`.
+#![forbid(unsafe_code)]
+
+mod buffer;
+mod checkpoint;
+mod gate;
+mod header;
+mod log;
+mod marks;
+mod record;
+mod segments;
+pub mod store;
+mod sync;
+
+pub use log::LogStats;
+pub use store::{
+    BATCH_BYTES_MAX, BatchDone, BatchWrite, Opened, Settings, Store, StoreCursor, StoreStats, VALUE_BYTES_MAX,
+};

@@ -1,0 +1,607 @@
+//! The commit log: files of blocks of records, with group commit.
+//!
+//! ```text
+//! file    header (512 bytes) | block | block | … | zeros
+//! block   magic: u32 | CRC-32C of the rest: u32 | id of the store: u64 | base LSN: u64 | bytes of records: u64 | bytes beside them: u64 |
+//!         LSN below which all was durable when the block was written: u64 | records … | large contents … | zeros up to a multiple of 512
+//! ```
+//!
+//! A thread that wants its record to be durable takes the lock of the files, writes all sealed buffers, and syncs once. Meanwhile other
+//! threads add records and wait for the lock. The first of them makes the records of all of them durable with the next sync.
+//!
+//! Invariants:
+//! * L1: LSNs below `stable` are written, and synced if the store promises to survive a power cut. `stable` only grows.
+//! * L2: a block says below which LSN everything was durable when it was written. The first bad block ends the log. If a block behind it
+//!   says that the bad one was durable, the log is damaged; otherwise a power cut kept a later sector and lost an earlier one.
+//! * L3: a file is allocated, and its header and its name are durable, before the first block goes into it.
+//! * L4: a record is accepted only if the allocated files have room for it and for all records before it. So a full disk refuses a write
+//!   and never loses one.
+//! * L5: a failed write or sync is never repeated. After it, no record is accepted and nothing becomes stable.
+//! * L6: a recovered log continues in a new file, whose header has the LSN at which it continues. So a torn block is never followed by a
+//!   new one in its file. Before a file is begun, all blocks of the one before are durable.
+//!
+//! Commit point of a record: the sync of its block. Paper: Bw-tree §V, write-ahead log protocol.
+
+use std::fs::{File, OpenOptions};
+use std::path::{Path, PathBuf};
+
+use pmem::file::{allocate, io};
+use pmem::{Error, Result, system};
+
+use crate::buffer::{Entry, HEADER, LARGE, Ring, Sealed, UPDATES, WORD};
+use crate::header::{self, Header, Kind, word};
+use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, lock};
+
+/// Bytes to which blocks are aligned: a sector, so that a torn write of one block does not touch the one before.
+const SECTOR: u64 = 512;
+const BLOCK: usize = 48;
+const MAGIC: u32 = 0x4b4c_4f42;
+
+/// Sizes of the log.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sizes {
+    /// Number of buffers.
+    pub(crate) buffers: usize,
+    /// Words of a buffer.
+    pub(crate) words: usize,
+    /// Bytes of a file.
+    pub(crate) file: u64,
+}
+
+impl Default for Sizes {
+    fn default() -> Self {
+        Self { buffers: 4, words: (1 << 20) / WORD, file: 64 << 20 }
+    }
+}
+
+impl Sizes {
+    /// Most bytes that full buffers take in a file, with the headers of their blocks.
+    fn pending(&self) -> u64 {
+        self.buffers as u64 * ((self.words * WORD) as u64 + 2 * SECTOR)
+    }
+}
+
+/// The place and the identity of the log's files.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub(crate) dir: PathBuf,
+    /// The files' names are this and a number.
+    pub(crate) stem: String,
+    /// Id of the store.
+    pub(crate) store: u64,
+}
+
+impl Place {
+    pub(crate) fn path(&self, what: &str, number: u64) -> PathBuf {
+        self.dir.join(format!("{}.{what}-{number:016x}", self.stem))
+    }
+
+    /// The numbers of the files of a kind, ascending.
+    pub(crate) fn numbers(&self, what: &str) -> Result<Vec<u64>> {
+        let entries =
+            std::fs::read_dir(&self.dir).map_err(|source| io("cannot read directory", &self.dir, source))?;
+        let start = format!("{}.{what}-", self.stem);
+        let mut numbers: Vec<u64> = entries
+            .flatten()
+            .filter_map(|entry| {
+                let name = entry.file_name().into_string().ok()?;
+                u64::from_str_radix(name.strip_prefix(&start)?, 16).ok()
+            })
+            .collect();
+        numbers.sort_unstable();
+        Ok(numbers)
+    }
+}
+
+/// A file of the log.
+#[derive(Debug)]
+struct LogFile {
+    file: File,
+    path: PathBuf,
+    number: u64,
+    /// LSN of its first record. Of the spare file, of the records for which it was made.
+    base: u64,
+    /// End of the last block.
+    end: u64,
+    /// Allocated bytes.
+    bytes: u64,
+}
+
+/// The files that are written. The others are closed.
+#[derive(Debug)]
+struct Files {
+    current: Option<LogFile>,
+    /// The next file, without a header. `None` if there was no space for it.
+    spare: Option<LogFile>,
+    /// Older files: number and the LSN of their first record.
+    older: Vec<(u64, u64)>,
+    next_number: u64,
+    /// LSN below which all blocks are durable as promised (L2).
+    durable: u64,
+    /// LSN below which all blocks are written.
+    unsynced: u64,
+}
+
+/// The commit log.
+#[derive(Debug)]
+pub(crate) struct Log {
+    place: Place,
+    sizes: Sizes,
+    ring: Ring,
+    files: Mutex<Files>,
+    /// L1.
+    stable: AtomicU64,
+    /// Bytes for which the largest allocated file has room.
+    room: AtomicU64,
+    /// Bytes of large records that are not written.
+    large: AtomicU64,
+    failed: AtomicBool,
+    /// True if blocks are synced.
+    syncs: bool,
+    /// Bytes of blocks that were written since the log was opened, and number of syncs.
+    written: std::sync::atomic::AtomicU64,
+    synced: std::sync::atomic::AtomicU64,
+}
+
+/// Counts of the log's work since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogStats {
+    /// Bytes of blocks.
+    pub written_bytes: u64,
+    /// Syncs.
+    pub syncs: u64,
+    /// LSN after the last record.
+    pub end: u64,
+    /// LSN up to which all records are durable as promised.
+    pub stable: u64,
+}
+
+impl Log {
+    /// The log of a new store, or the continuation of a recovered one whose last record ends at `base` and whose files are `older`.
+    ///
+    /// # Errors
+    /// `NoSpace`; `Io`.
+    pub(crate) fn begin(
+        place: Place,
+        sizes: Sizes,
+        syncs: bool,
+        base: u64,
+        older: Vec<(u64, u64)>,
+    ) -> Result<Self> {
+        let next_number = older.last().map_or(1, |(number, _)| number + 1);
+        let mut files =
+            Files { current: None, spare: None, older, next_number, durable: base, unsynced: base };
+        let (first, second) = (place.make(&mut files, sizes.file)?, place.make(&mut files, sizes.file)?);
+        let log = Self {
+            ring: Ring::new(sizes.buffers, sizes.words, base),
+            place,
+            sizes,
+            files: Mutex::new(files),
+            stable: AtomicU64::new(base),
+            room: AtomicU64::new(0),
+            large: AtomicU64::new(0),
+            failed: AtomicBool::new(false),
+            syncs,
+            written: 0.into(),
+            synced: 0.into(),
+        };
+        {
+            let mut files = lock(&log.files);
+            files.spare = Some(first);
+            log.rotate(&mut files, base)?;
+            files.spare = Some(second);
+            log.note_room(&files);
+        }
+        Ok(log)
+    }
+
+    /// Adds a record, void until it is committed.
+    ///
+    /// # Errors
+    /// `Failed`; `NoSpace`: nothing was added; `Io`.
+    pub(crate) fn add(&self, contents: &[u8]) -> Result<Entry<'_>> {
+        let large = if self.ring.is_large(contents.len()) { contents.len() as u64 } else { 0 };
+        loop {
+            self.check()?;
+            let needed = self.sizes.pending() + self.large.load(Ordering::Relaxed) + large;
+            if needed > self.room.load(Ordering::Relaxed) {
+                self.provide(needed)?;
+            }
+            if let Some(entry) = self.ring.add(contents) {
+                if large > 0 {
+                    self.large.fetch_add(large, Ordering::Relaxed);
+                }
+                return Ok(entry);
+            }
+            // All buffers are full.
+            let mut files = lock(&self.files);
+            self.drain(&mut files)?;
+        }
+    }
+
+    /// Makes all records below `lsn` durable as promised.
+    ///
+    /// # Errors
+    /// `Io`; `Failed` after an earlier error.
+    pub(crate) fn commit(&self, lsn: u64) -> Result<()> {
+        if self.stable.load(Ordering::Acquire) >= lsn {
+            return Ok(());
+        }
+        let mut files = lock(&self.files);
+        if self.stable.load(Ordering::Acquire) >= lsn {
+            return Ok(());
+        }
+        self.drain(&mut files)?;
+        Ok(())
+    }
+
+    /// Makes all records durable as promised. Returns the LSN after the last one. All updates of records below it have happened.
+    ///
+    /// # Errors
+    /// As [`commit`](Self::commit).
+    pub(crate) fn commit_all(&self) -> Result<u64> {
+        let mut files = lock(&self.files);
+        self.drain(&mut files)
+    }
+
+    /// LSN below which all records are durable as promised.
+    pub(crate) fn stable(&self) -> u64 {
+        self.stable.load(Ordering::Acquire)
+    }
+
+    /// LSN after the last record.
+    pub(crate) fn end(&self) -> u64 {
+        self.ring.end()
+    }
+
+    /// Returns `Failed` after a failed write or sync.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.failed.load(Ordering::Acquire) { Err(Error::Failed) } else { Ok(()) }
+    }
+
+    /// Refuses all later records.
+    pub(crate) fn fail(&self) {
+        self.failed.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn stats(&self) -> LogStats {
+        LogStats {
+            written_bytes: self.written.load(std::sync::atomic::Ordering::Relaxed),
+            syncs: self.synced.load(std::sync::atomic::Ordering::Relaxed),
+            end: self.end(),
+            stable: self.stable(),
+        }
+    }
+
+    /// Removes the files whose records are all below `lsn`.
+    ///
+    /// # Errors
+    /// `Io`. A file that was not removed is removed by a later call.
+    pub(crate) fn discard_below(&self, lsn: u64) -> Result<()> {
+        let mut files = lock(&self.files);
+        loop {
+            let follower = files.older.get(1).map(|(_, base)| *base);
+            let follower = follower.or_else(|| files.current.as_ref().map(|file| file.base));
+            let Some((number, _)) = files.older.first().copied() else { return Ok(()) };
+            if follower.is_none_or(|base| base > lsn) {
+                return Ok(());
+            }
+            let path = self.place.path(LOG, number);
+            system::remove_file(&path).map_err(|source| io("cannot remove", &path, source))?;
+            files.older.remove(0);
+        }
+    }
+
+    /// Removes the file that was allocated for later blocks.
+    pub(crate) fn drop_spare(&self) {
+        let spare = lock(&self.files).spare.take();
+        if let Some(spare) = spare {
+            // Its only effect is the space. The next open removes it.
+            let _ = system::remove_file(&spare.path);
+        }
+        self.room.store(0, Ordering::Relaxed);
+    }
+
+    /// Writes all sealed buffers and syncs them.
+    fn drain(&self, files: &mut Files) -> Result<u64> {
+        self.check()?;
+        let mut has_written = false;
+        let drained = self.ring.drain(|sealed| {
+            has_written |= sealed.has_updates;
+            self.write(files, sealed)
+        });
+        let synced = drained.and_then(|end| {
+            if has_written && self.syncs {
+                self.sync(files)?;
+            }
+            Ok(end)
+        });
+        let end = synced.inspect_err(|_| self.fail())?;
+        self.stable.fetch_max(end, Ordering::AcqRel);
+        Ok(end)
+    }
+
+    fn sync(&self, files: &mut Files) -> Result<()> {
+        if let Some(LogFile { file, path, .. }) = &files.current {
+            system::sync_data(file, path).map_err(|source| io("cannot sync", path, source))?;
+            self.synced.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            files.durable = files.unsynced;
+        }
+        Ok(())
+    }
+
+    /// Writes a block.
+    fn write(&self, files: &mut Files, sealed: Sealed) -> Result<()> {
+        let large: u64 = sealed.large.iter().map(|contents| contents.len() as u64).sum();
+        let base = sealed.base;
+        let end = base + (sealed.words.len() / WORD) as u64;
+        let block = encode(self.place.store, files.durable, sealed);
+        let fits = |file: &LogFile| file.end + block.len() as u64 <= file.bytes;
+        if !files.current.as_ref().is_some_and(fits) {
+            // L6.
+            if self.syncs {
+                self.sync(files)?;
+            }
+            if files.spare.is_none() {
+                files.spare = Some(self.place.make(files, self.sizes.file)?);
+            }
+            if let Some(spare) = files.spare.as_mut().filter(|spare| !fits(spare)) {
+                spare.grow(header::BYTES as u64 + block.len() as u64)?;
+            }
+            self.rotate(files, base)?;
+            files.spare = self.place.make(files, self.sizes.file).ok();
+        }
+        let Some(current) = &mut files.current else { return Err(Error::Closed) };
+        system::write_all_at(&current.file, &current.path, current.end, &block)
+            .map_err(|source| io("cannot write", &current.path, source))?;
+        current.end += block.len() as u64;
+        files.unsynced = end;
+        if !self.syncs {
+            files.durable = end;
+        }
+        self.written.fetch_add(block.len() as u64, std::sync::atomic::Ordering::Relaxed);
+        self.large.fetch_sub(large, Ordering::Relaxed);
+        self.note_room(files);
+        Ok(())
+    }
+
+    /// Makes the spare file the current one. Its first record is at `base`.
+    fn rotate(&self, files: &mut Files, base: u64) -> Result<()> {
+        let Some(mut next) = files.spare.take() else { return Err(Error::Closed) };
+        let header = Header {
+            kind: Kind::Log,
+            store: self.place.store,
+            number: next.number,
+            lsn: base,
+            text: String::new(),
+        };
+        system::write_all_at(&next.file, &next.path, 0, &header.encode())
+            .map_err(|source| io("cannot write", &next.path, source))?;
+        if self.syncs {
+            system::sync_all(&next.file, &next.path)
+                .map_err(|source| io("cannot sync", &next.path, source))?;
+            sync_dir(&self.place.dir)?;
+        }
+        next.base = base;
+        if let Some(old) = files.current.replace(next) {
+            files.older.push((old.number, old.base));
+        }
+        Ok(())
+    }
+
+    /// Allocates a spare file with room for so many bytes of blocks.
+    #[cold]
+    fn provide(&self, bytes: u64) -> Result<()> {
+        let mut files = lock(&self.files);
+        if bytes <= self.room.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let wanted = self.sizes.file.max(header::BYTES as u64 + bytes + SECTOR);
+        match &mut files.spare {
+            Some(spare) => spare.grow(wanted)?,
+            None => files.spare = Some(self.place.make(&mut files, wanted)?),
+        }
+        self.note_room(&files);
+        Ok(())
+    }
+
+    fn note_room(&self, files: &Files) {
+        let room = |file: &LogFile| file.bytes.saturating_sub(file.end);
+        let room = files.current.iter().chain(&files.spare).map(room).max();
+        self.room.store(room.unwrap_or(0), Ordering::Relaxed);
+    }
+}
+
+impl LogFile {
+    fn grow(&mut self, bytes: u64) -> Result<()> {
+        if bytes > self.bytes {
+            allocate(&self.file, &self.path, self.bytes, bytes)?;
+            self.bytes = bytes;
+        }
+        Ok(())
+    }
+}
+
+/// The name of log files.
+pub(crate) const LOG: &str = "log";
+
+impl Place {
+    /// Makes a file of zeros (L3).
+    fn make(&self, files: &mut Files, bytes: u64) -> Result<LogFile> {
+        let number = files.next_number;
+        let path = self.path(LOG, number);
+        let how = system::new_or_found();
+        let file = system::open(&how, &path).map_err(|source| io("cannot make", &path, source))?;
+        let prepared = system::set_len(&file, &path, 0)
+            .map_err(|source| io("cannot truncate", &path, source))
+            .and_then(|()| allocate(&file, &path, 0, bytes));
+        if let Err(error) = prepared {
+            let _ = system::remove_file(&path);
+            return Err(error);
+        }
+        files.next_number += 1;
+        Ok(LogFile { file, path, number, base: 0, end: header::BYTES as u64, bytes })
+    }
+}
+
+fn sync_dir(dir: &Path) -> Result<()> {
+    system::sync_dir(dir).map_err(|source| io("cannot sync directory", dir, source))
+}
+
+fn encode(store: u64, durable: u64, sealed: Sealed) -> Vec<u8> {
+    let large: usize = sealed.large.iter().map(Vec::len).sum();
+    let bytes = BLOCK + sealed.words.len() + large;
+    let mut block = Vec::with_capacity(bytes.next_multiple_of(SECTOR as usize));
+    block.extend(MAGIC.to_le_bytes());
+    block.extend([0; 4]);
+    for number in [store, sealed.base, sealed.words.len() as u64, large as u64, durable] {
+        block.extend(number.to_le_bytes());
+    }
+    block.extend(sealed.words);
+    sealed.large.iter().for_each(|contents| block.extend(contents));
+    let sum = crc32c::crc32c(&block[8..]);
+    block[4..8].copy_from_slice(&sum.to_le_bytes());
+    block.resize(bytes.next_multiple_of(SECTOR as usize), 0);
+    block
+}
+
+/// A block of a file that was read.
+struct Block<'f> {
+    base: u64,
+    words: &'f [u8],
+    large: &'f [u8],
+    /// L2.
+    durable: u64,
+    /// Bytes of the block in the file.
+    bytes: usize,
+}
+
+/// The block at the start of these bytes. `None` if there is no good one.
+fn decode(bytes: &[u8], store: u64) -> Option<Block<'_>> {
+    let head = bytes.get(..BLOCK)?;
+    if word(head, 0) as u32 != MAGIC || word(head, 8) != store {
+        return None;
+    }
+    let (words, large) = (usize::try_from(word(head, 24)).ok()?, usize::try_from(word(head, 32)).ok()?);
+    let end = BLOCK.checked_add(words)?.checked_add(large)?;
+    let body = bytes.get(..end)?;
+    if crc32c::crc32c(&body[8..]) != (word(head, 0) >> 32) as u32 {
+        return None;
+    }
+    Some(Block {
+        base: word(head, 16),
+        words: &body[BLOCK..BLOCK + words],
+        large: &body[BLOCK + words..],
+        durable: word(head, 40),
+        bytes: end.next_multiple_of(SECTOR as usize),
+    })
+}
+
+/// Calls `apply` with the contents of each committed record of a block from LSN `from` on. `None` if the block is not well formed.
+fn records(block: &Block<'_>, from: u64, apply: &mut dyn FnMut(&[u8]) -> Result<()>) -> Option<Result<()>> {
+    let (mut at, mut large) = (0usize, block.large);
+    while at < block.words.len() {
+        let first = word(block.words, at);
+        let (words, bytes) = ((first >> 32) as usize, usize::try_from(word(block.words, at + WORD)).ok()?);
+        let end = at.checked_add(words.checked_mul(WORD)?)?;
+        let record = block.words.get(at..end)?;
+        let contents = if first & LARGE != 0 {
+            let (contents, rest) = large.split_at_checked(bytes)?;
+            large = rest;
+            contents
+        } else {
+            record.get(HEADER as usize * WORD..)?.get(..bytes)?
+        };
+        if (words as u64) < HEADER {
+            return None;
+        }
+        if first & 0xff == UPDATES
+            && block.base + (at / WORD) as u64 >= from
+            && let Err(error) = apply(contents)
+        {
+            return Some(Err(error));
+        }
+        at = end;
+    }
+    Some(Ok(()))
+}
+
+/// The result of reading a log.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Replayed {
+    /// LSN after the last good record.
+    pub(crate) end: u64,
+    /// The files with records: number and LSN of the first one.
+    pub(crate) files: Vec<(u64, u64)>,
+    /// Bytes of good blocks.
+    pub(crate) bytes: u64,
+}
+
+/// Reads the log from LSN `from` on, and calls `apply` with the contents of each committed record, in their order. Changes no file.
+///
+/// # Errors
+/// `Corrupt` if a block before the end is damaged (L2), or records at `from` or behind it are missing; `Foreign`; `Io`; those of `apply`.
+pub(crate) fn replay(
+    place: &Place,
+    from: u64,
+    apply: &mut dyn FnMut(&[u8]) -> Result<()>,
+) -> Result<Replayed> {
+    let mut replayed = Replayed::default();
+    let mut end: Option<u64> = None;
+    let corrupt = |at: usize| Error::Corrupt { what: "commit log", at: at as u64 };
+    for number in place.numbers(LOG)? {
+        let path = place.path(LOG, number);
+        let bytes = read(&path)?;
+        if bytes.get(..header::BYTES).is_none_or(|header| header.iter().all(|byte| *byte == 0)) {
+            // L3: a spare file, whose header was never durable. It has no block.
+            continue;
+        }
+        let header = Header::decode(&bytes, Kind::Log, place.store, &path)?;
+        if end.is_some_and(|end| end != header.lsn) || (end.is_none() && header.lsn > from) {
+            return Err(corrupt(0));
+        }
+        let (mut lsn, mut at) = (header.lsn, header::BYTES);
+        replayed.files.push((number, lsn));
+        while let Some(block) = bytes.get(at..).and_then(|rest| decode(rest, place.store)) {
+            if block.base != lsn {
+                return Err(corrupt(at));
+            }
+            records(&block, from, apply).ok_or_else(|| corrupt(at))??;
+            lsn += (block.words.len() / WORD) as u64;
+            at += block.bytes;
+            replayed.bytes += block.bytes as u64;
+        }
+        let mut rest = (at..bytes.len()).step_by(SECTOR as usize).skip(1);
+        let is_later =
+            |at: &usize| decode(&bytes[*at..], place.store).is_some_and(|block| block.durable > lsn);
+        if rest.any(|at| is_later(&at)) {
+            // L2.
+            return Err(corrupt(at));
+        }
+        end = Some(lsn);
+    }
+    replayed.end = end.unwrap_or(from);
+    if replayed.end < from {
+        return Err(corrupt(0));
+    }
+    Ok(replayed)
+}
+
+/// Reads a whole file.
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>> {
+    let file = system::open(OpenOptions::new().read(true), path)
+        .map_err(|source| io("cannot open", path, source))?;
+    let bytes = system::inspect(&file, path).map_err(|source| io("cannot inspect", path, source))?.len();
+    let mut contents = vec![0; bytes as usize];
+    let mut at = 0;
+    while at < contents.len() {
+        match system::read_at(&file, path, at as u64, &mut contents[at..]) {
+            Ok(0) => break,
+            Ok(count) => at += count,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(source) => return Err(io("cannot read", path, source)),
+        }
+    }
+    contents.truncate(at);
+    Ok(contents)
+}

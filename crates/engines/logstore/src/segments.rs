@@ -1,0 +1,375 @@
+//! Images of leaves, in segment files that are written from the front to the end and never changed.
+//!
+//! ```text
+//! file      header (512 bytes) | image | image | …
+//! image     magic: u32 | CRC-32C of the rest: u32 | id of the store: u64 | bytes: u64 | bytes … | zeros up to a multiple of 64
+//! address   segment: 24 bits | offset / 64: 20 bits | length / 64: 18 bits, 0 if it needs more
+//! ```
+//!
+//! Invariants:
+//! * P1: an image is read only when it is written. A leaf is evicted only when its image is written ([`Segments::is_written`]).
+//! * P2: a checkpoint is published only when the segments of its images are synced.
+//! * P3: a segment is removed only when no current image and no image of the published checkpoint is in it.
+//! * P4: a recovered store continues in a new segment.
+//!
+//! One thread at a time appends and removes; any number of threads read.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::num::NonZeroU64;
+use std::path::PathBuf;
+use std::sync::{Arc, RwLock};
+
+use bwtree::{Address, Shelf};
+use pmem::file::io;
+use pmem::{Error, Result, system};
+
+use crate::header::{self, Header, Kind, word};
+use crate::log::Place;
+use crate::sync::{Mutex, PoisonError, lock};
+
+/// The name of segments.
+pub(crate) const PAGES: &str = "pages";
+/// Bytes of a segment at which the next one begins.
+pub(crate) const SEGMENT: u64 = 64 << 20;
+/// Bytes that are collected before a write.
+const BUFFER: usize = 1 << 20;
+const UNIT: u64 = 64;
+const HEAD: usize = 24;
+const MAGIC: u32 = 0x4547_4d49;
+const SEGMENT_MAX: u64 = (1 << 24) - 1;
+const OFFSET_BITS: u32 = 20;
+const LENGTH_BITS: u32 = 18;
+const _: () = assert!(SEGMENT <= UNIT << OFFSET_BITS);
+
+/// An address in its parts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Parts {
+    pub(crate) segment: u64,
+    pub(crate) offset: u64,
+    /// Bytes with head and padding. 0: unknown.
+    pub(crate) bytes: u64,
+}
+
+impl Parts {
+    fn pack(self) -> Option<Address> {
+        let length = self.bytes / UNIT;
+        let length = if length < 1 << LENGTH_BITS { length } else { 0 };
+        let packed =
+            self.segment << (OFFSET_BITS + LENGTH_BITS) | (self.offset / UNIT) << LENGTH_BITS | length;
+        (self.segment <= SEGMENT_MAX).then(|| NonZeroU64::new(packed).map(Address)).flatten()
+    }
+
+    pub(crate) fn of(address: Address) -> Self {
+        let packed = address.0.get();
+        Self {
+            segment: packed >> (OFFSET_BITS + LENGTH_BITS),
+            offset: (packed >> LENGTH_BITS & ((1 << OFFSET_BITS) - 1)) * UNIT,
+            bytes: (packed & ((1 << LENGTH_BITS) - 1)) * UNIT,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Segment {
+    file: File,
+    path: PathBuf,
+    /// Bytes that are written.
+    written: std::sync::atomic::AtomicU64,
+}
+
+impl Segment {
+    fn written(&self) -> u64 {
+        self.written.load(std::sync::atomic::Ordering::Acquire)
+    }
+}
+
+/// The segment that is appended to.
+#[derive(Debug, Default)]
+struct Writer {
+    current: Option<(u64, Arc<Segment>)>,
+    /// Bytes that are not written yet.
+    buffer: Vec<u8>,
+    next_number: u64,
+    /// Segments that were written to since the last sync.
+    unsynced: Vec<Arc<Segment>>,
+}
+
+/// The segments of a store.
+#[derive(Debug)]
+pub(crate) struct Segments {
+    place: Place,
+    /// Bytes of a segment.
+    bytes: u64,
+    syncs: bool,
+    open: RwLock<BTreeMap<u64, Arc<Segment>>>,
+    writer: Mutex<Writer>,
+    written: std::sync::atomic::AtomicU64,
+    read: std::sync::atomic::AtomicU64,
+}
+
+impl Segments {
+    /// The segments with these numbers, to which nothing is appended any more. All other segments are removed: their images belong to no
+    /// checkpoint.
+    ///
+    /// # Errors
+    /// `Foreign`; `Io`; `Corrupt` if one is missing.
+    pub(crate) fn open(
+        place: Place,
+        bytes: u64,
+        syncs: bool,
+        used: &[u64],
+        may_remove: bool,
+    ) -> Result<Self> {
+        let mut open = BTreeMap::new();
+        let found = place.numbers(PAGES)?;
+        for number in used {
+            let path = place.path(PAGES, *number);
+            if !found.contains(number) {
+                let source = std::io::ErrorKind::NotFound.into();
+                return Err(io("a segment of the checkpoint is missing:", &path, source));
+            }
+            let file = system::open(OpenOptions::new().read(true), &path)
+                .map_err(|source| io("cannot open", &path, source))?;
+            let length =
+                system::inspect(&file, &path).map_err(|source| io("cannot inspect", &path, source))?.len();
+            let mut head = vec![0; header::BYTES];
+            let count = system::read_at(&file, &path, 0, &mut head)
+                .map_err(|source| io("cannot read", &path, source))?;
+            Header::decode(&head[..count], Kind::Segment, place.store, &path)?;
+            open.insert(*number, Arc::new(Segment { file, path, written: length.into() }));
+        }
+        for number in found.iter().filter(|number| may_remove && !used.contains(number)) {
+            let path = place.path(PAGES, *number);
+            system::remove_file(&path).map_err(|source| io("cannot remove", &path, source))?;
+        }
+        let next_number = found.last().map_or(1, |last| last + 1);
+        Ok(Self {
+            place,
+            bytes,
+            syncs,
+            open: RwLock::new(open),
+            writer: Mutex::new(Writer { next_number, ..Writer::default() }),
+            written: 0.into(),
+            read: 0.into(),
+        })
+    }
+
+    fn find(&self, number: u64) -> Option<Arc<Segment>> {
+        self.open.read().unwrap_or_else(PoisonError::into_inner).get(&number).cloned()
+    }
+
+    /// Appends an image. It may be read when it is written.
+    ///
+    /// # Errors
+    /// `NoSpace`; `Io`; `Full` if there are too many segments.
+    pub(crate) fn append(&self, image: &[u8]) -> Result<Address> {
+        let mut writer = lock(&self.writer);
+        let bytes = (HEAD + image.len()).next_multiple_of(UNIT as usize);
+        let end =
+            writer.current.as_ref().map_or(0, |(_, segment)| segment.written()) + writer.buffer.len() as u64;
+        if writer.current.is_none() || (end + bytes as u64 > self.bytes && end > header::BYTES as u64) {
+            self.begin(&mut writer)?;
+        }
+        let Some((number, segment)) = writer.current.clone() else { return Err(Error::Closed) };
+        let offset = segment.written() + writer.buffer.len() as u64;
+        let parts = Parts { segment: number, offset, bytes: bytes as u64 };
+        let address = parts.pack().ok_or(Error::Full { max_bytes: self.bytes * SEGMENT_MAX })?;
+        let from = writer.buffer.len();
+        writer.buffer.extend(MAGIC.to_le_bytes());
+        writer.buffer.extend([0; 4]);
+        writer.buffer.extend(self.place.store.to_le_bytes());
+        writer.buffer.extend((image.len() as u64).to_le_bytes());
+        writer.buffer.extend(image);
+        let sum = crc32c::crc32c(&writer.buffer[from + 8..]);
+        writer.buffer[from + 4..from + 8].copy_from_slice(&sum.to_le_bytes());
+        writer.buffer.resize(from + bytes, 0);
+        if writer.buffer.len() >= BUFFER {
+            self.write(&mut writer)?;
+        }
+        Ok(address)
+    }
+
+    /// Writes all images that were appended (P1).
+    ///
+    /// # Errors
+    /// `NoSpace`: a later call tries again; `Io`.
+    pub(crate) fn write_all(&self) -> Result<()> {
+        self.write(&mut lock(&self.writer))
+    }
+
+    /// Makes all images that were appended durable, if the store promises to survive a power cut (P2).
+    ///
+    /// # Errors
+    /// `NoSpace`; `Io`: after a failed sync the images may be lost, so the caller must fail.
+    pub(crate) fn sync(&self) -> Result<()> {
+        let mut writer = lock(&self.writer);
+        self.write(&mut writer)?;
+        for segment in std::mem::take(&mut writer.unsynced) {
+            if self.syncs {
+                system::sync_all(&segment.file, &segment.path)
+                    .map_err(|source| io("cannot sync", &segment.path, source))?;
+            }
+        }
+        if self.syncs {
+            system::sync_dir(&self.place.dir)
+                .map_err(|source| io("cannot sync directory", &self.place.dir, source))?;
+        }
+        Ok(())
+    }
+
+    fn write(&self, writer: &mut Writer) -> Result<()> {
+        use std::sync::atomic::Ordering;
+        let Writer { current: Some((_, segment)), buffer, unsynced, .. } = writer else { return Ok(()) };
+        if buffer.is_empty() {
+            return Ok(());
+        }
+        let at = segment.written();
+        system::write_all_at(&segment.file, &segment.path, at, buffer).map_err(|source| {
+            match source.kind() {
+                std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
+                    Error::NoSpace { path: segment.path.clone(), bytes: buffer.len() as u64 }
+                }
+                _ => io("cannot write", &segment.path, source),
+            }
+        })?;
+        if !unsynced.iter().any(|other| Arc::ptr_eq(other, segment)) {
+            unsynced.push(Arc::clone(segment));
+        }
+        segment.written.store(at + buffer.len() as u64, Ordering::Release);
+        self.written.fetch_add(buffer.len() as u64, Ordering::Relaxed);
+        buffer.clear();
+        Ok(())
+    }
+
+    /// Begins the next segment.
+    fn begin(&self, writer: &mut Writer) -> Result<()> {
+        self.write(writer)?;
+        let number = writer.next_number;
+        let path = self.place.path(PAGES, number);
+        let mut how = OpenOptions::new();
+        how.read(true).write(true).create(true).truncate(true);
+        let file = system::open(&how, &path).map_err(|source| io("cannot make", &path, source))?;
+        let text = String::new();
+        let header = Header { kind: Kind::Segment, store: self.place.store, number, lsn: 0, text };
+        let segment = Arc::new(Segment { file, path, written: 0.into() });
+        writer.next_number += 1;
+        writer.buffer.extend(header.encode());
+        writer.current = Some((number, Arc::clone(&segment)));
+        self.open.write().unwrap_or_else(PoisonError::into_inner).insert(number, segment);
+        Ok(())
+    }
+
+    /// True if an image is in its file.
+    pub(crate) fn is_written(&self, address: Address) -> bool {
+        let parts = Parts::of(address);
+        self.find(parts.segment).is_some_and(|segment| parts.offset < segment.written())
+    }
+
+    /// Number of the segment that is appended to. Images that are appended from now on are in this segment or in later ones.
+    pub(crate) fn current(&self) -> u64 {
+        let writer = lock(&self.writer);
+        writer.current.as_ref().map_or(writer.next_number, |(number, _)| *number)
+    }
+
+    /// All segments, with their bytes.
+    pub(crate) fn sizes(&self) -> Vec<(u64, u64)> {
+        let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
+        open.iter().map(|(number, segment)| (*number, segment.written())).collect()
+    }
+
+    /// Removes segments (P3).
+    ///
+    /// # Errors
+    /// `Io`. The next open removes what is left.
+    pub(crate) fn remove(&self, numbers: &[u64]) -> Result<()> {
+        for number in numbers {
+            let segment = self.open.write().unwrap_or_else(PoisonError::into_inner).remove(number);
+            if let Some(segment) = segment {
+                system::remove_file(&segment.path)
+                    .map_err(|source| io("cannot remove", &segment.path, source))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes that were written to segments and read from them since the store was opened.
+    pub(crate) fn traffic(&self) -> (u64, u64) {
+        use std::sync::atomic::Ordering;
+        (self.written.load(Ordering::Relaxed), self.read.load(Ordering::Relaxed))
+    }
+
+    /// Reads an image, checked.
+    ///
+    /// # Errors
+    /// `Io`; `Corrupt`.
+    pub(crate) fn image(&self, address: Address) -> Result<Vec<u8>> {
+        let parts = Parts::of(address);
+        let corrupt = || Error::Corrupt { what: "image of a page", at: parts.offset };
+        let segment = self.find(parts.segment).ok_or_else(corrupt)?;
+        if parts.offset >= segment.written() {
+            // P1.
+            self.write_all()?;
+        }
+        let read = |bytes: usize| {
+            let mut image = vec![0; bytes];
+            let mut at = 0;
+            while at < image.len() {
+                let rest = &mut image[at..];
+                match system::read_at(&segment.file, &segment.path, parts.offset + at as u64, rest) {
+                    Ok(0) => break,
+                    Ok(count) => at += count,
+                    Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                    Err(source) => return Err(io("cannot read", &segment.path, source)),
+                }
+            }
+            image.truncate(at);
+            Ok(image)
+        };
+        let mut image = read(if parts.bytes > 0 { parts.bytes as usize } else { HEAD })?;
+        let bytes = word(&image, 16);
+        let is_image =
+            image.len() >= HEAD && word(&image, 0) as u32 == MAGIC && word(&image, 8) == self.place.store;
+        // No length beyond the file is believed.
+        if !is_image || bytes > segment.written().saturating_sub(parts.offset) {
+            return Err(corrupt());
+        }
+        let end = HEAD + bytes as usize;
+        if parts.bytes == 0 {
+            image = read(end)?;
+        }
+        if image.len() < end || crc32c::crc32c(&image[8..end]) != (word(&image, 0) >> 32) as u32 {
+            return Err(corrupt());
+        }
+        self.read.fetch_add(end as u64, std::sync::atomic::Ordering::Relaxed);
+        image.truncate(end);
+        image.drain(..HEAD);
+        Ok(image)
+    }
+}
+
+impl Shelf for Segments {
+    fn read(&self, address: Address) -> bwtree::Result<Vec<u8>> {
+        self.image(address).map_err(|error| bwtree::Error::Unreadable { why: error.to_string() })
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_keeps_its_parts() {
+        for segment in [1, 2, SEGMENT_MAX] {
+            for offset in [512, SEGMENT - 64] {
+                for bytes in [64, 4096, (64 << 18) - 64] {
+                    let parts = Parts { segment, offset, bytes };
+                    assert_eq!(parts.pack().map(Parts::of), Some(parts));
+                }
+                let large = Parts { segment, offset, bytes: 64 << 18 };
+                assert_eq!(large.pack().map(Parts::of), Some(Parts { bytes: 0, ..large }));
+            }
+        }
+        assert_eq!(Parts { segment: SEGMENT_MAX + 1, offset: 0, bytes: 0 }.pack(), None);
+    }
+}

@@ -1,0 +1,911 @@
+//! The store: a Bw-tree with its commit log, its images and its checkpoints.
+//!
+//! * An update adds its record to the log after it read the key's page, and before the exchange that makes it visible. So the order of the
+//!   records of a key is the order of its updates. The update returns when its record is durable as promised.
+//! * A batch closes the gate for other writers, adds one record, and applies its updates. Readers see all of it or nothing.
+//! * A checkpoint saves all dirty leaves in key order, and names the images of all leaves. Afterwards the log before it is removed.
+//! * Recovery builds the inner pages from the checkpoint, without reading a leaf, and repeats the records of the log behind it.
+//! * Above the memory budget, the store evicts leaves that were not used since the last round. Dirty ones are saved first.
+//!
+//! Differences from the paper's protocol (§V): a page's image may contain updates that are not durable in the log yet. Such an image counts
+//! only once a checkpoint names it, and the checkpoint is published when these updates are durable (C1 of `checkpoint`). So no update has to
+//! be kept out of a flush, no page is divided at the end of the stable log, and a split needs no system transaction.
+//!
+//! Invariants:
+//! * A1: a call that returns an update's success, or a value, returns after the update, or the value's update, is durable as promised.
+//! * A2: while a batch runs, no leaf is evicted. So its pages are in memory from its reads to its last update, and it cannot fail between
+//!   its first update and its last.
+//! * A3: if a write or sync of the log fails, or a sync of images, all later updates are refused. Reads of durable values go on.
+//! * A4: one thread at a time saves, evicts and makes checkpoints: the one with the lock of `Upkeep`.
+
+use std::borrow::Borrow;
+use std::cell::{Cell, RefCell};
+use std::ops::Bound;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use bwtree::{Change, Options, Pairs, Recorder, Residence, RestoredLeaf, Shelf, Tree};
+use pmem::pending::defer;
+use pmem::{Error, Result};
+
+use crate::buffer::Entry;
+use crate::checkpoint::{self, Checkpoint};
+use crate::gate::Gate;
+use crate::log::{self, Log, LogStats, Place, Sizes};
+use crate::marks::Marks;
+use crate::record;
+use crate::segments::{Parts, SEGMENT, Segments};
+use crate::sync::{Mutex, lock, try_lock};
+
+/// Settings of a store.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// True: an update that has returned survives a power cut. False: it survives the end of the process.
+    pub survives_power: bool,
+    /// Bytes of memory for pages, and for memory that waits to be freed.
+    pub memory_bytes: u64,
+    /// Bytes of log after which a checkpoint is made.
+    pub log_bytes: u64,
+    /// Bytes of a leaf, with its records, above which it is split.
+    pub page_bytes: usize,
+    /// Sizes for tests: small buffers, log files, segments and pages.
+    pub is_small: bool,
+    /// True: the files are not changed, and updates are refused.
+    pub read_only: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            survives_power: true,
+            memory_bytes: u64::MAX,
+            log_bytes: 64 << 20,
+            page_bytes: 16 << 10,
+            is_small: false,
+            read_only: false,
+        }
+    }
+}
+
+impl Settings {
+    fn sizes(&self) -> Sizes {
+        if self.is_small { Sizes { buffers: 2, words: 64, file: 8 << 10 } } else { Sizes::default() }
+    }
+
+    fn segment(&self) -> u64 {
+        if self.is_small { 4 << 10 } else { SEGMENT }
+    }
+
+    fn pages(&self) -> Options {
+        let of_leaves = if self.is_small { 256 } else { self.page_bytes };
+        let of_inner = if self.is_small { 64 } else { 4096 };
+        let usual = if self.is_small { Options::tiny() } else { Options::default() };
+        Options {
+            leaf_split_bytes: of_leaves,
+            leaf_merge_bytes: of_leaves / 4,
+            inner_split_bytes: of_inner,
+            inner_merge_bytes: of_inner / 4 * 3,
+            weighs_records: true,
+            ..usual
+        }
+    }
+}
+
+/// The greatest length of a value in bytes.
+pub const VALUE_BYTES_MAX: u64 = 64 << 20;
+/// The greatest length of all records of a batch in bytes.
+pub const BATCH_BYTES_MAX: u64 = 256 << 20;
+
+/// The result of an open.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Opened {
+    /// Bytes of log that were read.
+    pub log_bytes: u64,
+    /// Records that were applied. 0 after a clean close.
+    pub records: u64,
+    /// Leaves of the checkpoint.
+    pub leaves: u64,
+}
+
+/// Sizes and counts of a store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StoreStats {
+    /// The log.
+    pub log: LogStats,
+    /// Checkpoints since the open.
+    pub checkpoints: u64,
+    /// Bytes of checkpoint files since the open.
+    pub checkpoint_bytes: u64,
+    /// Bytes of images written since the open.
+    pub image_bytes_written: u64,
+    /// Bytes of images read since the open.
+    pub image_bytes_read: u64,
+    /// Bytes of all segments.
+    pub segment_bytes: u64,
+    /// Bytes of the images that the last checkpoint names.
+    pub live_bytes: u64,
+    /// Evicted leaves since the open.
+    pub evictions: u64,
+    /// Images that the cleaner moved since the open.
+    pub moved_images: u64,
+}
+
+/// The work of one thread at a time (A4).
+#[derive(Debug, Default)]
+struct Upkeep {
+    /// The page that the next round of the eviction begins with.
+    hand: u32,
+    /// Number of the published checkpoint.
+    number: u64,
+    stats: StoreStats,
+    /// True if the cleaner moved images since the last checkpoint.
+    has_moved: bool,
+    committed_at: Option<Instant>,
+}
+
+/// A store.
+#[derive(Debug)]
+pub struct Store<P: Pairs> {
+    tree: Tree<P>,
+    /// `None` if the store is read-only.
+    log: Option<Log>,
+    segments: Arc<Segments>,
+    place: Place,
+    settings: Settings,
+    gate: Gate,
+    marks: Marks,
+    upkeep: Mutex<Upkeep>,
+    /// Bytes of the log at the last checkpoint.
+    log_at: AtomicU64,
+    /// Updates are refused.
+    closed: AtomicBool,
+}
+
+thread_local! {
+    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    static THREAD: Cell<usize> = const { Cell::new(usize::MAX) };
+    static SINCE_CHECK: Cell<u32> = const { Cell::new(0) };
+}
+
+/// A number of this thread.
+fn thread() -> usize {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    THREAD.with(|own| {
+        if own.get() == usize::MAX {
+            own.set(NEXT.fetch_add(1, Ordering::Relaxed) as usize);
+        }
+        own.get()
+    })
+}
+
+/// Adds single updates to the log.
+struct Single<'s> {
+    log: &'s Log,
+    marks: &'s Marks,
+    /// End of the last committed record.
+    end: Cell<u64>,
+    /// The first error of the log.
+    error: RefCell<Option<Error>>,
+}
+
+impl<'s, P: Pairs> Recorder<P> for Single<'s> {
+    type Entry = Entry<'s>;
+
+    fn begin(&self, key: &P::Key, value: Option<&P::Value>) -> bwtree::Result<Entry<'s>> {
+        SCRATCH.with_borrow_mut(|scratch| {
+            scratch.clear();
+            record::encode::<P>(key, value, scratch);
+            match self.log.add(scratch) {
+                Ok(entry) => {
+                    self.marks.note(key, entry.end);
+                    Ok(entry)
+                }
+                Err(error) => {
+                    let why = error.to_string();
+                    self.error.borrow_mut().get_or_insert(error);
+                    Err(bwtree::Error::NotLogged { why })
+                }
+            }
+        })
+    }
+
+    fn commit(&self, entry: Entry<'s>) {
+        self.end.set(entry.end);
+        entry.commit();
+    }
+}
+
+/// A write of a batch: `None` removes the key.
+pub type BatchWrite<P> = (<P as Pairs>::KeyBuf, Option<<P as Pairs>::ValueBuf>);
+
+/// The result of a batch.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BatchDone {
+    /// False if a condition did not hold; then nothing has changed.
+    pub is_done: bool,
+    /// For each key of the batch, in ascending order: whether it was present before.
+    pub found: Vec<bool>,
+}
+
+impl<P: Pairs> Store<P> {
+    /// Makes an empty store. Its files are in `dir` and their names begin with `stem`; files of an unfinished store are overwritten.
+    /// `store` is a random number.
+    ///
+    /// # Errors
+    /// `NoSpace`; `Io`.
+    pub fn create(dir: &Path, stem: &str, store: u64, settings: Settings) -> Result<Self> {
+        let place = Place { dir: dir.to_owned(), stem: stem.to_owned(), store };
+        for kind in [log::LOG, crate::segments::PAGES] {
+            for number in place.numbers(kind)? {
+                let path = place.path(kind, number);
+                pmem::system::remove_file(&path)
+                    .map_err(|source| pmem::file::io("cannot remove", &path, source))?;
+            }
+        }
+        let empty = Checkpoint { number: 0, redo: 0, end: 0, leaves: Vec::new() };
+        checkpoint::publish::<P>(&place, settings.survives_power, &empty)?;
+        Ok(Self::open(dir, stem, store, settings)?.0)
+    }
+
+    /// Opens a store. O(leaves), and the length of the log behind the last checkpoint.
+    ///
+    /// # Errors
+    /// `Foreign`, `Version`, `Corrupt`, `NoSpace`, `Io`.
+    pub fn open(dir: &Path, stem: &str, store: u64, settings: Settings) -> Result<(Self, Opened)> {
+        let place = Place { dir: dir.to_owned(), stem: stem.to_owned(), store };
+        let path = checkpoint::path(&place);
+        let why = "the store's checkpoint is missing";
+        let Checkpoint { number, redo, end, leaves } =
+            checkpoint::load::<P>(&place)?.ok_or(Error::Foreign { path, why })?;
+        let mut used: Vec<u64> = leaves.iter().map(|leaf| Parts::of(leaf.address).segment).collect();
+        used.sort_unstable();
+        used.dedup();
+        let (bytes, syncs) = (settings.segment(), settings.survives_power);
+        let segments = Segments::open(place.clone(), bytes, syncs, &used, !settings.read_only)?;
+        let segments = Arc::new(segments);
+        let mut opened = Opened { leaves: leaves.len() as u64, ..Opened::default() };
+        let live_bytes = live(&leaves).values().sum();
+        let shelf: Arc<dyn Shelf> = Arc::clone(&segments) as _;
+        let tree = Tree::restore(settings.pages(), shelf, leaves).map_err(refused)?;
+        let mut own = Self {
+            tree,
+            log: None,
+            segments,
+            place: place.clone(),
+            gate: Gate::new(),
+            marks: Marks::new(),
+            upkeep: Mutex::new(Upkeep { number, ..Upkeep::default() }),
+            closed: AtomicBool::new(settings.read_only),
+            log_at: AtomicU64::new(0),
+            settings,
+        };
+        let replayed = log::replay(&place, redo, &mut |contents| {
+            opened.records += 1;
+            let updates = record::decode::<P>(contents)
+                .ok_or(Error::Corrupt { what: "record of the commit log", at: opened.log_bytes })?;
+            for (key, value) in updates {
+                match value {
+                    Some(value) => own.tree.put(key.borrow(), value.borrow()).map_err(refused)?,
+                    None => own.tree.delete(key.borrow()).map_err(refused)?,
+                };
+            }
+            if opened.records.is_multiple_of(256) && !own.settings.read_only {
+                own.make_room(&mut lock(&own.upkeep))?;
+            }
+            Ok(())
+        })?;
+        if replayed.end < end {
+            // C1: the log was durable up to there.
+            return Err(Error::Corrupt { what: "end of the commit log", at: replayed.end });
+        }
+        opened.log_bytes = replayed.bytes;
+        if !own.settings.read_only {
+            let (sizes, base) = (own.settings.sizes(), replayed.end);
+            own.log = Some(Log::begin(place, sizes, own.settings.survives_power, base, replayed.files)?);
+        }
+        lock(&own.upkeep).stats.live_bytes = live_bytes;
+        // The log that was replayed counts, so that repeated crashes do not let it grow.
+        own.log_at.store(0u64.wrapping_sub(replayed.bytes), Ordering::Relaxed);
+        Ok((own, opened))
+    }
+
+    fn log(&self) -> Result<&Log> {
+        match &self.log {
+            None => Err(Error::ReadOnly),
+            Some(_) if self.closed.load(Ordering::Acquire) => Err(Error::Closed),
+            Some(log) => log.check().map(|()| log),
+        }
+    }
+
+    /// Copies the value of a key with `copy`, which may be called several times. False if the key is absent. O(log keys), and at most one
+    /// read of an image.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`; `Failed` if the value is not durable and cannot become so.
+    pub fn get(&self, key: &P::Key, mut copy: impl FnMut(&P::Value)) -> Result<bool> {
+        let found = self.gate.read(thread(), || self.tree.look_up(key, &mut copy)).map_err(refused)?;
+        self.wait_readable(self.marks.end(key))?;
+        self.relieve();
+        Ok(found.is_some())
+    }
+
+    /// As [`get`](Self::get), for several keys: all values are those of one moment with respect to batches.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn get_each(&self, keys: &[&P::Key]) -> Result<Vec<Option<P::ValueBuf>>> {
+        let read = || -> bwtree::Result<Vec<_>> {
+            keys.iter().map(|key| self.tree.look_up(key, P::own_value)).collect()
+        };
+        let values = self.gate.read(thread(), read).map_err(refused)?;
+        let end = keys.iter().map(|key| self.marks.end(*key)).max();
+        self.wait_readable(end.unwrap_or(0))?;
+        self.relieve();
+        Ok(values)
+    }
+
+    /// Reads a key, calls `decide` with its value, and applies the decision in one step. `decide` may be called several times. Returns
+    /// whether the key was present. If `sync`, the update is durable as promised when this returns.
+    ///
+    /// # Errors
+    /// `NoSpace`, `Length`: nothing has changed. `Io`, `Corrupt`, `Closed`, `ReadOnly`, `Failed`.
+    pub fn update<V: Borrow<P::Value>>(
+        &self,
+        key: &P::Key,
+        decide: impl FnMut(Option<&P::Value>) -> Change<V>,
+        sync: bool,
+    ) -> Result<bool> {
+        let log = self.log()?;
+        let single = Single { log, marks: &self.marks, end: Cell::new(0), error: RefCell::new(None) };
+        let was_there = {
+            let _gate = self.gate.single(thread());
+            self.tree.update_logged(key, decide, &single)
+        };
+        let was_there = match single.error.into_inner() {
+            Some(error) => return Err(error),
+            None => was_there.map_err(refused)?,
+        };
+        let end = if single.end.get() > 0 { single.end.get() } else { self.marks.end(key) };
+        if sync {
+            self.wait(end)?;
+        }
+        self.relieve();
+        Ok(was_there)
+    }
+
+    /// Applies several writes in one step, if all pairs of `expected` match. If a key has several writes, the last one counts. If `sync`,
+    /// the batch is durable as promised when this returns.
+    ///
+    /// # Errors
+    /// `TooLarge`, `Length`, `NoSpace`: nothing has changed. `Io`, `Corrupt`, `Closed`, `ReadOnly`, `Failed`.
+    pub fn batch(
+        &self,
+        mut writes: Vec<BatchWrite<P>>,
+        expected: &[BatchWrite<P>],
+        sync: bool,
+    ) -> Result<BatchDone> {
+        let log = self.log()?;
+        for (key, value) in &writes {
+            P::check_key(key.borrow()).map_err(refused)?;
+            value.as_ref().map_or(Ok(()), |value| P::check_value(value.borrow())).map_err(refused)?;
+        }
+        // The sort is stable: of equal keys the last one is last.
+        writes.sort_by(|a, b| a.0.cmp(&b.0));
+        writes.reverse();
+        writes.dedup_by(|later, first| later.0 == first.0);
+        writes.reverse();
+        let mut contents = Vec::new();
+        for (key, value) in &writes {
+            record::encode::<P>(key.borrow(), value.as_ref().map(Borrow::borrow), &mut contents);
+            let asked = contents.len() as u64;
+            if asked > BATCH_BYTES_MAX {
+                return Err(Error::TooLarge { of: "bytes", asked, limit: BATCH_BYTES_MAX });
+            }
+        }
+        let alone = self.gate.alone();
+        let mut end = 0;
+        for (key, value) in expected {
+            let mut is_equal = value.is_none();
+            let expected_bytes = value.as_ref().map(|value| bytes_of::<P>(value.borrow()));
+            self.tree
+                .look_up(key.borrow(), |now| {
+                    is_equal = expected_bytes.as_ref().is_some_and(|bytes| *bytes == bytes_of::<P>(now));
+                })
+                .map_err(refused)?;
+            end = end.max(self.marks.end(key.borrow()));
+            if !is_equal {
+                drop(alone);
+                self.wait_readable(end)?;
+                return Ok(BatchDone::default());
+            }
+        }
+        // A2: after this all pages are in memory.
+        let mut found = Vec::with_capacity(writes.len());
+        for (key, _) in &writes {
+            found.push(self.tree.look_up(key.borrow(), |_| ()).map_err(refused)?.is_some());
+        }
+        if !writes.is_empty() {
+            let entry = log.add(&contents)?;
+            end = entry.end;
+            writes.iter().for_each(|(key, _)| self.marks.note::<P::Key>(key.borrow(), end));
+            let applied = alone.apply(|| {
+                writes.iter().try_for_each(|(key, value)| match value {
+                    Some(value) => self.tree.put(key.borrow(), value.borrow()).map(drop),
+                    None => self.tree.delete(key.borrow()).map(drop),
+                })
+            });
+            if let Err(error) = applied {
+                // A2 excludes If it happens, half of a batch must not become durable.
+                log.fail();
+                drop(entry);
+                return Err(refused(error));
+            }
+            entry.commit();
+        }
+        drop(alone);
+        if sync {
+            self.wait(end)?;
+        }
+        self.relieve();
+        Ok(BatchDone { is_done: true, found })
+    }
+
+    /// Removes all keys, in steps that are batches.
+    ///
+    /// # Errors
+    /// As [`batch`](Self::batch).
+    pub fn clear(&self) -> Result<()> {
+        loop {
+            let mut cursor = self.tree.iter();
+            let keys: Vec<BatchWrite<P>> = cursor.by_ref().take(1000).map(|(key, _)| (key, None)).collect();
+            if let Some(error) = cursor.take_error() {
+                return Err(refused(error));
+            }
+            if keys.is_empty() {
+                return self.commit();
+            }
+            self.batch(keys, &[], false)?;
+        }
+    }
+
+    /// A cursor over the pairs between two bounds. A scan is not a snapshot; each pair is current when it is returned.
+    pub fn range(&self, from: Bound<&P::Key>, to: Bound<&P::Key>, descends: bool) -> StoreCursor<'_, P> {
+        let cursor = match descends {
+            false => self.tree.range(from, to),
+            true => self.tree.range_descending(from, to),
+        };
+        StoreCursor { store: self, cursor }
+    }
+
+    /// Runs `run` while no other thread writes.
+    ///
+    /// # Errors
+    /// `Closed`, `ReadOnly`, `Failed`: `run` was not called.
+    pub fn hold_writers(&self, run: &mut dyn FnMut()) -> Result<()> {
+        self.log()?;
+        let _alone = self.gate.alone();
+        run();
+        Ok(())
+    }
+
+    /// Number of keys.
+    pub fn len(&self) -> u64 {
+        self.tree.len()
+    }
+
+    /// True if there are no keys.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The tree, for statistics.
+    pub fn tree(&self) -> &Tree<P> {
+        &self.tree
+    }
+
+    /// Makes all updates durable as promised.
+    ///
+    /// # Errors
+    /// `Io`, `Failed`.
+    pub fn commit(&self) -> Result<()> {
+        match &self.log {
+            None => Ok(()),
+            Some(log) if self.closed.load(Ordering::Acquire) => log.check(),
+            Some(log) => log.commit_all().map(drop),
+        }
+    }
+
+    /// LSN below which all updates are durable as promised.
+    pub fn stable(&self) -> u64 {
+        self.log.as_ref().map_or(u64::MAX, Log::stable)
+    }
+
+    /// True if all updates are durable as promised.
+    pub fn is_quiet(&self) -> bool {
+        self.log.as_ref().is_none_or(|log| log.end() <= log.stable())
+    }
+
+    /// Waits until all records below `end` are durable as promised.
+    ///
+    /// # Errors
+    /// `Io`, `Failed`.
+    pub fn wait_for(&self, end: u64) -> Result<()> {
+        self.log.as_ref().map_or(Ok(()), |log| log.commit(end))
+    }
+
+    /// As [`wait_for`](Self::wait_for), or notes the wait if this thread defers its waits.
+    fn wait(&self, end: u64) -> Result<()> {
+        if self.stable() >= end || defer(end) { Ok(()) } else { self.wait_for(end) }
+    }
+
+    /// A1 for readers.
+    #[inline(always)]
+    fn wait_readable(&self, end: u64) -> Result<()> {
+        self.wait(end)
+    }
+
+    fn used_bytes(&self) -> u64 {
+        let memory = self.tree.memory();
+        memory.page_bytes + memory.limbo_bytes + memory.table_bytes
+    }
+
+    /// Every 64th operation of a thread: evicts leaves if the store takes more memory than its budget, and makes a checkpoint if the log
+    /// has become far too long. So the store keeps its bounds without a thread for the upkeep, too.
+    #[inline(always)]
+    fn relieve(&self) {
+        let is_due = SINCE_CHECK.with(|since| {
+            let count = since.get().wrapping_add(1);
+            since.set(count);
+            count.is_multiple_of(64)
+        });
+        if is_due {
+            self.relieve_now();
+        }
+    }
+
+    #[cold]
+    fn relieve_now(&self) {
+        if self.log().is_err() {
+            return;
+        }
+        // Errors here are found again by the thread of the upkeep, or by the update that they prevent.
+        let (used, budget) = (self.used_bytes(), self.settings.memory_bytes);
+        if used > budget {
+            // A little above the budget the thread does not wait for another one that makes a checkpoint.
+            let upkeep =
+                if used > budget / 16 * 17 { Some(lock(&self.upkeep)) } else { try_lock(&self.upkeep) };
+            let _ = upkeep.map(|mut upkeep| self.make_room(&mut upkeep));
+        }
+        if self.log_length() > self.settings.log_bytes.saturating_mul(4)
+            && let Some(mut upkeep) = try_lock(&self.upkeep)
+        {
+            let _ = self.checkpoint_with(&mut upkeep);
+        }
+    }
+
+    /// Bytes of the log that the next open would read.
+    fn log_length(&self) -> u64 {
+        let written = self.log.as_ref().map_or(0, |log| log.stats().written_bytes);
+        written.wrapping_sub(self.log_at.load(Ordering::Relaxed))
+    }
+
+    /// Evicts leaves until the store takes nine tenths of its budget.
+    fn make_room(&self, upkeep: &mut Upkeep) -> Result<()> {
+        let target = self.settings.memory_bytes / 10 * 9;
+        if self.used_bytes() <= target {
+            return Ok(());
+        }
+        // Pages that were saved and wait for the write of their images.
+        let mut saved: Vec<u32> = Vec::new();
+        let (mut laps, mut steps) = (0, 0u32);
+        while laps <= 3 {
+            let page = upkeep.hand;
+            upkeep.hand += 1;
+            match self.tree.residence(page) {
+                Residence::End => {
+                    (upkeep.hand, laps) = (0, laps + 1);
+                    self.evict_saved(upkeep, &mut saved)?;
+                }
+                Residence::Clean => self.evict(upkeep, page),
+                Residence::Dirty => {
+                    if let Some(low) = self.tree.low_key(page) {
+                        self.tree.save(low.as_ref().map(Borrow::borrow), |image| {
+                            self.segments.append(image).map_err(Failure)
+                        })?;
+                        saved.push(page);
+                    }
+                }
+                Residence::Used | Residence::Elsewhere => {}
+            }
+            if saved.len() >= 64 {
+                self.evict_saved(upkeep, &mut saved)?;
+            }
+            steps += 1;
+            if steps.is_multiple_of(32) {
+                self.tree.reclaim();
+                if self.used_bytes() <= target {
+                    break;
+                }
+            }
+        }
+        self.evict_saved(upkeep, &mut saved)?;
+        self.tree.reclaim();
+        Ok(())
+    }
+
+    fn evict_saved(&self, upkeep: &mut Upkeep, saved: &mut Vec<u32>) -> Result<()> {
+        if !saved.is_empty() {
+            self.segments.write_all()?;
+            saved.drain(..).for_each(|page| self.evict(upkeep, page));
+        }
+        Ok(())
+    }
+
+    fn evict(&self, upkeep: &mut Upkeep, page: u32) {
+        // A2. The gate may be closed by this thread, so it must not wait.
+        let Some(_gate) = self.gate.try_single(thread()) else { return };
+        let freed = self.tree.evict(page, |address| self.segments.is_written(address));
+        upkeep.stats.evictions += u64::from(freed > 0);
+    }
+
+    /// Makes a checkpoint now.
+    ///
+    /// # Errors
+    /// `NoSpace`: the old checkpoint stays, and a later one is tried; `Io`, `Corrupt`, `Failed`.
+    pub fn checkpoint(&self) -> Result<()> {
+        self.checkpoint_with(&mut lock(&self.upkeep))
+    }
+
+    fn checkpoint_with(&self, upkeep: &mut Upkeep) -> Result<()> {
+        let Some(log) = &self.log else { return Err(Error::ReadOnly) };
+        let log_at = log.stats().written_bytes;
+        // C2.
+        let redo = log.commit_all()?;
+        let first = self.segments.current();
+        let mut leaves: Vec<RestoredLeaf<P::KeyBuf>> = Vec::new();
+        let mut from: Option<P::KeyBuf> = None;
+        loop {
+            let saved = self.tree.save(from.as_ref().map(Borrow::borrow), |image| {
+                self.segments.append(image).map_err(Failure)
+            })?;
+            let (address, records, bytes) = (saved.address, saved.records, saved.bytes);
+            leaves.push(RestoredLeaf { low: from, address, records, bytes });
+            from = saved.next;
+            if from.is_none() {
+                break;
+            }
+        }
+        // P2. After a failed sync no image can be trusted (A3); a lack of space comes before the sync.
+        self.segments.sync().inspect_err(|error| {
+            if !matches!(error, Error::NoSpace { .. }) {
+                log.fail();
+            }
+        })?;
+        // C1.
+        let end = log.commit_all()?;
+        let number = upkeep.number + 1;
+        let checkpoint = Checkpoint { number, redo, end, leaves };
+        let bytes = checkpoint::publish::<P>(&self.place, self.settings.survives_power, &checkpoint)
+            .inspect_err(|error| {
+                if !matches!(error, Error::NoSpace { .. }) {
+                    log.fail();
+                }
+            })?;
+        upkeep.number = number;
+        self.log_at.store(log_at, Ordering::Relaxed);
+        upkeep.stats.checkpoints += 1;
+        upkeep.stats.checkpoint_bytes += bytes;
+        log.discard_below(redo)?;
+        let live = live(&checkpoint.leaves);
+        upkeep.stats.live_bytes = live.values().sum();
+        // P3: a current image is in the checkpoint, or was appended since it began.
+        let sizes = self.segments.sizes();
+        let unused = sizes.iter().map(|(number, _)| *number);
+        let unused: Vec<u64> =
+            unused.filter(|number| *number < first && !live.contains_key(number)).collect();
+        self.segments.remove(&unused)?;
+        upkeep.has_moved = false;
+        self.clean(upkeep, &checkpoint.leaves, &live, first)
+    }
+
+    /// Moves images out of the segments with the least live bytes, if the segments take more than 1.4 times the live bytes. The next
+    /// checkpoint frees these segments.
+    fn clean(
+        &self,
+        upkeep: &mut Upkeep,
+        leaves: &[RestoredLeaf<P::KeyBuf>],
+        live: &std::collections::BTreeMap<u64, u64>,
+        first: u64,
+    ) -> Result<()> {
+        let sizes: Vec<(u64, u64)> =
+            self.segments.sizes().into_iter().filter(|(number, _)| *number < first).collect();
+        let total: u64 = sizes.iter().map(|(_, bytes)| bytes).sum();
+        let allowed = upkeep.stats.live_bytes / 5 * 7 + 2 * self.settings.segment();
+        if total <= allowed {
+            return Ok(());
+        }
+        let mut by_share: Vec<(f64, u64, u64, u64)> = sizes
+            .into_iter()
+            .map(|(number, bytes)| {
+                let live = live.get(&number).copied().unwrap_or(0);
+                (live as f64 / bytes.max(1) as f64, number, bytes, live)
+            })
+            .collect();
+        by_share.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let (mut victims, mut freed, mut moved) = (std::collections::BTreeSet::new(), 0, 0);
+        for (share, number, bytes, live) in by_share {
+            // A segment that is nearly all live costs more than it frees.
+            if freed >= total - allowed || moved > 4 * self.settings.segment() || share > 0.85 {
+                break;
+            }
+            victims.insert(number);
+            freed += bytes - live;
+            moved += live;
+        }
+        for leaf in leaves.iter().filter(|leaf| victims.contains(&Parts::of(leaf.address).segment)) {
+            let is_victim = |address| victims.contains(&Parts::of(address).segment);
+            let low = leaf.low.as_ref().map(Borrow::borrow);
+            let has_moved =
+                self.tree.move_image(low, is_victim, |image| self.segments.append(image).map_err(Failure))?;
+            upkeep.stats.moved_images += u64::from(has_moved);
+            upkeep.has_moved |= has_moved;
+        }
+        self.segments.write_all()
+    }
+
+    /// One step of background work: commits updates without sync, evicts leaves, makes a checkpoint. Returns the pause before the next
+    /// step; `None` after the close.
+    pub fn upkeep(&self) -> Option<Duration> {
+        const PAUSE: Duration = Duration::from_millis(50);
+        const IDLE: Duration = Duration::from_millis(500);
+        let log = self.log.as_ref()?;
+        if self.closed.load(Ordering::Acquire) || log.check().is_err() {
+            return None;
+        }
+        let mut upkeep = lock(&self.upkeep);
+        if upkeep.committed_at.is_none_or(|at| at.elapsed() > IDLE) {
+            upkeep.committed_at = Some(Instant::now());
+            let _ = self.commit();
+        }
+        if self.used_bytes() > self.settings.memory_bytes / 20 * 19 {
+            let _ = self.make_room(&mut upkeep);
+        }
+        let length = self.log_length();
+        if length > self.settings.log_bytes || (upkeep.has_moved && length > self.settings.log_bytes / 4) {
+            // Without space the next attempt comes after the pause.
+            let _ = self.checkpoint_with(&mut upkeep);
+        }
+        Some(PAUSE)
+    }
+
+    /// Refuses all later updates.
+    pub fn refuse_writes(&self) {
+        self.closed.store(true, Ordering::Release);
+    }
+
+    /// Makes a checkpoint of everything, and refuses all later updates. The next open has nothing to replay.
+    ///
+    /// # Errors
+    /// As [`checkpoint`](Self::checkpoint). The next open recovers the store then.
+    pub fn close(&self) -> Result<()> {
+        let Some(log) = &self.log else { return Ok(()) };
+        let mut upkeep = lock(&self.upkeep);
+        {
+            let _alone = self.gate.alone();
+            if self.closed.swap(true, Ordering::AcqRel) {
+                return Ok(());
+            }
+        }
+        let closed = self.checkpoint_with(&mut upkeep);
+        log.drop_spare();
+        closed
+    }
+
+    /// Sizes and counts.
+    pub fn stats(&self) -> StoreStats {
+        let upkeep = lock(&self.upkeep);
+        let (written, read) = self.segments.traffic();
+        StoreStats {
+            log: self.log.as_ref().map(Log::stats).unwrap_or_default(),
+            image_bytes_written: written,
+            image_bytes_read: read,
+            segment_bytes: self.segments.sizes().iter().map(|(_, bytes)| bytes).sum(),
+            ..upkeep.stats
+        }
+    }
+
+    /// Checks the tree and all images. Returns the problems, and the tree's own report.
+    pub fn check(&self) -> (Vec<String>, bwtree::Check) {
+        let report = self.tree.check();
+        let mut problems = report.problems.clone();
+        let (mut cursor, mut last, mut keys) = (self.tree.iter(), None::<P::KeyBuf>, 0u64);
+        for (key, _) in cursor.by_ref() {
+            if last.as_ref().is_some_and(|last| *last >= key) {
+                problems.push(format!("key {key:?} comes after {last:?}"));
+            }
+            last = Some(key);
+            keys += 1;
+            if keys.is_multiple_of(64) {
+                self.relieve_now();
+            }
+        }
+        if let Some(error) = cursor.take_error() {
+            problems.push(error.to_string());
+        } else if report.is_quiet && keys != report.records {
+            problems.push(format!("{} keys are counted, {keys} are there", report.records));
+        }
+        (problems, report)
+    }
+}
+
+/// A cursor; see [`Store::range`].
+#[derive(Debug)]
+pub struct StoreCursor<'s, P: Pairs> {
+    store: &'s Store<P>,
+    cursor: bwtree::Cursor<'s, P>,
+}
+
+impl<P: Pairs> StoreCursor<'_, P> {
+    /// The next pair. `None` at the end.
+    ///
+    /// # Errors
+    /// As [`Store::get`].
+    pub fn next_pair(&mut self) -> Result<Option<(P::KeyBuf, P::ValueBuf)>> {
+        let Some((key, value)) = self.cursor.next() else {
+            return self.cursor.take_error().map_or(Ok(None), |error| Err(refused(error)));
+        };
+        self.store.wait_readable(self.store.marks.end(key.borrow()))?;
+        self.store.relieve();
+        Ok(Some((key, value)))
+    }
+}
+
+/// Live bytes of each segment, by the images that a checkpoint names.
+fn live<K>(leaves: &[RestoredLeaf<K>]) -> std::collections::BTreeMap<u64, u64> {
+    let mut live = std::collections::BTreeMap::new();
+    let mut last = None;
+    for leaf in leaves {
+        let Parts { segment, offset, bytes } = Parts::of(leaf.address);
+        // Two leaves may share an image, if they were merged while the checkpoint was made.
+        if last != Some((segment, offset)) {
+            *live.entry(segment).or_insert(0) += if bytes > 0 { bytes } else { leaf.bytes };
+        }
+        last = Some((segment, offset));
+    }
+    live
+}
+
+fn bytes_of<P: Pairs>(value: &P::Value) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    P::write_value(value, &mut bytes);
+    bytes
+}
+
+/// An error of the images, inside of the tree.
+struct Failure(Error);
+
+impl From<bwtree::Error> for Failure {
+    fn from(error: bwtree::Error) -> Self {
+        Self(refused(error))
+    }
+}
+
+impl From<Failure> for Error {
+    fn from(Failure(error): Failure) -> Self {
+        error
+    }
+}
+
+/// Translates an error of the tree.
+pub fn refused(error: bwtree::Error) -> Error {
+    let too_long = |of, bytes, max| Error::Length { of, bytes: bytes as u64, limit: max as u64 };
+    match error {
+        bwtree::Error::KeyTooLong { bytes, max } => too_long("a key", bytes, max),
+        bwtree::Error::ValueTooLong { bytes, max } => too_long("a value", bytes, max),
+        bwtree::Error::NotLogged { .. } => Error::Failed,
+        bwtree::Error::Unreadable { .. } => Error::Corrupt { what: "image of a page", at: 0 },
+        _ => Error::Unsupported { engine: "bwtree", what: "pages of this size" },
+    }
+}

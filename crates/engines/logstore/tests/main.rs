@@ -1,0 +1,8 @@
+//! Tests of the store: comparison with a map, threads, restarts, power cuts, failing calls. They are one program.
+
+#![cfg(not(loom))]
+
+mod common;
+mod model;
+mod power;
+mod threads;

@@ -1,0 +1,82 @@
+//! Random operations against a map, with clean and unclean restarts.
+
+use std::time::Duration;
+
+use logstore::Settings;
+
+use crate::common::{Dir, Model, STEM, compare, create, open, small, step};
+
+fn churn(seed: u64, settings: &Settings, keys: u32, steps: usize) -> logstore::StoreStats {
+    let (dir, mut random) = (Dir::new("model"), fastrand::Rng::with_seed(seed));
+    let mut model = Model::new();
+    let mut store = create(&dir.0, settings.clone());
+    let mut all = logstore::StoreStats::default();
+    for turn in 0..steps {
+        step(&store, &mut model, keys, &mut random);
+        if turn % 97 == 0 {
+            assert!(store.upkeep().is_some_and(|pause| pause < Duration::from_secs(1)));
+        }
+        if turn % 700 == 699 {
+            compare(&store, &model);
+            let stats = store.stats();
+            all.evictions += stats.evictions;
+            all.checkpoints += stats.checkpoints;
+            all.moved_images += stats.moved_images;
+            all.image_bytes_read += stats.image_bytes_read;
+            match random.u32(..3) {
+                0 => store.close().unwrap(),
+                1 => store.commit().unwrap(),
+                _ => {}
+            }
+            drop(store);
+            store = open(&dir.0, settings.clone()).unwrap();
+            compare(&store, &model);
+        }
+    }
+    compare(&store, &model);
+    store.clear().unwrap();
+    compare(&store, &Model::new());
+    store.close().unwrap();
+    let names = std::fs::read_dir(&dir.0).unwrap().count();
+    assert!(names < 12, "{names} files of an empty store");
+    all
+}
+
+#[test]
+fn a_store_is_a_map_across_restarts() {
+    for seed in 0..4 {
+        let all = churn(seed, &small(seed % 2 == 0), 400, 6000);
+        assert!(all.evictions > 100 && all.checkpoints > 10 && all.image_bytes_read > 0, "{all:?}");
+        assert!(all.moved_images > 0, "{all:?}");
+    }
+    churn(9, &Settings { memory_bytes: 1 << 20, log_bytes: 100_000, ..Settings::default() }, 3000, 5000);
+}
+
+#[test]
+fn a_clean_store_has_nothing_to_replay_and_a_read_only_one_changes_no_file() {
+    let dir = Dir::new("clean");
+    let store = create(&dir.0, small(true));
+    let (mut model, mut random) = (Model::new(), fastrand::Rng::with_seed(1));
+    (0..2000).for_each(|_| step(&store, &mut model, 300, &mut random));
+    store.close().unwrap();
+    assert!(matches!(crate::common::put(&store, b"key", b"value"), Err(pmem::Error::Closed)));
+    drop(store);
+    let files = || {
+        let mut files: Vec<_> = std::fs::read_dir(&dir.0)
+            .unwrap()
+            .map(|entry| entry.unwrap())
+            .map(|entry| (entry.file_name(), std::fs::read(entry.path()).unwrap()))
+            .collect();
+        files.sort();
+        files
+    };
+    let before = files();
+    let read_only = logstore::Settings { read_only: true, ..small(true) };
+    let (store, opened) =
+        logstore::Store::<bwtree::Bytes>::open(&dir.0, STEM, crate::common::ID, read_only).unwrap();
+    assert_eq!(opened.records, 0);
+    compare(&store, &model);
+    assert!(matches!(crate::common::put(&store, b"key", b"value"), Err(pmem::Error::ReadOnly)));
+    drop(store);
+    assert!(before == files(), "a read-only store changed its files");
+}
