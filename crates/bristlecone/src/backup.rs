@@ -33,6 +33,7 @@ use pmem::system;
 
 use crate::durable_engine::Engine;
 use crate::error::{Error, Result};
+use crate::in_files;
 use crate::registry::{self, Open};
 use crate::rewrite;
 use crate::store_dir::{CopyForm, FILE_NAME, Hold, JOURNAL_NAME, StoreDir, io};
@@ -56,6 +57,10 @@ pub struct Backup {
 /// `Missing` if there is no store; `InUse` if another process has it open and it has no journal; otherwise as
 /// [`Store::backup`](crate::Store::backup).
 pub fn backup(dir: &Path, target: &Path, progress: Progress<'_>) -> Result<Backup> {
+    if let Some(identity) = in_files::Identity::of_store(dir)? {
+        let _lock = StoreDir::look(dir)?;
+        return in_files::backup(dir, &identity, target, &|to| identity.copy(dir, to, progress));
+    }
     let store_dir = StoreDir::look(dir)?;
     let journal_path = dir.join(JOURNAL_NAME);
     let capacity = pmem::journal::capacity_of(&journal_path).unwrap_or(pmem::journal::CAPACITY);
@@ -76,6 +81,9 @@ pub(crate) fn of_engine<K: Open>(engine: &Engine<K>, dir: &Path, progress: Progr
     // Recovery changed the memory of a store that is only read. So the backup reads the files again.
     if let Some(store_dir) = engine.read_only_dir() {
         return backup(store_dir.path.parent().unwrap_or(Path::new(".")), dir, progress);
+    }
+    if let Some((of, identity)) = engine.in_files_at()? {
+        return in_files::backup(of, &identity, dir, &|to| Ok(engine.stored().copy_files(to, progress)?));
     }
     let form = engine.form_of_copy()?;
     // A backup contains the writes without sync from before the call.
@@ -142,7 +150,7 @@ fn fill(store_dir: &StoreDir, form: CopyForm, progress: Progress<'_>, copy: Copy
 }
 
 /// Refuses a directory with any other contents than those of an unfinished store. True if the directory exists.
-fn refuse_full(dir: &Path) -> Result<bool> {
+pub(crate) fn refuse_full(dir: &Path) -> Result<bool> {
     let names = match std::fs::read_dir(dir) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
         other => other.map_err(|source| io("cannot inspect", dir, source))?,

@@ -1,4 +1,4 @@
-//! The Bw-tree as an index. It is volatile and latch-free.
+//! The Bw-tree as an index. It is volatile and latch-free. The one in files is [`bw_files`](crate::bw_files).
 //!
 //! Consequences:
 //! * There is no file, no journal and no durability. A write is complete when its call returns.
@@ -12,7 +12,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ::index::engine::{
-    About, Capabilities, Change, Count, Create, Cursor, Decide, Family, Form, KeyValue, NextPair, View,
+    About, Capabilities, Change, Count, Create, Cursor, Decide, Family, Files, Form, InFiles, KeyValue,
+    NextPair, View,
 };
 use ::index::kind::{Bytes, U64};
 use ::index::{Index, Kind, Lifecycle, Report, Write, WriteOptions};
@@ -22,12 +23,12 @@ use pmem::region::Identity;
 use pmem::{Error, Found, LINE, Medium, Result};
 
 /// Name of the engine.
-const ENGINE: &str = "bwtree";
+pub(crate) const ENGINE: &str = "bwtree";
 
 /// The registry entry.
 pub(crate) const ABOUT: About = About {
     name: ENGINE,
-    about: "latch-free Bw-tree in memory: writers do not wait for each other; nothing survives the process",
+    about: "latch-free Bw-tree: in memory, or with `--durability` in files that may be larger than memory",
     leaf: "deltas",
     inner: "deltas",
     commit_protocol: "one exchange",
@@ -47,14 +48,25 @@ impl Family for BwFamily {
         several_writers: true,
         ..Capabilities::KERNEL
     };
+    const FILES: Option<Capabilities> = Some(crate::bw_files::CAPABILITIES);
     type Bytes<M: Medium> = BwIndex<bwtree::Bytes>;
     type Words<M: Medium> = BwIndex<bwtree::Words>;
+    fn bytes_in_files(files: &Files<'_>) -> InFiles<Bytes> {
+        crate::bw_files::open::<Bytes, bwtree::Bytes>(files)
+    }
+    fn words_in_files(files: &Files<'_>) -> InFiles<U64> {
+        crate::bw_files::open::<U64, bwtree::Words>(files)
+    }
 }
 
 /// Pairs of the Bw-tree with the keys and values of a kind.
 pub(crate) trait PairsOf<K: Kind>: Pairs<Key = K::Key, Value = K::Value> {
     /// Converts a key of the tree to a key of a store.
     fn key(key: Self::KeyBuf) -> K::KeyBuf;
+    /// Converts a key of a store to a key of the tree.
+    fn own(key: &K::Key) -> Self::KeyBuf {
+        Self::own_key(key)
+    }
     /// Converts a value of the tree to a value of a store.
     fn value(value: Self::ValueBuf) -> K::ValueBuf;
     /// Copies a value into a buffer.

@@ -27,6 +27,7 @@ use pmem::copy::{Progress, Target};
 use pmem::system;
 
 use crate::error::{Error, Result};
+use crate::in_files;
 use crate::options::Options;
 use crate::registry::Open;
 use crate::rewrite::{Written, write_pairs};
@@ -55,6 +56,11 @@ pub struct Compacted {
 /// read, `Io`. After an error the store is unchanged. Only the last step, the sync of the directory, is an exception: if it fails, the new
 /// file already has the store's name, but a power failure can bring back the old one.
 pub fn compact(dir: &Path, progress: Progress<'_>) -> Result<Compacted> {
+    in_files::Identity::refuse(
+        dir,
+        "needs no compaction",
+        "it frees the space of removed keys by itself while it is open",
+    )?;
     // The kind of a store is known when it is open.
     match compact_kind::<Bytes>(dir, progress) {
         Err(Error::Pmem(pmem::Error::Mismatch { .. })) => {}

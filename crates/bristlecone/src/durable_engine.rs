@@ -16,6 +16,7 @@ use pmem::{Durability, Durable, Found, Journal, LINE, Medium, Native, alloc};
 
 use crate::committer::{Committer, spawn};
 use crate::error::{Error, Result};
+use crate::in_files;
 use crate::latency::LatencyStats;
 use crate::options::Options;
 use crate::stats::{JournalActivity, JournalStats, LimboStats, Space, Stats};
@@ -38,6 +39,8 @@ pub struct Engine<K: Kind> {
     opened: Opened,
     capabilities: Capabilities,
     journal: Option<JournalThread>,
+    /// True if a commit syncs or writes a file.
+    commits_with_sync: bool,
     committer: Arc<Committer>,
     /// Thread of the index's background work. It ends when no work is left, or the index is closed.
     maintenance: Arc<Mutex<Maintenance>>,
@@ -340,11 +343,7 @@ fn open_with<K: Tabled>(
         node_lines,
         store_dir,
         promise,
-        opened: match found {
-            Found::New => "new",
-            Found::Clean { .. } => "clean",
-            Found::InUse => "recovered",
-        },
+        opened: found_text(found),
         recovery_us: since.elapsed().as_micros() as u64,
         replay,
     };
@@ -362,11 +361,20 @@ fn open_with<K: Tabled>(
     }
     let journal = journal.map(|journal| JournalThread::start(journal, Arc::downgrade(&index)));
     let (committer, maintenance) = (Arc::default(), Arc::default());
-    let engine = Engine { index, opened, capabilities, journal, committer, maintenance };
+    let commits_with_sync = journal.is_some();
+    let engine = Engine { index, opened, capabilities, journal, commits_with_sync, committer, maintenance };
     if !is_copy {
         engine.start_maintenance();
     }
     Ok(Arc::new(engine))
+}
+
+fn found_text(found: Found) -> &'static str {
+    match found {
+        Found::New => "new",
+        Found::Clean { .. } => "clean",
+        Found::InUse => "recovered",
+    }
 }
 
 /// Refuses a store whose values have another length than requested.
@@ -393,6 +401,47 @@ impl<K: Kind> Engine<K> {
         self.capabilities
     }
 
+    /// An engine over an index in files of its own.
+    pub(crate) fn in_files(
+        Described { about, capabilities }: Described,
+        index: Arc<dyn Index<K>>,
+        found: Found,
+        store_dir: StoreDir,
+        node_lines: u64,
+        options: &Options,
+    ) -> Result<Self>
+    where
+        K: Tabled,
+    {
+        let (promise, since) = (store_dir.promise, store_dir.since);
+        let opened = Opened {
+            engine: about.name,
+            node_lines,
+            store_dir: Some(store_dir),
+            promise,
+            opened: found_text(found),
+            recovery_us: since.elapsed().as_micros() as u64,
+            replay: None,
+        };
+        let has_tables = index.identity().is_some_and(|identity| identity.kind.ends_with(schema::TABLES));
+        let index = match has_tables {
+            true => K::with_tables(index, found, options.clock.clone())?,
+            false => index,
+        };
+        let (journal, committer, maintenance) = (None, Arc::default(), Arc::default());
+        let engine =
+            Self { index, opened, capabilities, journal, commits_with_sync: true, committer, maintenance };
+        engine.start_maintenance();
+        Ok(engine)
+    }
+
+    /// The directory and the identity of a store in files. `None` for other stores.
+    pub(crate) fn in_files_at(&self) -> Result<Option<(&Path, in_files::Identity)>> {
+        let Some(store_dir) = &self.opened.store_dir else { return Ok(None) };
+        let dir = store_dir.path.parent().unwrap_or(Path::new("."));
+        Ok(in_files::Identity::of_store(dir)?.map(|identity| (dir, identity)))
+    }
+
     /// Makes all writes without sync durable.
     pub fn commit(&self) -> Result<()> {
         if self.opened.is_read_only() {
@@ -408,7 +457,7 @@ impl<K: Kind> Engine<K> {
 
     /// True if a commit syncs a file. Otherwise a write is durable after its fences.
     pub fn commits_with_sync(&self) -> bool {
-        self.journal.is_some()
+        self.commits_with_sync
     }
 
     /// True if nothing is kept: there is neither a file nor a journal.

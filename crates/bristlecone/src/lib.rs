@@ -25,11 +25,14 @@
 pub mod backup;
 pub mod batch;
 #[cfg(feature = "bwtree")]
+mod bw_files;
+#[cfg(feature = "bwtree")]
 mod bw_index;
 mod committer;
 pub mod compact;
 mod durable_engine;
 pub mod error;
+mod in_files;
 mod latency;
 pub mod options;
 pub mod registry;

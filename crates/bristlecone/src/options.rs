@@ -28,6 +28,8 @@ pub struct Options {
     pub(crate) clock: Clock,
     pub(crate) create: bool,
     pub(crate) read_only: bool,
+    /// True for a store whose engine has files of its own.
+    pub(crate) in_files: bool,
 }
 
 impl Default for Options {
@@ -45,6 +47,7 @@ impl Default for Options {
             clock: Clock::default(),
             create: true,
             read_only: false,
+            in_files: false,
         }
     }
 }
@@ -92,7 +95,8 @@ impl Options {
         self
     }
 
-    /// Maximum bytes of memory for writes that are not checkpointed yet, for a store with a journal; at least 16 MiB. Default: a quarter of
+    /// For an engine in files of its own (`bwtree` with a durability): maximum bytes of memory for pages; leaves that were not used lately
+    /// are evicted. Otherwise: maximum bytes of memory for writes that are not checkpointed yet, for a store with a journal; at least 16 MiB. Default: a quarter of
     /// the memory of the machine or of the control group. A smaller bound causes more checkpoints. One write or batch may exceed the bound.
     /// The memory that a checkpoint reads into comes on top: at most half of the journal, and 32 bytes per changed line.
     pub fn memory_bytes(mut self, bytes: impl Into<Option<u64>>) -> Self {

@@ -18,6 +18,7 @@ use pmem::{Durable, Journal, Native, Region};
 
 use crate::durable_engine::{self, Described, Engine, Home};
 use crate::error::{Error, Result};
+use crate::in_files;
 use crate::options::Options;
 use crate::store_dir::{FILE_NAME, StoreDir, with_lasting_name};
 use crate::tabled::Tabled;
@@ -38,6 +39,10 @@ pub struct Entry {
     pub about: &'static About,
     /// The capabilities.
     pub capabilities: Capabilities,
+    /// The capabilities of its stores in files of their own, if it has such stores.
+    pub files: Option<Capabilities>,
+    bytes_in_files: in_files::Opener<Bytes>,
+    words_in_files: in_files::Opener<U64>,
     bytes: Opener<Bytes>,
     words: Opener<U64>,
     fixed: Option<Opener<Fixed>>,
@@ -65,6 +70,9 @@ impl Visitor for MakeEntry {
         Entry {
             about,
             capabilities: F::CAPABILITIES,
+            files: F::FILES,
+            bytes_in_files: F::bytes_in_files,
+            words_in_files: F::words_in_files,
             bytes: durable_engine::open::<Bytes, F::Bytes<Durable>>,
             words: durable_engine::open::<U64, F::Words<Durable>>,
             fixed: fixed.map(|(open, _)| open),
@@ -194,9 +202,12 @@ pub trait Open: Tabled {
 }
 
 macro_rules! open {
-    ($kind:ty, $default:expr, $opener:expr) => {
+    ($kind:ty, $default:expr, $opener:expr, $in_files:expr) => {
         impl Open for $kind {
             fn open(dir: &Path, options: &Options) -> Result<Arc<Engine<Self>>> {
+                if let Some(engine) = open_in_files(dir, options, $in_files)? {
+                    return Ok(engine);
+                }
                 open(dir, options, $default, $opener)
             }
             fn open_over(
@@ -213,9 +224,49 @@ macro_rules! open {
         }
     };
 }
-open!(Bytes, DEFAULT, |entry| Some(entry.bytes));
-open!(U64, DEFAULT, |entry| Some(entry.words));
-open!(Fixed, DEFAULT_FIXED, |entry| entry.fixed);
+open!(Bytes, DEFAULT, |entry| Some(entry.bytes), |entry| Some(entry.bytes_in_files));
+open!(U64, DEFAULT, |entry| Some(entry.words), |entry| Some(entry.words_in_files));
+open!(Fixed, DEFAULT_FIXED, |entry| entry.fixed, |_| None);
+
+/// Opens or makes a store in files of its own. `None` if there is a store of another kind, or another one is to be made.
+fn open_in_files<K: Tabled>(
+    dir: &Path,
+    options: &Options,
+    opener: fn(&Entry) -> Option<in_files::Opener<K>>,
+) -> Result<Option<Arc<Engine<K>>>> {
+    let asked = options.engine.as_deref().map(find).transpose()?;
+    let found = in_files::Identity::of_store(dir)?;
+    let entry = match &found {
+        Some(found) => asked.map_or_else(|| find(&found.engine), Ok)?,
+        None => {
+            let is_asked = |entry: &Entry| entry.files.is_some() && options.durability.is_some();
+            match asked.filter(is_asked) {
+                Some(entry) if !dir.join(FILE_NAME).exists() => entry,
+                _ => return Ok(None),
+            }
+        }
+    };
+    let kind =
+        found.as_ref().map(|found| found.kind.strip_suffix(::index::schema::TABLES).unwrap_or(&found.kind));
+    match (entry.files, opener(&entry)) {
+        (Some(capabilities), Some(opener))
+            if kind.is_none_or(|kind| kind == K::NAME)
+                && found.as_ref().is_none_or(|found| found.engine == entry.about.name) =>
+        {
+            let described = Described { about: entry.about, capabilities };
+            in_files::open(described, opener, dir, options).map(Some)
+        }
+        _ => {
+            let found = found.map_or_else(
+                || format!("engine {}", entry.about.name),
+                |found| format!("engine {} and keys and values of the kind \"{}\"", found.engine, found.kind),
+            );
+            let asked = format!("engine {} and \"{}\"", entry.about.name, K::NAME);
+            let remedy = "leave the engine out, and open it with the store type of its kind";
+            Err(pmem::Error::Mismatch { found, asked, remedy }.into())
+        }
+    }
+}
 
 fn open<K: Kind>(
     dir: &Path,
@@ -233,17 +284,17 @@ fn open<K: Kind>(
                 entry.about.name
             )));
         }
-        if options.durability.is_some() {
-            return Err(Error::Option(format!(
-                "{} keeps nothing after the end of the process: leave the durability out (`--durability`), or choose another engine",
-                entry.about.name
-            )));
-        }
         // Otherwise the store in the directory would seem to be empty.
         if dir.join(FILE_NAME).exists() {
             return Err(Error::Option(format!(
                 "{} holds a durable store, and {} keeps nothing: leave the engine out, or name another directory",
                 dir.display(),
+                entry.about.name
+            )));
+        }
+        if options.durability.is_some() {
+            return Err(Error::Option(format!(
+                "{} keeps nothing after the end of the process: leave the durability out (`--durability`), or choose another engine",
                 entry.about.name
             )));
         }
@@ -280,6 +331,15 @@ fn open_over<K: Kind>(
         return Err(Error::Option(format!("{} keeps nothing: it needs no journal", entry.about.name)));
     }
     opened(entry, found, Home::Given(Arc::new(journal), replay), options, opener)
+}
+
+/// Opens the files of a store, and closes them cleanly. Returns its number of keys.
+pub(crate) fn close_files(identity: &in_files::Identity, dir: &Path) -> Result<u64> {
+    let entry = find(&identity.engine)?;
+    match identity.kind == U64::NAME {
+        true => in_files::close(identity, entry.words_in_files, entry.about, dir),
+        false => in_files::close(identity, entry.bytes_in_files, entry.about, dir),
+    }
 }
 
 /// Opens the copy of a region in a fresh directory and closes it cleanly. The open recovers the copy. Returns its number of keys.

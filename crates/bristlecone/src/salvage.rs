@@ -25,6 +25,7 @@ use pmem::region::{Geometry, Identity};
 use pmem::{Durability, Medium, Native, Region, record};
 
 use crate::error::{Error, Result};
+use crate::in_files;
 use crate::options::Options;
 use crate::registry;
 use crate::store::{Store, StoreFixed, StoreU64};
@@ -75,6 +76,8 @@ impl SalvageReport {
 /// store's engine; `NotMade` if the file system has no space for the new store; `Pmem` if the store is in use, or files cannot be read or
 /// written.
 pub fn salvage(dir: &Path, new_dir: &Path, progress: &dyn Fn(f64)) -> Result<SalvageReport> {
+    let remedy = "open it and copy its pairs (`scan`, `load`), or restore a backup";
+    in_files::Identity::refuse(dir, "cannot be salvaged yet", remedy)?;
     let mut report = copy_intact(dir, new_dir, progress)?;
     // The check comes after the copy. If a damaged store makes the check fail, the copied records are already durable.
     let nothing_lost = !report.superblock_lost && !report.journal_lost;

@@ -211,6 +211,7 @@ impl StoreDir {
         system::rename(&store_dir.path, &new)
             .map_err(|source| io("cannot rename", &store_dir.path, source))?;
         sync_dir(dir)?;
+        crate::in_files::remove_parts(dir);
         let journal = dir.join(JOURNAL_NAME);
         if store_dir.promise.journaled {
             system::remove_file(&journal).map_err(|source| io("cannot remove", &journal, source))?;
@@ -245,6 +246,11 @@ impl StoreDir {
         let file = open_new(&path)?;
         system::set_len(&file, &path, 0).map_err(|source| io("cannot truncate", &path, source))?;
         Ok((path, file))
+    }
+
+    /// Sets the promise of a store in files, which was chosen at its creation.
+    pub(crate) fn set_promise_in_files(&mut self, durability: Durability) {
+        self.promise = promise_in_files(self.promise.backing, durability);
     }
 
     /// A second handle on the same file and the same lock.
@@ -324,7 +330,7 @@ impl StoreDir {
             false => Some(pmem::journal::is_journaled(file, path, &path.with_file_name(JOURNAL_NAME))?),
         };
         let promise = promise(backing, found, options)?;
-        if options.journal_bytes.is_some() && !promise.journaled {
+        if options.journal_bytes.is_some() && !promise.journaled && !options.in_files {
             return Err(Error::Option(format!(
                 "a size for the journal of {}, which has none: with process durability there is no need of it, and a store \
                  that was made without one stays so",
@@ -493,6 +499,10 @@ fn sync_parent(dir: &Path) -> Result<()> {
 fn promise(backing: Backing, found: Option<bool>, options: &Options) -> Result<Promise> {
     use {Backing as B, Durability as D};
     let asked = options.durability;
+    if options.in_files {
+        let usual = if backing == B::Tmpfs { D::Process } else { D::Power };
+        return Ok(promise_in_files(backing, asked.unwrap_or(usual)));
+    }
     let wanted = match asked {
         None | Some(D::Power) => backing == B::Ordinary || options.journal_bytes.is_some(),
         Some(D::Process | D::Eadr) => false,
@@ -554,6 +564,22 @@ fn promise(backing: Backing, found: Option<bool>, options: &Options) -> Result<P
         (B::Ordinary, true) => "ordinary file with a journal",
     };
     Ok(Promise { backing, durability, journaled, medium, reason })
+}
+
+/// The durability of a store in files.
+fn promise_in_files(backing: Backing, durability: Durability) -> Promise {
+    let medium = match backing {
+        Backing::Tmpfs => "files of a memory file system",
+        Backing::Dax | Backing::Ordinary => "files: commit log and pages",
+    };
+    let reason = match (durability, backing) {
+        (Durability::Process, _) => "as asked: writes survive the process, not the machine",
+        (_, Backing::Tmpfs) => {
+            "emulated: the commit log is synced, but a memory file system is gone when the machine stops"
+        }
+        _ => "a commit log: the writes of all threads are durable with one sync of the disk",
+    };
+    Promise { backing, durability, journaled: false, medium, reason }
 }
 
 pub(crate) fn io(what: &'static str, path: &Path, source: std::io::Error) -> Error {

@@ -80,6 +80,8 @@ fn fixed() -> impl Iterator<Item = &'static str> {
 enum Under {
     Mapped,
     Journal,
+    /// Files of the engine's own.
+    Files,
 }
 
 /// Every engine with each of its media. The engines of papers take turns: a mapped file in one run, a journal in the next.
@@ -87,6 +89,8 @@ fn engines() -> impl Iterator<Item = (&'static str, Under)> {
     let durable = |name: &&str| registry::find(name).unwrap().about.durable;
     let mapped = registry::names().map(|name| (name, Under::Mapped));
     let all = mapped.chain(registry::names().filter(durable).map(|name| (name, Under::Journal)));
+    let in_files = |name: &&str| registry::find(name).unwrap().files.is_some();
+    let all = all.chain(registry::names().filter(in_files).map(|name| (name, Under::Files)));
     all.filter(move |(name, under)| {
         let is_turn = || {
             let number = registry::names().position(|other| other == *name).expect("it is registered") as u64;
@@ -109,6 +113,7 @@ fn open_on<K: Sample>(dir: &std::path::Path, engine: &str, under: Under) -> Stor
             registry::find(engine).unwrap().about.durable.then_some(bristlecone::Durability::Process),
         ),
         Under::Journal => options.journal_bytes(4 << 20),
+        Under::Files => options.durability(bristlecone::Durability::Process),
     };
     StoreOf::<K>::open(dir, options).unwrap()
 }

@@ -11,6 +11,7 @@ mod directories;
 mod failing_calls;
 mod golden;
 mod histories;
+mod in_files;
 mod journal_volume;
 mod large_batches;
 mod latch_free;

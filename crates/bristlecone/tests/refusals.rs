@@ -62,10 +62,10 @@ fn the_length_of_a_key_or_a_value_is_refused_with_its_limit() {
 #[test]
 fn an_engine_that_keeps_nothing_says_so() {
     let dir = scratch();
-    let promised = options("bwtree", false).durability(Durability::Process);
+    let promised = options("btree", false).durability(Durability::Process);
     assert_eq!(
         refused(Store::open(dir.path(), promised)),
-        "bwtree keeps nothing after the end of the process: leave the durability out (`--durability`), or choose another engine"
+        "btree keeps nothing after the end of the process: leave the durability out (`--durability`), or choose another engine"
     );
     let store = Store::open(dir.path(), options("bwtree", false)).unwrap();
     let stats = store.stats();

@@ -3,18 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::common::{options, scratch};
+use crate::common::{self, options, scratch};
 use bristlecone::{Error, Store, StoreU64, Transaction, U64, registry};
 
 fn engines_with_batches() -> impl Iterator<Item = (&'static str, bool)> {
-    let has = |name: &&str| registry::find(name).unwrap().capabilities.atomic_batch;
-    registry::names().filter(has).flat_map(|name| {
-        let is_durable = registry::find(name).unwrap().about.durable;
-        [false, true]
-            .into_iter()
-            .filter(move |journaled| is_durable || !journaled)
-            .map(move |journaled| (name, journaled))
-    })
+    common::engines(|can| can.atomic_batch)
 }
 
 /// A transaction against a map: it sees its own writes; other threads see none of them before the commit and all of them after it.

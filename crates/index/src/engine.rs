@@ -269,6 +269,14 @@ pub trait Lifecycle: Send + Sync {
     /// # Errors
     /// As [`Life::close`](crate::Life::close).
     fn close(&self) -> Result<()>;
+    /// Copies the files of an index in files of its own ([`Files`]) into a directory, in the state of one moment. Returns the number of bytes.
+    /// `progress` gets the copied bytes and all bytes.
+    ///
+    /// # Errors
+    /// `Unsupported` for other indexes; `NoSpace`; `Io`; `Failed`.
+    fn copy_files(&self, _to: &Path, _progress: &dyn Fn(u64, u64)) -> Result<u64> {
+        Err(pmem::Error::Unsupported { engine: "this engine", what: "files of its own" })
+    }
     /// Sets the bound of the memory for before-images in bytes. No effect on an index without before-images.
     fn set_snapshot_bytes(&self, bytes: u64);
     /// The identity in the region's superblock. `None` without a region.
@@ -592,6 +600,30 @@ pub trait Create<M: Medium>: Sized + Send + Sync + 'static {
     fn open(medium: M, path: &Path, form: &Form) -> Result<(Self, Found)>;
 }
 
+/// The directory of an index that keeps its contents in files of its own, not in a [`Medium`].
+#[derive(Clone, Copy, Debug)]
+pub struct Files<'f> {
+    /// The directory. The caller has locked the store.
+    pub dir: &'f Path,
+    /// The names of the files begin with this and a dot.
+    pub stem: &'f str,
+    /// A random number, the same in all files of the store.
+    pub id: u64,
+    /// True if the files exist. Otherwise they are made.
+    pub is_found: bool,
+    /// Options. Node size, durability and tables of an existing index are those of its creation.
+    pub form: &'f Form,
+    /// Maximum bytes of memory for pages.
+    pub memory_bytes: u64,
+    /// Bytes of log after which the index makes a checkpoint.
+    pub log_bytes: u64,
+    /// True if no file may change.
+    pub read_only: bool,
+}
+
+/// An index in files of its own, and the state in which it was found.
+pub type InFiles<K> = Result<(Arc<dyn Index<K>>, Found)>;
+
 /// A function over the index type of an engine.
 pub trait WithIndex<M: Medium, K: Kind> {
     /// The result.
@@ -604,10 +636,26 @@ pub trait WithIndex<M: Medium, K: Kind> {
 pub trait Family: 'static {
     /// The engine's capabilities.
     const CAPABILITIES: Capabilities;
+    /// The capabilities of its index in files of its own ([`Files`]). `None` if it has no such index.
+    const FILES: Option<Capabilities> = None;
     /// Its index from byte strings to byte strings.
     type Bytes<M: Medium>: Index<Bytes> + Create<M>;
     /// Its index from integers to integers.
     type Words<M: Medium>: Index<U64> + Create<M>;
+    /// Makes or opens its index from byte strings to byte strings in files of its own.
+    ///
+    /// # Errors
+    /// `Unsupported` without [`Family::FILES`]; otherwise those of its files.
+    fn bytes_in_files(_files: &Files<'_>) -> InFiles<Bytes> {
+        Err(pmem::Error::Unsupported { engine: "this engine", what: "files of its own" })
+    }
+    /// Makes or opens its index from integers to integers in files of its own.
+    ///
+    /// # Errors
+    /// As [`Family::bytes_in_files`].
+    fn words_in_files(_files: &Files<'_>) -> InFiles<U64> {
+        Err(pmem::Error::Unsupported { engine: "this engine", what: "files of its own" })
+    }
     /// Calls `with` with its index from integers to byte strings of one length. `None` without [`Capabilities::fixed_values`].
     fn fixed<M: Medium, V: WithIndex<M, Fixed>>(_with: V) -> Option<V::Out> {
         None

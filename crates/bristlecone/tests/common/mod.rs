@@ -5,7 +5,7 @@ pub mod history;
 
 use std::path::Path;
 
-use bristlecone::{Durability, Error, Kind, Options, StoreOf, registry};
+use bristlecone::{Capabilities, Durability, Error, Kind, Options, StoreOf, registry};
 use tempfile::TempDir;
 
 /// A directory in memory if possible, because a sync costs nothing there.
@@ -22,14 +22,34 @@ pub fn number_from(name: &str, default: u64) -> u64 {
     }
 }
 
-/// Options for a new store of an engine, over a small journal or mapped.
+/// Options for a new store of an engine, over a small journal or mapped. An engine with files of its own has those in place of a journal.
 pub fn options(engine: &str, journaled: bool) -> Options {
-    let is_durable = registry::find(engine).is_ok_and(|entry| entry.about.durable);
+    let entry = registry::find(engine).ok();
+    let in_files = journaled && entry.is_some_and(|entry| entry.files.is_some());
+    let is_mapped = !journaled && entry.is_some_and(|entry| entry.about.durable);
     Options::default()
         .engine(engine)
         .journal_bytes(journaled.then_some(4 << 20))
-        .durability((!journaled && is_durable).then_some(Durability::Process))
+        .durability((is_mapped || in_files).then_some(Durability::Process))
         .max_bytes(1 << 32)
+}
+
+/// The engines whose stores have these capabilities, each in memory and, if it is durable, over a journal or in files of its own.
+pub fn engines(wanted: fn(&Capabilities) -> bool) -> impl Iterator<Item = (&'static str, bool)> {
+    let all = registry::names().flat_map(|name| [(name, false), (name, true)]);
+    all.filter(move |(name, journaled)| {
+        let entry = registry::find(name).unwrap();
+        let can = match (journaled, entry.files) {
+            (true, Some(in_files)) => in_files,
+            _ => entry.capabilities,
+        };
+        wanted(&can) && (can.durable || !journaled)
+    })
+}
+
+/// True if this store of an engine has a region: it is no store in files of its own.
+pub fn has_region(engine: &str) -> bool {
+    registry::find(engine).unwrap().files.is_none()
 }
 
 /// Options for an existing store.

@@ -23,6 +23,8 @@ pub struct Check {
     pub problems: Vec<String>,
     /// Number of records found.
     pub records: u64,
+    /// Number of levels, with the leaves'.
+    pub levels: u32,
     /// Number of pages found.
     pub pages: u64,
     /// Number of pages that are not in memory. Their records are counted and not compared.
@@ -188,6 +190,7 @@ impl<P: Pairs> Tree<P> {
         (0..levels).rev().for_each(|level| walk.walk_level(level));
         let Walk { mut found, pages, mut terms, memory: walked, .. } = walk;
         found.pages = pages.iter().sum();
+        found.levels = levels;
         let tally = |count| self.epochs.tally(count);
         let (counted, limbo) = (self.len(), tally(Count::RetiredPids).wrapping_sub(tally(Count::FreedPids)));
         let (used, free) = (self.table.used(), self.table.count_free());

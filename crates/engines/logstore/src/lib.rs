@@ -5,7 +5,8 @@
 //! * `log`: the commit log. `buffer`: its buffers, which threads fill without a lock. `record`: the contents of its records.
 //! * `segments`: images of leaves. `checkpoint`: the leaves of the store at a checkpoint.
 //! * `gate`: single updates and batches exclude each other. `marks`: which keys have updates that are not durable yet.
-//! * `header`: the first sector of every file.
+//! * [`copy`]: copies of a store's files.
+//! * `header`: the first sector of every file. [`identity`]: the store's own file.
 //! * `sync`: the only module that selects the atomics: the processor's, or those of a model checker.
 //!
 //! The tree itself, with eviction and page-in of leaves, is the crate `bwtree`.
@@ -13,8 +14,10 @@
 
 mod buffer;
 mod checkpoint;
+pub mod copy;
 mod gate;
 mod header;
+pub mod identity;
 mod log;
 mod marks;
 mod record;

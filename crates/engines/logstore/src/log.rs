@@ -273,6 +273,17 @@ impl Log {
         }
     }
 
+    /// Makes all records durable. Returns the number of the file that is written, and the end of its last block. Bytes before that do not
+    /// change any more.
+    ///
+    /// # Errors
+    /// As [`commit`](Self::commit).
+    pub(crate) fn extent(&self) -> Result<Option<(u64, u64)>> {
+        let mut files = lock(&self.files);
+        self.drain(&mut files)?;
+        Ok(files.current.as_ref().map(|file| (file.number, file.end)))
+    }
+
     /// Removes the files whose records are all below `lsn`.
     ///
     /// # Errors

@@ -32,6 +32,7 @@ use pmem::{Error, Result};
 
 use crate::buffer::Entry;
 use crate::checkpoint::{self, Checkpoint};
+use crate::copy;
 use crate::gate::Gate;
 use crate::log::{self, Log, LogStats, Place, Sizes};
 use crate::marks::Marks;
@@ -93,7 +94,7 @@ impl Settings {
     }
 }
 
-/// The greatest length of a value in bytes.
+/// The greatest length of a key and its value together, in bytes. The sizes of pages are numbers of 31 bits.
 pub const VALUE_BYTES_MAX: u64 = 64 << 20;
 /// The greatest length of all records of a batch in bytes.
 pub const BATCH_BYTES_MAX: u64 = 256 << 20;
@@ -197,7 +198,7 @@ impl<'s, P: Pairs> Recorder<P> for Single<'s> {
         SCRATCH.with_borrow_mut(|scratch| {
             scratch.clear();
             record::encode::<P>(key, value, scratch);
-            match self.log.add(scratch) {
+            match check_length(scratch.len()).and_then(|()| self.log.add(scratch)) {
                 Ok(entry) => {
                     self.marks.note(key, entry.end);
                     Ok(entry)
@@ -398,7 +399,9 @@ impl<P: Pairs> Store<P> {
         writes.reverse();
         let mut contents = Vec::new();
         for (key, value) in &writes {
+            let before = contents.len();
             record::encode::<P>(key.borrow(), value.as_ref().map(Borrow::borrow), &mut contents);
+            check_length(contents.len() - before)?;
             let asked = contents.len() as u64;
             if asked > BATCH_BYTES_MAX {
                 return Err(Error::TooLarge { of: "bytes", asked, limit: BATCH_BYTES_MAX });
@@ -533,6 +536,14 @@ impl<P: Pairs> Store<P> {
     /// `Io`, `Failed`.
     pub fn wait_for(&self, end: u64) -> Result<()> {
         self.log.as_ref().map_or(Ok(()), |log| log.commit(end))
+    }
+
+    /// Waits until all updates are durable as promised, or notes the wait if this thread defers its waits ([`pmem::pending`]).
+    ///
+    /// # Errors
+    /// `Io`, `Failed`.
+    pub fn wait_for_all(&self) -> Result<()> {
+        self.log.as_ref().map_or(Ok(()), |log| self.wait(log.end()))
     }
 
     /// As [`wait_for`](Self::wait_for), or notes the wait if this thread defers its waits.
@@ -803,6 +814,20 @@ impl<P: Pairs> Store<P> {
         closed
     }
 
+    /// Copies the files of the store into `dir`, in the state of one moment: the last checkpoint, its images, and the log behind it. Reads and
+    /// updates go on. No checkpoint is made meanwhile. `progress` gets the copied bytes and all bytes.
+    ///
+    /// # Errors
+    /// `NoSpace`; `Io`; `Failed`.
+    pub fn copy_to(&self, dir: &Path, progress: copy::Progress<'_>) -> Result<u64> {
+        let _upkeep = lock(&self.upkeep);
+        let extent = match &self.log {
+            Some(log) => log.extent()?,
+            None => None,
+        };
+        copy::copy(&self.place.dir, &self.place.stem, dir, extent, progress)
+    }
+
     /// Sizes and counts.
     pub fn stats(&self) -> StoreStats {
         let upkeep = lock(&self.upkeep);
@@ -875,6 +900,15 @@ fn live<K>(leaves: &[RestoredLeaf<K>]) -> std::collections::BTreeMap<u64, u64> {
         last = Some((segment, offset));
     }
     live
+}
+
+/// Refuses a value that is too long, by the bytes of its update in a record.
+fn check_length(bytes: usize) -> Result<()> {
+    let bytes = bytes as u64;
+    match bytes > VALUE_BYTES_MAX {
+        true => Err(Error::Length { of: "key and value", bytes, limit: VALUE_BYTES_MAX }),
+        false => Ok(()),
+    }
 }
 
 fn bytes_of<P: Pairs>(value: &P::Value) -> Vec<u8> {

@@ -1,0 +1,174 @@
+//! Stores in files of their engine's own: restarts, crashes, backups, refusals, and contents that are larger than memory.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use bristlecone::{Durability, Error, Options, Store, StoreU64, backup, compact, salvage};
+
+use crate::common::{existing, scratch};
+
+const ENGINE: &str = "bwtree";
+
+fn options() -> Options {
+    Options::default().engine(ENGINE).durability(Durability::Process).memory_bytes(16 << 20)
+}
+
+fn key(number: u32) -> Vec<u8> {
+    format!("key {:07}", number.wrapping_mul(2_654_435_761) % 10_000_000).into_bytes()
+}
+
+fn copy(from: &Path, to: &Path) {
+    for entry in std::fs::read_dir(from).unwrap().flatten() {
+        std::fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+    }
+}
+
+/// The copy of the files of an open store is what a crash of its process leaves.
+#[test]
+fn every_write_that_returned_survives_a_crash() {
+    let dir = scratch();
+    let store = Store::open(dir.path(), options()).unwrap();
+    let mut model = BTreeMap::new();
+    let mut random = fastrand::Rng::with_seed(3);
+    for round in 0..6 {
+        for _ in 0..500 {
+            let key = key(random.u32(..2000));
+            if random.bool() {
+                let value = vec![random.u8(..); random.usize(..100)];
+                assert_eq!(store.put(&key, &value).unwrap(), model.insert(key, value).is_some());
+            } else {
+                assert_eq!(store.delete(&key).unwrap(), model.remove(&key).is_some());
+            }
+        }
+        let crashed = scratch();
+        copy(dir.path(), crashed.path());
+        let found = Store::open(crashed.path(), existing()).unwrap();
+        assert_eq!(found.stats().opened, "recovered", "round {round}");
+        assert!(found.scan(..).map(Result::unwrap).eq(model.clone()));
+        assert_eq!(found.check().unwrap().problems, Vec::<String>::new());
+    }
+    store.close().unwrap();
+    drop(store);
+    let store = Store::open(dir.path(), existing()).unwrap();
+    let stats = store.stats();
+    assert_eq!((stats.opened.as_str(), stats.engine.as_str()), ("clean", ENGINE));
+    assert_eq!((stats.durability.as_str(), stats.keys), ("process", model.len() as u64));
+    assert!(store.scan(..).descending().map(Result::unwrap).eq(model.into_iter().rev()));
+}
+
+#[test]
+fn contents_four_times_the_memory_are_read_and_changed_by_several_threads() {
+    let dir = scratch();
+    let store = Store::open(dir.path(), options()).unwrap();
+    let keys = 60_000u32;
+    let value = |number: u32, round: u8| [&number.to_be_bytes()[..], &[round; 1000]].concat();
+    std::thread::scope(|scope| {
+        for thread in 0..2u32 {
+            let store = &store;
+            scope.spawn(move || {
+                for number in (thread..keys).step_by(2) {
+                    store.put(&number.to_be_bytes(), &value(number, 0)).unwrap();
+                }
+                for number in (thread..keys).step_by(14) {
+                    store.put(&number.to_be_bytes(), &value(number, 1)).unwrap();
+                }
+            });
+        }
+    });
+    let space = store.space();
+    assert!(space.live_bytes + space.free_bytes > 0, "{space:?}");
+    let mut random = fastrand::Rng::with_seed(1);
+    let expected = |number: u32| value(number, u8::from((number % 2..keys).step_by(14).any(|n| n == number)));
+    for _ in 0..2000 {
+        let number = random.u32(..keys);
+        assert!(store.get(&number.to_be_bytes()).unwrap() == Some(expected(number)), "{number}");
+    }
+    assert_eq!(store.scan(..).map(Result::unwrap).count(), keys as usize);
+    store.close().unwrap();
+    drop(store);
+    let store = Store::open(dir.path(), existing().memory_bytes(16 << 20)).unwrap();
+    let found = store.get(&7u32.to_be_bytes()).unwrap();
+    assert!(found == Some(expected(7)));
+    assert_eq!(store.check().unwrap().keys, u64::from(keys));
+}
+
+#[test]
+fn a_backup_of_an_open_store_and_of_a_closed_one_has_all_pairs() {
+    let (dir, target) = (scratch(), scratch());
+    let store = Store::open(dir.path(), options()).unwrap();
+    for number in 0..3000 {
+        store.put(&key(number), b"value").unwrap();
+    }
+    let pairs = |store: &Store| store.scan(..).map(Result::unwrap).collect::<Vec<_>>();
+    let wanted = pairs(&store);
+    let (open, closed) = (target.path().join("open"), target.path().join("closed"));
+    let made = store.backup(&open, |done, all| assert!(done <= all)).unwrap();
+    assert!(made.keys >= wanted.len() as u64 && made.bytes > 0, "{made:?}");
+    assert!(matches!(backup(dir.path(), &closed, &|_, _| {}), Err(Error::InUse { .. })));
+    assert!(matches!(store.backup(&open, |_, _| {}), Err(Error::Option(_))));
+    store.put(b"later", b"value").unwrap();
+    store.close().unwrap();
+    drop(store);
+    backup(dir.path(), &closed, &|_, _| {}).unwrap();
+    let (open, closed) = (Store::open(&open, existing()).unwrap(), Store::open(&closed, existing()).unwrap());
+    assert_eq!(open.stats().opened, "clean");
+    assert!(pairs(&open) == wanted);
+    assert_eq!(pairs(&closed).len(), wanted.len() + 1);
+}
+
+#[test]
+fn another_kind_engine_or_durability_and_a_second_opener_are_refused() {
+    let dir = scratch();
+    let store = StoreU64::open(dir.path(), options()).unwrap();
+    store.put(&1, &2).unwrap();
+    let refused = |result: Result<(), Error>| result.expect_err("it is refused").to_string();
+    let open = |options| Store::open(dir.path(), options).map(drop);
+    assert!(refused(StoreU64::open(dir.path(), options()).map(drop)).contains("in use by"));
+    assert!(matches!(
+        StoreU64::open(dir.path(), Options::default().read_only(true)).map(drop),
+        Err(Error::InUse { .. })
+    ));
+    store.close().unwrap();
+    drop(store);
+    assert!(refused(open(existing())).contains("the kind \"u64\""));
+    let other = refused(StoreU64::open(dir.path(), Options::default().engine("line")).map(drop));
+    assert!(other.contains("engine bwtree") && other.contains("leave the engine out"), "{other}");
+    let power = Options::default().durability(Durability::Power);
+    assert!(refused(StoreU64::open(dir.path(), power).map(drop)).contains("made with process durability"));
+    assert!(refused(compact(dir.path(), &|_, _| {}).map(drop)).contains("needs no compaction"));
+    let salvaged = salvage(dir.path(), &dir.path().join("new"), &|_| {}).map(drop);
+    assert!(refused(salvaged).contains("restore a backup"));
+    // A reader changes nothing and sees everything.
+    let reader = StoreU64::open(dir.path(), Options::default().read_only(true)).unwrap();
+    assert_eq!(reader.get(&1).unwrap(), Some(2));
+    assert!(matches!(reader.put(&1, &3), Err(Error::Pmem(pmem::Error::ReadOnly))));
+    drop(reader);
+    // A store of another engine is not taken for one in files.
+    let region = scratch();
+    Store::open(region.path(), Options::default().engine("line")).unwrap().close().unwrap();
+    assert!(refused(Store::open(region.path(), options()).map(drop)).contains("holds a durable store"));
+}
+
+#[test]
+fn a_store_that_cannot_be_made_leaves_nothing_and_a_removed_one_neither() {
+    let dir = scratch();
+    let path = dir.path().join("store");
+    let tiny = options().memory_bytes(1 << 20);
+    assert!(Store::open(&path, tiny).is_err());
+    assert!(!path.exists());
+    let store = Store::open(&path, options()).unwrap();
+    store.put(b"key", b"value").unwrap();
+    drop(store);
+    bristlecone::store_dir::StoreDir::remove(&path).unwrap();
+    assert_eq!(std::fs::read_dir(&path).unwrap().count(), 0);
+    // A damaged identity is no reason to make a new store.
+    let store = Store::open(&path, options()).unwrap();
+    store.put(b"key", b"value").unwrap();
+    drop(store);
+    let file = path.join(bristlecone::store_dir::FILE_NAME);
+    let mut bytes = std::fs::read(&file).unwrap();
+    bytes[30] ^= 1;
+    std::fs::write(&file, &bytes).unwrap();
+    let error = Store::open(&path, Options::default()).map(drop).expect_err("damaged").to_string();
+    assert!(error.contains("its header is damaged"), "{error}");
+}
