@@ -433,7 +433,7 @@ mod tests {
     use std::cell::RefCell;
 
     use super::*;
-    use crate::pool::{Depot, Pool};
+    use crate::pool::{BATCH, Depot, Pool};
 
     /// Keys that are hard to distinguish at their ends.
     fn keys() -> Vec<Box<[u8]>> {
@@ -450,7 +450,7 @@ mod tests {
 
     #[test]
     fn separators_are_found_whatever_all_keys_between_the_bounds_have_in_common() {
-        let (all, mut pool, depot) = (keys(), Pool::new(), Depot::new());
+        let (all, mut pool, depot) = (keys(), Pool::new(), Depot::new(BATCH));
         for (from, low) in all.iter().enumerate() {
             for (end, high) in all.iter().enumerate().skip(from + 1) {
                 // A separator is above the low key. Every second one is in the run.
@@ -496,7 +496,7 @@ mod tests {
 
     impl Memory {
         fn new() -> Self {
-            Self(RefCell::default(), RefCell::new(Pool::new()), Depot::new())
+            Self(RefCell::default(), RefCell::new(Pool::new()), Depot::new(BATCH))
         }
 
         fn take(&self, bytes: usize) -> Block {

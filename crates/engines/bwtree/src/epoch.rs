@@ -139,8 +139,9 @@ impl<G> Drop for Segment<G> {
 }
 
 impl<G> Epochs<G> {
-    pub(crate) fn new() -> Self {
-        Self { now: AtomicU64::new(EMPTY + 1), first: Segment::new(0), depot: Depot::new(), held: 0.into() }
+    pub(crate) fn new(batch_bytes: usize) -> Self {
+        let (now, depot) = (AtomicU64::new(EMPTY + 1), Depot::new(batch_bytes));
+        Self { now, first: Segment::new(0), depot, held: 0.into() }
     }
 
     fn segments(&self) -> impl Iterator<Item = &Segment<G>> {

@@ -19,7 +19,7 @@ use crate::omission::{Omission, omit};
 use crate::options::Options;
 use crate::page::Outline;
 use crate::pairs::At;
-use crate::pool::{Block, Depot, Pool};
+use crate::pool::{BATCH, Block, Depot, Pool};
 use crate::structure::Contents;
 use crate::sync::{AtomicPtr, NUMBER, Ordering, Watch};
 use crate::table::{Pid, Table};
@@ -463,7 +463,7 @@ fn free(things: &Things, slot: &crate::epoch::ThreadSlot<'_, usize>) {
 fn epochs() {
     let all = std::array::from_fn(|_| Shared::new(Thing { watch: Watch::new() }));
     let now = AtomicPtr::new(std::ptr::without_provenance_mut(1));
-    let things = Arc::new(Things { epochs: Epochs::new(), now, all });
+    let things = Arc::new(Things { epochs: Epochs::new(BATCH), now, all });
     let threads: Vec<_> = [|things: &Things| read(things), |things: &Things| renew(things, 2)]
         .into_iter()
         .enumerate()
@@ -490,7 +490,7 @@ fn pin_advance_reclaim() {
 fn the_free_list_gives_no_pid_twice() {
     explore("free list", || {
         let table = Arc::new(Table::<Words>::new(2));
-        let (mut pool, depot) = (Pool::new(), Depot::new());
+        let (mut pool, depot) = (Pool::new(), Depot::new(BATCH));
         let mut page = || {
             let block = pool.take(leaf_bytes::<Words>(0, 0), &depot).0;
             let bounds = Bounds { low: None, high: None, right: None };
@@ -519,7 +519,7 @@ fn the_free_list_gives_no_pid_twice() {
 /// Two threads free blocks that a third thread made, and then each takes blocks.
 fn blocks() {
     const BYTES: usize = 32;
-    let depot = Arc::new(Depot::new());
+    let depot = Arc::new(Depot::new(BATCH));
     let mut first = Pool::new();
     let mut some = |count| (0..count).map(|_| first.take(BYTES, &depot).0).collect::<Vec<_>>();
     let (own, their) = (some(5), some(5));

@@ -11,16 +11,17 @@
 //! Invariants:
 //! * A1: a block has an owner, or is in one list of one pool, or is in one batch.
 //! * A2: a pool belongs to the thread that holds the thread slot (E1 of [`epoch`](crate::epoch)).
-//! * A3: a batch belongs to the thread that made it until it is on the stack, and then to the thread that takes the stack. A thread takes a
-//!   whole stack, so no thread follows a link of a batch that another thread may have taken.
+//! * A3: a batch belongs to the thread that made it until it is on the stack, and then to the thread that takes it from there. One thread at
+//!   a time takes batches from a stack, so it follows no link of a batch that another thread may have taken, and a batch that it found on
+//!   top is still the same one if its exchange succeeds. A thread that finds another one taking a batch makes new blocks.
 //!
-//! Commit points: the exchange that puts a batch on its stack, and the swap that takes the stack.
+//! Commit points: the exchange that puts a batch on its stack, and the one that takes it.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr::{self, NonNull};
 
 use crate::omission::{Omission, is_omitted};
-use crate::sync::{AtomicPtr, IS_SMALL, Ordering, OwnedCell};
+use crate::sync::{AtomicPtr, AtomicU64, IS_SMALL, Ordering, OwnedCell};
 
 /// A block whose size is a multiple of this begins at a multiple of this. It is two cache lines, which processors fetch together.
 pub(crate) const ALIGN: usize = 128;
@@ -43,7 +44,9 @@ const PART: usize = 8;
 /// New blocks are cut in groups of about this many bytes.
 const CUT: usize = if IS_SMALL { 1 } else { 2048 };
 /// Approximate bytes of a batch.
-const BATCH: usize = if IS_SMALL { 64 } else { 128 << 10 };
+pub(crate) const BATCH: usize = if IS_SMALL { 64 } else { 128 << 10 };
+/// The same in a tree with a memory budget: free blocks of sizes that are not needed now count against the budget.
+pub(crate) const BATCH_SMALL: usize = if IS_SMALL { 64 } else { 8 << 10 };
 
 const _: () = assert!(CHUNK_MIN >= 4096 && POOLED_MAX <= CHUNK_MAX);
 
@@ -124,9 +127,21 @@ struct Batch {
     next: *mut Batch,
 }
 
+/// A stack of batches.
+#[derive(Debug)]
+struct Stack {
+    top: AtomicPtr<Batch>,
+    /// 1 while a thread takes a batch (A3).
+    is_popped: AtomicU64,
+}
+
 /// Stacks of batches of free blocks, by size.
 #[derive(Debug)]
-pub(crate) struct Depot([AtomicPtr<Batch>; SIZES]);
+pub(crate) struct Depot {
+    stacks: [Stack; SIZES],
+    /// Approximate bytes of a batch.
+    batch_bytes: usize,
+}
 
 // SAFETY: A3 says which thread owns a batch, and blocks belong to no thread.
 unsafe impl Send for Depot {}
@@ -134,12 +149,13 @@ unsafe impl Send for Depot {}
 unsafe impl Sync for Depot {}
 
 impl Depot {
-    pub(crate) fn new() -> Self {
-        Self(std::array::from_fn(|_| AtomicPtr::new(ptr::null_mut())))
+    pub(crate) fn new(batch_bytes: usize) -> Self {
+        let stack = |_| Stack { top: AtomicPtr::new(ptr::null_mut()), is_popped: AtomicU64::new(0) };
+        Self { stacks: std::array::from_fn(stack), batch_bytes }
     }
 
     fn put(&self, number: usize, blocks: Vec<Block>) {
-        let stack = &self.0[number];
+        let stack = &self.stacks[number].top;
         let batch = Box::into_raw(Box::new(Batch { blocks: OwnedCell::new(blocks), next: ptr::null_mut() }));
         let published = if is_omitted(Omission::Depot) { Ordering::Relaxed } else { Ordering::Release };
         let mut top = stack.load(Ordering::Relaxed);
@@ -153,24 +169,30 @@ impl Depot {
         }
     }
 
-    /// Takes all blocks of a size.
+    /// Takes a batch of blocks of a size. Empty if there is none, or another thread is taking one.
     fn take(&self, number: usize) -> Vec<Block> {
-        let stack = &self.0[number];
-        let mut all = Vec::new();
-        if stack.load(Ordering::Relaxed).is_null() {
-            return all;
+        let Stack { top: stack, is_popped } = &self.stacks[number];
+        let mut blocks = Vec::new();
+        if stack.load(Ordering::Relaxed).is_null() || is_popped.swap(1, Ordering::Acquire) != 0 {
+            return blocks;
         }
-        let mut top = stack.swap(ptr::null_mut(), Ordering::Acquire);
+        let mut top = stack.load(Ordering::Acquire);
         while !top.is_null() {
-            // SAFETY: the stack was taken whole, so this thread owns all of its batches (A3). Each was made from a box.
-            let batch = unsafe { Box::from_raw(top) };
-            batch.blocks.with_mut(|blocks| {
-                // SAFETY: as above.
-                all.append(unsafe { &mut *blocks });
-            });
-            top = batch.next;
+            // SAFETY: only this thread takes batches from the stack now, so the batch is still on it (A3).
+            let next = unsafe { (*top).next };
+            match stack.compare_exchange(top, next, Ordering::Acquire, Ordering::Acquire) {
+                Ok(_) => break,
+                Err(now) => top = now,
+            }
         }
-        all
+        is_popped.store(0, Ordering::Release);
+        if !top.is_null() {
+            // SAFETY: this thread took the batch, which was made from a box (A3).
+            let batch = unsafe { Box::from_raw(top) };
+            // SAFETY: as above.
+            batch.blocks.with_mut(|taken| blocks.append(unsafe { &mut *taken }));
+        }
+        blocks
     }
 }
 
@@ -182,7 +204,7 @@ impl Drop for Depot {
         }
         // The pools free the chunks that contain the blocks.
         for number in 0..SIZES {
-            self.take(number);
+            while !self.take(number).is_empty() {}
         }
     }
 }
@@ -285,7 +307,7 @@ impl Pool {
         }
         let free = &mut self.free[number];
         free.push(block);
-        let batch = (BATCH / bytes).max(1);
+        let batch = (depot.batch_bytes / bytes).max(1);
         if free.len() > 2 * batch {
             depot.put(number, free.split_off(batch));
         }
@@ -428,7 +450,7 @@ mod tests {
 
     #[test]
     fn no_two_blocks_overlap_and_those_given_back_are_given_out_again() {
-        let (depot, mut random) = (Depot::new(), fastrand::Rng::with_seed(1));
+        let (depot, mut random) = (Depot::new(BATCH), fastrand::Rng::with_seed(1));
         let mut pools = [Pool::new(), Pool::new()];
         let (mut held, mut asked, mut in_use) = (std::collections::BTreeMap::new(), 0, 0usize);
         for step in 0..60_000 {
@@ -473,7 +495,7 @@ mod tests {
 
     #[test]
     fn arrays_are_what_was_put_into_them() {
-        let (mut pool, depot) = (Pool::new(), Depot::new());
+        let (mut pool, depot) = (Pool::new(), Depot::new(BATCH));
         let (block, _) = pool.take(1024, &depot);
         let mut space = Space::behind(&block, 13);
         let words = space.collect(5, 64, 0..5u64);

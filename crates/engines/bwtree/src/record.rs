@@ -198,14 +198,14 @@ impl Dead {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::pool::{Depot, Pool};
+    use crate::pool::{BATCH, Depot, Pool};
 
     #[test]
     fn a_record_is_what_it_was_made_of() {
         for (key, value) in [(0, Some(0)), (1, Some(3)), (94, Some(1200)), (65_535, Some(1 << 20)), (9, None)]
         {
             let (key, value) = (vec![7; key], value.map(|bytes| vec![9; bytes]));
-            let (mut pool, depot) = (Pool::new(), Depot::new());
+            let (mut pool, depot) = (Pool::new(), Depot::new(BATCH));
             let bytes = record_bytes(&key, value.as_deref());
             let fresh = Fresh::new(&key, value.as_deref(), pool.take(bytes, &depot).0);
             assert_eq!((fresh.get().key(), fresh.get().value()), (&*key, value.as_deref()));

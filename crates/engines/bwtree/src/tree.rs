@@ -29,6 +29,7 @@ use crate::options::Options;
 use crate::page::{Step, Term, lookup, step};
 use crate::paged::{Address, Paging, Shelf};
 use crate::pairs::{At, Pairs, RECORD_BYTES, Spot, Target};
+use crate::pool::{BATCH, BATCH_SMALL};
 use crate::stats::{Count, Memory};
 use crate::table::{Pid, ROOT, Table};
 use std::borrow::Borrow;
@@ -119,7 +120,8 @@ impl<P: Pairs> Tree<P> {
     }
 
     fn of(options: Options) -> Self {
-        let (table, epochs) = (Table::new(options.segment_entries), Epochs::new());
+        let batch_bytes = if options.weighs_records { BATCH_SMALL } else { BATCH };
+        let (table, epochs) = (Table::new(options.segment_entries), Epochs::new(batch_bytes));
         let (graves, paging) = (Graves::new(), Paging::new());
         let tree = Self { table, graves, epochs, options, shelf: None, paging };
         let bounds = Bounds { low: None, high: None, right: None };

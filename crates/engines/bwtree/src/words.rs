@@ -255,11 +255,11 @@ impl Pairs for Words {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::pool::{Depot, Pool};
+    use crate::pool::{BATCH, Depot, Pool};
 
     #[test]
     fn changes_are_merged_as_a_map_does_it() {
-        let (mut random, mut pool, depot) = (fastrand::Rng::with_seed(1), Pool::new(), Depot::new());
+        let (mut random, mut pool, depot) = (fastrand::Rng::with_seed(1), Pool::new(), Depot::new(BATCH));
         for _ in 0..2000 {
             let count = random.u64(..40);
             let mut model: std::collections::BTreeMap<u64, u64> =
@@ -295,7 +295,7 @@ mod tests {
 
     #[test]
     fn a_key_is_found_where_a_plain_search_finds_it() {
-        let (mut pool, depot) = (Pool::new(), Depot::new());
+        let (mut pool, depot) = (Pool::new(), Depot::new(BATCH));
         for count in (0..100u64).chain([255, 256, 513, 5000]) {
             let keys: Vec<u64> = (0..count).map(|i| 2 * i + 1).collect();
             let records: Vec<_> = keys.iter().map(|key| (key, Some(key))).collect();

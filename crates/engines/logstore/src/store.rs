@@ -94,6 +94,11 @@ impl Settings {
     }
 }
 
+/// Leaves are evicted when pages take more than this share of the memory budget, in twentieths.
+const EVICT_FROM: u64 = 15;
+/// Leaves are evicted until pages take this share.
+const EVICT_TO: u64 = 14;
+
 /// The greatest length of a key and its value together, in bytes. The sizes of pages are numbers of 31 bits.
 pub const VALUE_BYTES_MAX: u64 = 64 << 20;
 /// The greatest length of all records of a batch in bytes.
@@ -141,6 +146,8 @@ struct Upkeep {
     /// Number of the published checkpoint.
     number: u64,
     stats: StoreStats,
+    /// Bytes of images that were written before the last checkpoint.
+    images_at: u64,
     /// True if the cleaner moved images since the last checkpoint.
     has_moved: bool,
     committed_at: Option<Instant>,
@@ -557,9 +564,16 @@ impl<P: Pairs> Store<P> {
         self.wait(end)
     }
 
+    /// Bytes of pages and of the mapping table. Memory that waits to be freed does not count: while a reader keeps it, an eviction of more
+    /// leaves would not help. The rest of the budget is for that memory, and for free blocks of sizes that are not needed at the moment.
     fn used_bytes(&self) -> u64 {
         let memory = self.tree.memory();
-        memory.page_bytes + memory.limbo_bytes + memory.table_bytes
+        memory.page_bytes + memory.table_bytes
+    }
+
+    /// A share of the memory budget, in twentieths.
+    fn budget(&self, twentieths: u64) -> u64 {
+        self.settings.memory_bytes / 20 * twentieths
     }
 
     /// Every 64th operation of a thread: evicts leaves if the store takes more memory than its budget, and makes a checkpoint if the log
@@ -582,11 +596,11 @@ impl<P: Pairs> Store<P> {
             return;
         }
         // Errors here are found again by the thread of the upkeep, or by the update that they prevent.
-        let (used, budget) = (self.used_bytes(), self.settings.memory_bytes);
-        if used > budget {
-            // A little above the budget the thread does not wait for another one that makes a checkpoint.
-            let upkeep =
-                if used > budget / 16 * 17 { Some(lock(&self.upkeep)) } else { try_lock(&self.upkeep) };
+        let used = self.used_bytes();
+        if used > self.budget(EVICT_FROM) {
+            // Up to a second bound the thread does not wait for another one that evicts or makes a checkpoint.
+            let must_wait = used > self.budget(EVICT_FROM + 2);
+            let upkeep = if must_wait { Some(lock(&self.upkeep)) } else { try_lock(&self.upkeep) };
             let _ = upkeep.map(|mut upkeep| self.make_room(&mut upkeep));
         }
         if self.log_length() > self.settings.log_bytes.saturating_mul(4)
@@ -602,9 +616,9 @@ impl<P: Pairs> Store<P> {
         written.wrapping_sub(self.log_at.load(Ordering::Relaxed))
     }
 
-    /// Evicts leaves until the store takes nine tenths of its budget.
+    /// Evicts leaves until they take [`EVICT_TO`] of the budget.
     fn make_room(&self, upkeep: &mut Upkeep) -> Result<()> {
-        let target = self.settings.memory_bytes / 10 * 9;
+        let target = self.budget(EVICT_TO);
         if self.used_bytes() <= target {
             return Ok(());
         }
@@ -634,7 +648,7 @@ impl<P: Pairs> Store<P> {
                 self.evict_saved(upkeep, &mut saved)?;
             }
             steps += 1;
-            if steps.is_multiple_of(32) {
+            if steps.is_multiple_of(16) {
                 self.tree.reclaim();
                 if self.used_bytes() <= target {
                     break;
@@ -687,6 +701,10 @@ impl<P: Pairs> Store<P> {
             if from.is_none() {
                 break;
             }
+            // Other threads wait for this one to evict.
+            if leaves.len().is_multiple_of(64) && self.used_bytes() > self.budget(EVICT_FROM) {
+                self.make_room(upkeep)?;
+            }
         }
         // P2. After a failed sync no image can be trusted (A3); a lack of space comes before the sync.
         self.segments.sync().inspect_err(|error| {
@@ -717,6 +735,7 @@ impl<P: Pairs> Store<P> {
         let unused: Vec<u64> =
             unused.filter(|number| *number < first && !live.contains_key(number)).collect();
         self.segments.remove(&unused)?;
+        upkeep.images_at = self.segments.traffic().0;
         upkeep.has_moved = false;
         self.clean(upkeep, &checkpoint.leaves, &live, first)
     }
@@ -780,11 +799,14 @@ impl<P: Pairs> Store<P> {
             upkeep.committed_at = Some(Instant::now());
             let _ = self.commit();
         }
-        if self.used_bytes() > self.settings.memory_bytes / 20 * 19 {
+        if self.used_bytes() > self.budget(EVICT_FROM) {
             let _ = self.make_room(&mut upkeep);
         }
         let length = self.log_length();
-        if length > self.settings.log_bytes || (upkeep.has_moved && length > self.settings.log_bytes / 4) {
+        // Images that were replaced since the last checkpoint stay until the next one.
+        let grown = self.segments.traffic().0 - upkeep.images_at;
+        let is_grown = grown > upkeep.stats.live_bytes / 5 + 2 * self.settings.segment();
+        if length > self.settings.log_bytes || is_grown || (upkeep.has_moved && length > 0) {
             // Without space the next attempt comes after the pause.
             let _ = self.checkpoint_with(&mut upkeep);
         }
