@@ -64,6 +64,8 @@ pub enum Outcome {
 pub enum Counted {
     /// The new number, the item's header, and its life before `T`.
     Number(u64, Header, Life),
+    /// The same for a new counter.
+    New(u64, Header, Life),
     /// The data is not a number.
     NotNumeric,
     /// The item has another unique number.
@@ -177,7 +179,7 @@ fn execute(
         Request::Arithmetic { key, adds, delta, is_quiet: quiet } => {
             *is_quiet = quiet;
             match call.count(&key, Step { adds, delta, compare: None, vivify: None, life: None })? {
-                Counted::Number(number, ..) => call.line(&number.to_string()),
+                Counted::Number(number, ..) | Counted::New(number, ..) => call.line(&number.to_string()),
                 Counted::NotNumeric => call.line(meta::NOT_NUMERIC),
                 Counted::Exists | Counted::NotFound => call.line("NOT_FOUND"),
             }
@@ -440,7 +442,9 @@ impl Call<'_> {
                 None => match life {
                     Life::Over => Next::Delete,
                     Life::Until(deadline) => {
-                        let header = Header { is_stale, ..fresh };
+                        // A stale value does not give the task of renewing it to another client.
+                        let is_token_sent = is_stale && before.is_some_and(|header| header.is_token_sent);
+                        let header = Header { is_stale, is_token_sent, ..fresh };
                         Next::Put(Item { header, data: Cow::Borrowed(data) }.encode(), deadline)
                     }
                 },
@@ -472,6 +476,7 @@ impl Call<'_> {
         self.change(key, |old| {
             (counted, is_in_place) = (Counted::NotFound, false);
             let fresh = Header { cas, written: seconds(now), ..Header::default() };
+            let is_new = old.is_none();
             let (number, header, data_bytes, life) = match old {
                 None => match step.vivify {
                     None => return Next::Keep,
@@ -499,7 +504,10 @@ impl Call<'_> {
                     (number, header, data.len(), Life::Until(deadline))
                 }
             };
-            counted = Counted::Number(number, header, life);
+            counted = match is_new {
+                true => Counted::New(number, header, life),
+                false => Counted::Number(number, header, life),
+            };
             let mut text = number.to_string().into_bytes();
             // A shorter number has spaces behind it, as in memcached.
             text.resize(text.len().max(data_bytes), b' ');
@@ -511,36 +519,36 @@ impl Call<'_> {
             }
         })?;
         drop(admission);
-        let is_found = !matches!(counted, Counted::NotFound);
+        let is_found = !matches!(counted, Counted::NotFound | Counted::New(..));
         self.counts.add(match (step.adds, is_found) {
             (true, true) => Count::IncrHits,
             (true, false) => Count::IncrMisses,
             (false, true) => Count::DecrHits,
             (false, false) => Count::DecrMisses,
         });
-        match is_in_place {
-            true => self.memcached.recent.note(key, seconds(now)),
-            false => self.memcached.recent.forget(key),
+        if !is_in_place {
+            self.memcached.recent.forget(key);
         }
         Ok(counted)
     }
 }
 
-/// The outcome of a storage command over an item with this unique number, and whether the new value is stale.
-fn verdict(storage: &Storage, invalidates: bool, old: Option<u64>) -> (Outcome, bool) {
-    let Some(cas) = old else {
-        return match (storage.mode, storage.compare) {
-            (Mode::Set, Some(_)) => (Outcome::NotFound, false),
-            (Mode::Set | Mode::Add, _) => (Outcome::Done, false),
-            _ => (Outcome::NotStored, false),
-        };
-    };
+/// The outcome of a storage command over an item with this header, and whether the new value is stale.
+fn verdict(storage: &Storage, invalidates: bool, old: Option<&Header>) -> (Outcome, bool) {
     let extends = matches!(storage.mode, Mode::Append | Mode::Prepend);
-    match storage.compare {
-        _ if storage.mode == Mode::Add => (Outcome::NotStored, false),
-        None => (Outcome::Done, false),
-        Some(compare) if compare == cas => (Outcome::Done, false),
-        Some(compare) if invalidates && compare < cas && !extends => (Outcome::Done, true),
-        Some(_) => (Outcome::Exists, false),
-    }
+    // Only these two take 0 for any number.
+    let compare = storage.compare.filter(|compare| !extends || *compare != 0);
+    let outcome = match (old, compare) {
+        (None, Some(_)) if matches!(storage.mode, Mode::Set | Mode::Replace) => Outcome::NotFound,
+        (None, _) if matches!(storage.mode, Mode::Set | Mode::Add) => Outcome::Done,
+        (None, _) => Outcome::NotStored,
+        (Some(_), _) if storage.mode == Mode::Add => Outcome::NotStored,
+        (Some(_), None) => Outcome::Done,
+        (Some(old), Some(compare)) if compare == old.cas => Outcome::Done,
+        (Some(old), Some(1..)) if invalidates && !extends && compare < Some(old.cas) => {
+            return (Outcome::Done, true);
+        }
+        (Some(_), Some(_)) => Outcome::Exists,
+    };
+    (outcome, false)
 }

@@ -356,7 +356,7 @@ fn arithmetic(call: &mut Call<'_>, key: &Bytes, options: &Options) -> Result<()>
             return Ok(());
         }
         Counted::Number(..) if options.is_quiet() => return Ok(()),
-        Counted::Number(number, header, life) => {
+        Counted::Number(number, header, life) | Counted::New(number, header, life) => {
             let text = number.to_string();
             let _ = match options.has(b'v') {
                 true => write!(call.output, "VA {}", text.len()),

@@ -83,7 +83,7 @@ impl Options {
     /// Parses the flags of a command with this key. Returns the key, decoded if the flag `b` is there.
     ///
     /// # Errors
-    /// The first flag that is refused.
+    /// A letter that is no flag or occurs twice; otherwise the last wrong token.
     pub fn parse<'w>(
         line: &Bytes,
         key: &[u8],
@@ -98,26 +98,41 @@ impl Options {
                 return Err(OptionError::Duplicate);
             }
             all.seen |= 1 << index;
-            let number = || signed(token).ok_or(OptionError::Number);
-            match letter {
-                b'b' => key = decode_base64(&key).ok_or(OptionError::Key)?.into(),
-                b'O' if word.len() > OPAQUE_BYTES_MAX => return Err(OptionError::Opaque),
-                b'T' => all.exptime = Some(number()?),
-                b'N' => all.vivify = Some(number()?),
-                b'R' => all.recache = Some(number()?),
-                b'C' => all.compare = Some(unsigned(token).ok_or(OptionError::Number)?),
-                b'F' => all.flags = unsigned(token).ok_or(OptionError::ClientFlags)? as u32,
-                b'D' => all.delta = Some(unsigned(token).ok_or(OptionError::Delta)?),
-                b'J' => all.initial = unsigned(token).ok_or(OptionError::Initial)?,
-                b'M' => match token {
-                    [mode] => all.mode = Some(*mode),
-                    _ => return Err(OptionError::Mode),
-                },
-                _ => {}
-            }
             all.list.push((*letter, share(line, token)));
         }
-        Ok((key, all))
+        // Of several wrong tokens, the last one is reported. The length of `O` is checked after them.
+        let mut wrong = None;
+        for (letter, token) in all.list.clone() {
+            let set = match letter {
+                b'b' => decode_base64(&key).map(|decoded| key = decoded.into()).ok_or(OptionError::Key),
+                _ => all.set(letter, &token),
+            };
+            wrong = set.err().or(wrong);
+        }
+        let is_long =
+            all.list.iter().any(|(letter, token)| *letter == b'O' && token.len() >= OPAQUE_BYTES_MAX);
+        wrong = wrong.or(is_long.then_some(OptionError::Opaque));
+        wrong.map_or(Ok((key, all)), Err)
+    }
+
+    /// Takes the token of a flag.
+    fn set(&mut self, letter: u8, token: &[u8]) -> Result<(), OptionError> {
+        let number = || signed(token).ok_or(OptionError::Number);
+        match letter {
+            b'T' => self.exptime = Some(number()?),
+            b'N' => self.vivify = Some(number()?),
+            b'R' => self.recache = Some(number()?),
+            b'C' => self.compare = Some(unsigned(token).ok_or(OptionError::Number)?),
+            b'F' => self.flags = unsigned(token).ok_or(OptionError::ClientFlags)? as u32,
+            b'D' => self.delta = Some(unsigned(token).ok_or(OptionError::Delta)?),
+            b'J' => self.initial = unsigned(token).ok_or(OptionError::Initial)?,
+            b'M' => match token {
+                [mode] => self.mode = Some(*mode),
+                _ => return Err(OptionError::Mode),
+            },
+            _ => {}
+        }
+        Ok(())
     }
 
     /// True if a flag is there.
