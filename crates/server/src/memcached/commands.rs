@@ -418,9 +418,9 @@ impl Call<'_> {
         let item_bytes_max = self.memcached.settings.item_bytes_max;
         let mut outcome = Outcome::NotStored;
         self.change(&storage.key, |old| {
+            let before = old.as_ref().map(|(item, _)| item.header);
             let is_stale;
-            (outcome, is_stale) =
-                verdict(storage, invalidates, old.as_ref().map(|(item, _)| item.header.cas));
+            (outcome, is_stale) = verdict(storage, invalidates, before.as_ref());
             if outcome != Outcome::Done {
                 return Next::Keep;
             }
