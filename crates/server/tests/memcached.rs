@@ -98,7 +98,7 @@ impl Client {
     /// The unique number of an item.
     fn cas(&mut self, key: &str) -> u64 {
         let reply = self.ask(format!("mg {key} c\r\n"));
-        let number = reply.strip_prefix("HD c").and_then(|rest| rest.trim_end().parse().ok());
+        let number = reply.strip_prefix("HD c").and_then(|rest| rest.split_whitespace().next()?.parse().ok());
         number.unwrap_or_else(|| panic!("{reply}"))
     }
 }
@@ -200,7 +200,7 @@ fn each_wrong_request_has_its_error() {
         ("set k 0 0 -1", BAD),
         ("set k 0 0 x noreply", ""),
         ("set k 0 0 99999999999999999999", BAD),
-        ("set k 0 0 3~ab~~", "CLIENT_ERROR bad data chunk~ERROR~"),
+        ("set k 0 0 3~ab~", "CLIENT_ERROR bad data chunk~ERROR~"),
         ("set k 0 0 3~abcde", "CLIENT_ERROR bad data chunk~ERROR~"),
         ("cas k 0 0 3 x~abc", &format!("{BAD}ERROR~")),
         ("cas k 0 0 3", "ERROR~"),
@@ -230,7 +230,7 @@ fn each_wrong_request_has_its_error() {
         ("ms k 1 y~a", "CLIENT_ERROR invalid flag~"),
         ("ms k 1 Mx~a", "CLIENT_ERROR invalid mode for ms M token~"),
         ("ms k 1 MSS~a", "CLIENT_ERROR incorrect length for M token~"),
-        ("ms k 2 q~abc~", "CLIENT_ERROR bad data chunk~ERROR~"),
+        ("ms k 2 q~abc", "CLIENT_ERROR bad data chunk~ERROR~"),
         ("md k y", "CLIENT_ERROR invalid or duplicate flag~"),
         ("ma k Mx", "CLIENT_ERROR invalid mode for ma M token~"),
         ("me", BAD),
@@ -242,11 +242,7 @@ fn each_wrong_request_has_its_error() {
     for command in ["get", "gat 0", "incr", "touch", "delete", "mg", "md", "ma", "me"] {
         let last = if matches!(command, "incr" | "touch") { " 1" } else { "" };
         let client = &mut server.client();
-        check(
-            client,
-            &[(&format!("{command} {long}{last}"), BAD), (&format!("{command} {}{last}", &long[1..]), "")]
-                [..1],
-        );
+        check(client, &[(format!("{command} {long}{last}").as_str(), BAD)]);
         assert_ne!(
             client.ask(format!("{command} {}{last}\r\n", &long[1..])).replace("\r\n", "~"),
             BAD,
@@ -370,7 +366,7 @@ fn a_restart_keeps_items_and_never_repeats_a_unique_number() {
     now.fetch_add(999_000, Ordering::SeqCst);
     assert!(server.client().ask("mg k0 t\r\n").starts_with("HD t1 "));
     assert_eq!(server.client().ask("set forever 0 0 1\r\nx\r\n"), "STORED\r\n");
-    now.fetch_add(4_000_000, Ordering::SeqCst);
+    now.fetch_add(4_001_000, Ordering::SeqCst);
     server = server.again(options(), Config::default());
     assert_eq!(server.client().ask("add forever 0 0 1\r\ny\r\n"), "STORED\r\n", "flush_all had its time");
     now.fetch_add(1, Ordering::SeqCst);

@@ -201,7 +201,6 @@ impl Maker {
             "0300",
             "2000000000",
         ])
-        .replace("\u{0}", "")
     }
 
     /// A positive expiry for a meta flag.
@@ -211,11 +210,10 @@ impl Maker {
 
     fn cas(&mut self) -> String {
         match self.rng.u8(..12) {
-            0 => "1".to_owned(),
-            1 => "0".to_owned(),
+            0..2 => "0".to_owned(),
             2 => "x".to_owned(),
             3 => "18446744073709551615".to_owned(),
-            _ if self.known == 0 => "5".to_owned(),
+            _ if self.known == 0 => "0".to_owned(),
             _ => format!("#{}", self.known.saturating_sub(1 + self.rng.usize(..12))),
         }
     }
@@ -336,7 +334,8 @@ impl Maker {
                     "gat -1",
                     "gat x",
                 ]);
-                let keys: Vec<_> = (0..self.rng.usize(..4)).map(|_| self.key()).collect();
+                let keys: Vec<_> =
+                    (0..self.rng.usize(..4)).map(|_| self.key()).filter(|key| key.len() <= 250).collect();
                 format!("{name} {}\r\n", keys.join(" "))
             }
             32 => format!("touch {} {}{}\r\n", self.key(), self.exptime(), self.noreply()),
@@ -418,7 +417,12 @@ fn replies_are_those_of_memcached() {
         if chunks % CHUNKS_PER_FLUSH == 0 {
             requests.push("flush_all\r\n".to_owned());
         }
-        while requests.len() < CHUNK {
+        // memcached discards the replies before a `get` with a wrong key, so such a `get` is sent alone.
+        if chunks % 100 == 30 {
+            let name = maker.pick(&["get", "gets", "gat 0", "gats 0"]);
+            requests.push(format!("{name} key1 {} key2\r\n", "k".repeat(251)));
+        }
+        while requests.len() < CHUNK && chunks % 100 != 30 {
             requests.push(maker.command());
         }
         // After a wrong length these lines, and not the end of the chunk, may be taken for data.
