@@ -58,12 +58,14 @@ struct Effect {
 
 impl Effect {
     fn new(options: &Options, header: &Header, deadline: Deadline, is_new: bool, now: u64) -> Self {
-        let mut life = Life::Until(deadline);
+        // `N` gives a new item its expiry at its place among the flags.
+        let mut life = Life::Until(deadline.filter(|_| !is_new));
         let mut is_won = is_new;
         let may_win = !is_new && !header.is_token_sent;
         for (letter, _) in &options.list {
             match (letter, options.exptime, options.recache, life) {
                 (b'T', Some(exptime), ..) => life = Life::new(exptime, now),
+                (b'N', ..) if is_new => life = Life::Until(deadline),
                 (b'R', _, Some(recache), Life::Until(Some(deadline))) => {
                     let left = i64::try_from(left(deadline, now)).unwrap_or(i64::MAX);
                     is_won |= may_win && left < recache;
@@ -215,9 +217,13 @@ fn show(call: &mut Call<'_>, key: &[u8], options: &Options, found: &Found<'_>, n
     output.reserve(data.len() + key.len() + 128);
     // Writing to memory does not fail.
     let _ = if options.has(b'v') { write!(output, "VA {}", data.len()) } else { write!(output, "HD") };
-    let mut life = Life::Until(*deadline);
+    let mut life = Life::Until(deadline.filter(|_| !found.is_new));
     for (letter, token) in &options.list {
         let _ = match letter {
+            b'N' if found.is_new => {
+                life = Life::Until(*deadline);
+                Ok(())
+            }
             b'T' => {
                 life = options.exptime.map_or(life, |exptime| Life::new(exptime, now));
                 Ok(())
@@ -335,8 +341,8 @@ fn invalidate(call: &mut Call<'_>, key: &[u8], options: &Options) -> Result<Outc
 
 fn arithmetic(call: &mut Call<'_>, key: &Bytes, options: &Options) -> Result<()> {
     let adds = match options.mode {
-        None | Some(b'I' | b'i' | b'+') => true,
-        Some(b'D' | b'd' | b'-') => false,
+        None | Some(b'I' | b'+') => true,
+        Some(b'D' | b'-') => false,
         Some(_) => {
             call.line("CLIENT_ERROR invalid mode for ma M token");
             return Ok(());

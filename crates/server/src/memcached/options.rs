@@ -100,19 +100,28 @@ impl Options {
             all.seen |= 1 << index;
             all.list.push((*letter, share(line, token)));
         }
-        // Of several wrong tokens, the last one is reported. The length of `O` is checked after them.
+        // Of several wrong tokens, the last one is reported. That of `F` is reported if it is the only one.
         let mut wrong = None;
         for (letter, token) in all.list.clone() {
             let set = match letter {
                 b'b' => decode_base64(&key).map(|decoded| key = decoded.into()).ok_or(OptionError::Key),
                 _ => all.set(letter, &token),
             };
-            wrong = set.err().or(wrong);
+            wrong = match set.err() {
+                Some(OptionError::ClientFlags) => wrong.or(Some(OptionError::ClientFlags)),
+                error => error.or(wrong),
+            };
         }
-        let is_long =
-            all.list.iter().any(|(letter, token)| *letter == b'O' && token.len() >= OPAQUE_BYTES_MAX);
-        wrong = wrong.or(is_long.then_some(OptionError::Opaque));
         wrong.map_or(Ok((key, all)), Err)
+    }
+
+    /// Checks the length of `O`.
+    ///
+    /// # Errors
+    /// `Opaque`.
+    pub fn check_opaque(&self) -> Result<(), OptionError> {
+        let is_long = |(letter, token): &(u8, Bytes)| *letter == b'O' && token.len() >= OPAQUE_BYTES_MAX;
+        if self.list.iter().any(is_long) { Err(OptionError::Opaque) } else { Ok(()) }
     }
 
     /// Takes the token of a flag.

@@ -363,6 +363,9 @@ impl Parser {
             Some(b'P') => Mode::Prepend,
             Some(_) => return self.skip(bytes, "CLIENT_ERROR invalid mode for ms M token"),
         };
+        if let Err(error) = options.check_opaque() {
+            return self.skip(bytes, error.text());
+        }
         let (flags, exptime, compare) = (options.flags, options.exptime.unwrap_or(0), options.compare);
         let is_quiet = options.is_quiet();
         self.begin(Storage { key, mode, flags, exptime, compare, is_quiet, options: Some(options) }, bytes)
@@ -476,6 +479,7 @@ fn meta(name: Meta, line: &Bytes) -> Request {
         });
     }
     match Options::parse(line, key, words) {
+        Ok((_, options)) if let Err(error) = options.check_opaque() => reply(error.text()),
         Ok((key, options)) if options.has(b'b') || is_key(&key) => Request::Meta(name, key, options),
         Ok(_) => reply(BAD_FORMAT),
         Err(error) if name == Meta::Get => reply(error.text()),
