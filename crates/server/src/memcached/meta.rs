@@ -113,7 +113,7 @@ fn get(call: &mut Call<'_>, key: &Bytes, options: &Options) -> Result<()> {
         Some(found) => {
             call.counts.add(Count::GetHits);
             show(call, key, options, &found, now);
-            if !options.has(b'u') && !found.is_new {
+            if !options.has(b'u') {
                 call.memcached.recent.note(key, seconds(now));
             }
         }
