@@ -526,7 +526,7 @@ impl Call<'_> {
             (false, true) => Count::DecrHits,
             (false, false) => Count::DecrMisses,
         });
-        if !is_in_place {
+        if matches!(counted, Counted::Number(..) | Counted::New(..)) && !is_in_place {
             self.memcached.recent.forget(key);
         }
         Ok(counted)

@@ -2,7 +2,7 @@
 //!
 //! Some parts of replies cannot be equal, and are replaced: a unique number becomes its index in the order of first sight, seconds that are
 //! left become a multiple of 100, and seconds since the last access and classes of slabs are left out. Commands on which the server differs on purpose are not
-//! made: keys with control characters, lines of more than 2048 bytes, numbers that memcached cuts to 32 bits, and `t` together with a
+//! made: keys with control characters, lines of more than 2048 bytes (also as data behind a wrong command), numbers that memcached cuts to 32 bits, and `t` together with a
 //! negative expiry.
 //!
 //! `BRISTLECONE_SEED` changes the seed. `BRISTLECONE_ROUNDS` (default 1) multiplies the number of commands, 40,000.
@@ -180,7 +180,7 @@ impl Maker {
             9 => "7 x".to_owned(),
             10 => "-3".to_owned(),
             11 => format!("{}", self.rng.u64(..)),
-            12 => "x".repeat(self.rng.usize(..3000)),
+            12 => "x".repeat(self.rng.usize(..1900)),
             13 => "000000000000000000000000000012".to_owned(),
             _ => format!("value{}", self.number),
         }
@@ -412,7 +412,7 @@ fn replies_are_those_of_memcached() {
     let (mut there, mut here) = (Side::new(memcached.address), Side::new(ours.address));
     let rng = fastrand::Rng::with_seed(seed);
     let mut maker = Maker { rng, number: 0, known: 0 };
-    let (mut done, mut chunks) = (0, 0);
+    let (mut done, mut chunks, mut before) = (0, 0, Vec::new());
     while done < COMMANDS * rounds {
         let mut requests = Vec::new();
         if chunks % CHUNKS_PER_FLUSH == 0 {
@@ -438,12 +438,13 @@ fn replies_are_those_of_memcached() {
                     .collect::<Vec<_>>()
                     .join("\n  ")
             };
-            let sent: Vec<_> = requests
+            let sent: Vec<_> = [&before[..], &requests]
+                .concat()
                 .iter()
                 .map(|request| request[..request.len().min(160)].escape_debug().to_string())
                 .collect();
             panic!(
-                "seed {seed}, after {done} commands, line {at} of the replies to\n  {}\nmemcached:\n  {}\nhere:\n  {}",
+                "seed {seed}, after {done} commands, line {at} of the replies to the last {CHUNK} of\n  {}\nmemcached:\n  {}\nhere:\n  {}",
                 sent.join("\n  "),
                 near(&expected),
                 near(&found)
@@ -451,6 +452,7 @@ fn replies_are_those_of_memcached() {
         }
         maker.known = here.numbers.len();
         done += requests.len() as u64;
+        before = requests;
         chunks += 1;
     }
     println!("{done} commands, {} unique numbers", here.numbers.len());
