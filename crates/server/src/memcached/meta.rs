@@ -356,7 +356,8 @@ fn arithmetic(call: &mut Call<'_>, key: &Bytes, options: &Options) -> Result<()>
         vivify: options.vivify.map(|exptime| (options.initial, Life::new(exptime, now))),
         life: options.exptime.map(|exptime| Life::new(exptime, now)),
     };
-    let outcome = match call.count(key, step)? {
+    let counted = call.count(key, step)?;
+    let outcome = match counted {
         Counted::NotNumeric => {
             call.line(NOT_NUMERIC);
             return Ok(());
@@ -368,8 +369,12 @@ fn arithmetic(call: &mut Call<'_>, key: &Bytes, options: &Options) -> Result<()>
                 true => write!(call.output, "VA {}", text.len()),
                 false => write!(call.output, "HD"),
             };
-            let mut life = life;
+            // `N` gives a new counter its expiry at its place among the flags.
+            let is_new = matches!(counted, Counted::New(..));
+            let whole = life;
+            let mut life = if is_new { Life::Until(None) } else { whole };
             echo(call, options, |call, letter| match letter {
+                b'N' if is_new => life = whole,
                 b'T' => life = step.life.unwrap_or(life),
                 b't' => show_left(call.output, life, now),
                 b'c' => {
