@@ -483,6 +483,10 @@ impl Call<'_> {
                     Some((initial, life)) => (initial, fresh, 0, life),
                 },
                 Some((Item { header, data }, deadline)) => {
+                    if data.is_empty() {
+                        counted = Counted::NotNumeric;
+                        return Next::Keep;
+                    }
                     let compare = step.compare.filter(|compare| *compare != 0);
                     if compare.is_some_and(|compare| compare != header.cas) {
                         counted = Counted::Exists;

@@ -1,15 +1,16 @@
 //! The same commands to this server and to Debian's `memcached` 1.6.18: all replies must be equal.
 //!
 //! Some parts of replies cannot be equal, and are replaced: a unique number becomes its index in the order of first sight, seconds that are
-//! left become a multiple of 100, and seconds since the last access and classes of slabs are left out. Commands on which the server differs on purpose are not
-//! made: a token of `O` that is too long (memcached reports it after the command has run), keys with control characters, lines of more than 2048 bytes (also as data behind a wrong command), numbers that memcached cuts to 32 bits, and `t` together with a
+//! left become a multiple of 100, and seconds since the last access and classes of slabs are left out. Commands on which the server differs
+//! on purpose are not made: a token of `O` that is too long (memcached reports it after the command has run), keys with control characters,
+//! lines of more than 2048 bytes (also as data behind a wrong command), numbers that memcached cuts to 32 bits, and `t` together with a
 //! negative expiry.
 //!
 //! `BRISTLECONE_SEED` changes the seed. `BRISTLECONE_ROUNDS` (default 1) multiplies the number of commands, 40,000.
 
 use std::collections::HashMap;
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::Path;
+use std::os::unix::fs::MetadataExt as _;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -33,8 +34,10 @@ impl Memcached {
         let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let mut command = Command::new("memcached");
         command.args(["-p", &address.port().to_string(), "-U", "0", "-l", "127.0.0.1"]);
+        // These threads hold references to items now and then. Then `decr` does not keep the length.
+        command.args(["-o", "no_lru_crawler,no_lru_maintainer"]);
         // As root, memcached wants a user.
-        if Path::new("/proc/self").exists() {
+        if std::fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0) {
             command.args(["-u", "root"]);
         }
         let process = command
