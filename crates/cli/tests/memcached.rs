@@ -70,7 +70,7 @@ fn line(client: &mut BufReader<TcpStream>) -> Option<String> {
     line.strip_suffix("\r\n").map(str::to_owned)
 }
 
-/// What a connection sent and what was acknowledged.
+/// The commands that a connection sent, and the acknowledged ones.
 #[derive(Default)]
 struct History {
     /// The last acknowledged number of each key. 0: none.
@@ -136,7 +136,8 @@ fn round(dir: &Path, durability: &str) {
             .collect();
         let start = Instant::now();
         while acknowledged.load(Ordering::Relaxed) < ENOUGH {
-            assert!(start.elapsed() < PATIENCE, "the server stopped answering before it was killed");
+            let stuck = start.elapsed() > PATIENCE || threads.iter().any(|thread| thread.is_finished());
+            assert!(!stuck, "the server stopped answering before it was killed");
             std::thread::sleep(Duration::from_millis(1));
         }
         server.child.kill().expect("still running until now");

@@ -357,7 +357,7 @@ fn a_restart_keeps_items_and_never_repeats_a_unique_number() {
         server = server.again(options(), Config::default());
         let client = &mut server.client();
         for known in 0..=round {
-            // `W` was told to the connection that read the number.
+            // The connection that read the number got `W`.
             let expected = format!("VA 1 f{known} t1000 Z X\r\n{known}\r\n");
             assert_eq!(client.ask(format!("mg k{known} v f t\r\n")), expected, "round {round}");
         }

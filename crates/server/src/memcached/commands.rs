@@ -419,6 +419,7 @@ impl Call<'_> {
         let mut outcome = Outcome::NotStored;
         self.change(&storage.key, |old| {
             let before = old.as_ref().map(|(item, _)| item.header);
+            let kept = old.as_ref().map(|(_, deadline)| *deadline);
             let is_stale;
             (outcome, is_stale) = verdict(storage, invalidates, before.as_ref());
             if outcome != Outcome::Done {
@@ -439,10 +440,11 @@ impl Call<'_> {
                     let header = Header { flags: item.header.flags, is_binary_key: false, ..fresh };
                     Next::Put(Item { header, data: Cow::Owned(data) }.encode(), deadline)
                 }
-                None => match life {
+                // A stale value keeps the expiry of the item.
+                None => match kept.filter(|_| is_stale).map_or(life, Life::Until) {
                     Life::Over => Next::Delete,
                     Life::Until(deadline) => {
-                        // A stale value does not give the task of renewing it to another client.
+                        // It does not give the task of renewing it to another client.
                         let is_token_sent = is_stale && before.is_some_and(|header| header.is_token_sent);
                         let header = Header { is_stale, is_token_sent, ..fresh };
                         Next::Put(Item { header, data: Cow::Borrowed(data) }.encode(), deadline)

@@ -26,7 +26,7 @@ pub struct Header {
     pub written: u32,
     /// True if the item was marked as stale (`md` with `I`).
     pub is_stale: bool,
-    /// True if a client has been told to renew the item (`W`).
+    /// True if a client has the task to renew the item (`W`).
     pub is_token_sent: bool,
     /// True if the key was given in base64. Then replies have it in base64, too.
     pub is_binary_key: bool,

@@ -1,7 +1,7 @@
 //! The meta commands `mg`, `ms`, `md`, `ma` and `me`.
 //!
-//! A reply has the flags of the command that return something, in the order of the command. Then come `Z` (another client was told to renew
-//! the item), `X` (the item is stale) and `W` (this client is told to renew it).
+//! A reply has the flags of the command that return something, in the order of the command. Then come `Z` (another client has the task
+//! to renew the item), `X` (the item is stale) and `W` (this client gets the task).
 
 use std::borrow::Cow;
 use std::io::Write as _;
@@ -44,7 +44,7 @@ struct Found<'a> {
     item: Item<'a>,
     /// Its deadline as it was.
     deadline: Deadline,
-    /// True if this client is told to renew the item.
+    /// True if this client gets the task to renew the item.
     is_won: bool,
     /// True if `N` made the item.
     is_new: bool,
@@ -397,7 +397,7 @@ fn arithmetic(call: &mut Call<'_>, key: &Bytes, options: &Options) -> Result<()>
     Ok(())
 }
 
-/// Runs `me`: what is known about an item, for people.
+/// Runs `me`, which shows an item to people.
 ///
 /// # Errors
 /// Those of the store.

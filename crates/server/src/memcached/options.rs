@@ -100,7 +100,7 @@ impl Options {
             all.seen |= 1 << index;
             all.list.push((*letter, share(line, token)));
         }
-        // Of several wrong tokens, the last one is reported. That of `F` is reported if it is the only one.
+        // The last wrong token is reported. That of `F` is reported if it is the only one.
         let mut wrong = None;
         for (letter, token) in all.list.clone() {
             let set = match letter {
