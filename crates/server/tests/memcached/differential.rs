@@ -230,7 +230,19 @@ impl Maker {
     fn with_data(&mut self, line: impl Fn(&str) -> String) -> String {
         let value = self.value();
         match self.rng.u16(..1500) {
-            0 => format!("{}\r\n{}\r\n", line("1048576"), "y".repeat(1_048_576)),
+            // Without an error in the line, after which the data would be a line that is too long.
+            0 => {
+                let line = self.pick(&[
+                    "set K 0 0 L",
+                    "add K 0 0 L",
+                    "replace K 0 0 L",
+                    "append K 0 0 L",
+                    "ms K L",
+                    "ms K L ME c",
+                ]);
+                let line = line.replace('K', &format!("key{}", self.rng.u8(..6))).replace('L', "1048576");
+                format!("{line}\r\n{}\r\n", "y".repeat(1_048_576))
+            }
             1..20 => {
                 let wrong = self.pick(&["0", "1", "3", "9", "-1", "x"]);
                 // The empty lines may be taken for data, so that the next command is not.
