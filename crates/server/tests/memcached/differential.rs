@@ -3,8 +3,8 @@
 //! Some parts of replies cannot be equal, and are replaced: a unique number becomes its index in the order of first sight, seconds that are
 //! left become a multiple of 100, and seconds since the last access and classes of slabs are left out. Commands on which the server differs
 //! on purpose are not made: a token of `O` that is too long (memcached reports it after the command has run), keys with control characters,
-//! lines of more than 2048 bytes (also as data behind a wrong command), numbers that memcached cuts to 32 bits, and `t` together with a
-//! negative expiry.
+//! lines of more than 2048 bytes (also as data behind a wrong command), numbers that memcached cuts to 32 bits, `t` together with a
+//! negative expiry, and counters of 2^63 or more (memcached then looks for a minus sign also behind the item).
 //!
 //! `BRISTLECONE_SEED` changes the seed. `BRISTLECONE_ROUNDS` (default 1) multiplies the number of commands, 40,000.
 
@@ -177,12 +177,12 @@ impl Maker {
         self.number += 1;
         match self.rng.u8(..16) {
             0..6 => self.rng.u16(..).to_string(),
-            6 => u64::MAX.to_string(),
+            6 => "9223372036854000000".to_owned(),
             7 => String::new(),
             8 => " 5".to_owned(),
             9 => "7 x".to_owned(),
             10 => "-3".to_owned(),
-            11 => format!("{}", self.rng.u64(..)),
+            11 => self.rng.u64(..1 << 62).to_string(),
             12 => "x".repeat(self.rng.usize(..1900)),
             13 => "000000000000000000000000000012".to_owned(),
             _ => format!("value{}", self.number),
@@ -223,7 +223,7 @@ impl Maker {
     }
 
     fn delta(&mut self) -> String {
-        self.pick(&["1", "5", "999", "18446744073709551615", "18446744073709551616", "-1", "x", "+3", "0"])
+        self.pick(&["1", "5", "999", "18446744073709551616", "-1", "x", "+3", "0"])
     }
 
     /// A command with data. The length is wrong now and then, and sometimes beyond the limit.
@@ -283,7 +283,7 @@ impl Maker {
                 "C" => self.cas(),
                 "F" => self.flags(),
                 "D" => self.delta(),
-                "J" => self.pick(&["0", "13", "18446744073709551615", "x"]),
+                "J" => self.pick(&["0", "13", "9223372036854000000", "x"]),
                 _ => String::new(),
             };
             options += &format!(" {letter}{token}");
