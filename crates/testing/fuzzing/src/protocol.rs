@@ -62,7 +62,9 @@ fn memcached_parsed<'a>(mode: u8, pieces: impl Iterator<Item = &'a [u8]>) -> Mem
                 Err(error) => return (requests, Some(error)),
             }
         }
-        assert!(buffer.len() <= parse::LINE_BYTES_MAX.max(piece.len()) + 2, "{} bytes held", buffer.len());
+        // Only a line with many keys may be longer.
+        let is_short = buffer.len() <= parse::LINE_BYTES_MAX + 2;
+        assert!(is_short || buffer.trim_ascii_start().starts_with(b"g"), "{} bytes held", buffer.len());
     }
     (requests, None)
 }
