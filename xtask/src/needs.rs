@@ -1,5 +1,5 @@
-//! External programs that the tests need: from Debian `redis-cli`, `redis-benchmark`, `redis-server`, Valgrind and the
-//! module `ensurepip` of Python (package `python3-venv`), and in the target folder a Python environment with the
+//! External programs that the tests need: from Debian `redis-cli`, `redis-benchmark`, `redis-server`, `memcached`, Valgrind and
+//! the module `ensurepip` of Python (package `python3-venv`), and in the target folder a Python environment with the
 //! package `redis`.
 //!
 //! Missing Debian packages are installed if the user is root. Otherwise the error names them.
@@ -13,10 +13,11 @@ use crate::run::{Step, target};
 const REDIS_PY: &str = "redis==8.1.0";
 
 /// A command that must run, and the Debian package that contains its program.
-const PROGRAMS: [(&str, &str); 5] = [
+const PROGRAMS: [(&str, &str); 6] = [
     ("redis-cli --version", "redis-tools"),
     ("redis-benchmark --version", "redis-tools"),
     ("redis-server --version", "redis-server"),
+    ("memcached --version", "memcached"),
     ("python3 -m ensurepip --version", "python3-venv"),
     ("valgrind --version", "valgrind"),
 ];

@@ -209,7 +209,7 @@ fn campaigns() -> Result<Vec<Campaign>, String> {
     Ok(all)
 }
 
-/// The fuzz targets: ten million inputs for the request parser, two minutes per run for the others. They need a nightly toolchain and
+/// The fuzz targets: ten million inputs for each request parser, two minutes per run for the others. They need a nightly toolchain and
 /// cargo-fuzz. Prints a message if one is missing.
 fn fuzzed() -> Vec<Campaign> {
     if !Step::new("cargo +nightly fuzz --version").succeeds() {
@@ -221,7 +221,7 @@ fn fuzzed() -> Vec<Campaign> {
     let target = |name: &str| {
         // The parser has no unsafe code. Without a sanitizer, ten million inputs take minutes instead of an hour.
         let (sanitizer, end) = match name {
-            "requests" => ("none", "-runs=10000000 -max_len=512"),
+            "requests" | "memcached" => ("none", "-runs=10000000 -max_len=512"),
             _ => ("address", "-max_total_time=120"),
         };
         let line = format!(
@@ -229,7 +229,7 @@ fn fuzzed() -> Vec<Campaign> {
         );
         Campaign::fixed(&format!("fuzz {name}"), Step::new(&line).with("RUSTUP_TOOLCHAIN", "nightly"))
     };
-    ["requests", "region", "journal", "salvage"].map(target).into()
+    ["requests", "memcached", "region", "journal", "salvage"].map(target).into()
 }
 
 /// The Bw-tree's threads under the address sanitizer, which also finds leaks, and under the thread sanitizer. They need a toolchain with

@@ -84,9 +84,9 @@ async fn serve(arguments: &Arguments, named: Vec<(String, String)>) -> Result<Ex
     };
     announce(arguments, &store, &sockets)?;
     notify::notify(&notify::ready());
-    let Sockets { listeners, unix_path, .. } = sockets;
+    let Sockets { listeners, unix_paths, .. } = sockets;
     let handed = HandedOver { listeners, connections, config };
-    life(arguments, store, handed, unix_path, &mut signals).await
+    life(arguments, store, handed, unix_paths, &mut signals).await
 }
 
 /// SIGTERM and SIGINT.
@@ -123,9 +123,7 @@ async fn take_over(
         }
     };
     let connections = predecessor.opened().await;
-    if let Some(file) = &mut sockets.unix_path {
-        file.set_own(true);
-    }
+    sockets.unix_paths.iter_mut().for_each(|file| file.set_own(true));
     tracing::info!(pid, connections = connections.len(), "took over from another server");
     Ok((store, connections))
 }
@@ -135,7 +133,7 @@ async fn life(
     arguments: &Arguments,
     mut store: Store,
     mut handed: HandedOver,
-    mut unix_path: Option<SocketFile>,
+    mut unix_paths: Vec<SocketFile>,
     signals: &mut Signals,
 ) -> Result<ExitCode> {
     // Another server could not take over a store that is in this process alone.
@@ -205,9 +203,7 @@ async fn life(
             }
         }
         control.into_iter().for_each(Control::leave);
-        if let Some(file) = &mut unix_path {
-            file.set_own(false);
-        }
+        unix_paths.iter_mut().for_each(|file| file.set_own(false));
         return say_closed(arguments, keys, pending);
     }
 }
@@ -240,6 +236,11 @@ fn config(
         );
     }
     let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+    let memcached = server::memcached::Settings {
+        table: arguments.memcached_table.clone(),
+        item_bytes_max: bytes(arguments.memcached_item_size),
+    };
+    memcached.check().map_err(|error| Failure::Usage(error.to_string()))?;
     Ok(server::Config {
         clients_max,
         clients_limit,
@@ -261,6 +262,7 @@ fn config(
         backup_dir: arguments.backup_dir.clone(),
         password,
         unprotected: arguments.unprotected,
+        memcached,
         ..server::Config::default()
     })
 }

@@ -7,6 +7,7 @@ mod durable;
 mod expiry;
 mod kill;
 mod load;
+mod memcached;
 mod memory;
 mod network;
 mod operator;

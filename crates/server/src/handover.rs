@@ -59,6 +59,9 @@ pub struct ConnectionState {
     pub database: usize,
     /// True after CLIENT NO-EVICT ON.
     pub no_evict: bool,
+    /// True for a connection of memcached's protocol, which uses only `user`.
+    #[serde(default)]
+    pub is_memcached: bool,
 }
 
 /// A connection between two commands.

@@ -1,4 +1,5 @@
-//! The server: RESP, the protocol of Redis clients, in front of a [`Store`]. Monitoring uses HTTP ([`metrics`]).
+//! The server: RESP, the protocol of Redis clients, in front of a [`Store`]. It can also speak the protocol of memcached
+//! ([`memcached`]). Monitoring uses HTTP ([`metrics`]).
 //!
 //! A request takes this path: [`listener`] accepts the connection and starts a [`session`]. The session reads all bytes that have arrived.
 //! [`resp::RequestParser`] splits them into commands. [`command`] runs each command, and [`resp::Reply`] encodes its reply. The session
@@ -37,6 +38,7 @@ pub mod geohash;
 pub mod glob;
 pub mod handover;
 pub mod listener;
+pub mod memcached;
 pub mod metrics;
 pub mod observe;
 pub mod refusals;
@@ -81,6 +83,8 @@ pub struct Config {
     pub memory_policy: eviction::Policy,
     /// Number of keys that are compared for each one that is evicted, 1 to 64.
     pub memory_samples: usize,
+    /// The protocol of memcached, if [`Listeners`] has a socket for it.
+    pub memcached: memcached::Settings,
     /// Time between two searches for elements of structures that have gone without a hint ([`structures::garbage`]).
     pub garbage_pass: Duration,
     /// Maximum number of cursors of SCAN.
@@ -149,6 +153,7 @@ impl Default for Config {
             memory_bytes_max: 0,
             memory_policy: eviction::Policy::default(),
             memory_samples: eviction::SAMPLES,
+            memcached: memcached::Settings::default(),
             garbage_pass: Duration::from_mins(1),
             cursors_max: 4096,
             password: None,
@@ -175,6 +180,9 @@ pub enum Error {
     /// The listening socket cannot be used.
     #[error("the listening socket cannot be used: {0}")]
     Listener(#[source] std::io::Error),
+    /// The protocol of memcached cannot be served.
+    #[error(transparent)]
+    Memcached(#[from] memcached::Error),
 }
 
 /// Result of [`serve`].

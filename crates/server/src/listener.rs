@@ -23,7 +23,7 @@ use crate::handover::{Connection, HandedOver, Stopping, left};
 use crate::refusals::Class;
 use crate::shared::Shared;
 use crate::stream::{Peer, Stream};
-use crate::{Config, Error, Result, session, structures};
+use crate::{Config, Error, Result, memcached, session, structures};
 
 /// Pause after an error of accept, for example if no file descriptors are left. Without it the loop would spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -43,6 +43,10 @@ pub struct Listeners {
     pub tls: Option<(TcpListener, TlsAcceptor)>,
     /// A Unix socket.
     pub unix: Option<UnixListener>,
+    /// TCP for clients of memcached.
+    pub memcached: Option<TcpListener>,
+    /// A Unix socket for clients of memcached.
+    pub memcached_unix: Option<UnixListener>,
     /// HTTP for monitoring.
     pub metrics: Option<TcpListener>,
 }
@@ -68,6 +72,30 @@ enum Accepted {
     Tcp(TcpStream, SocketAddr),
     Tls(TcpStream, SocketAddr),
     Unix(UnixStream),
+    Memcached(TcpStream, SocketAddr),
+    MemcachedUnix(UnixStream),
+}
+
+/// How the server talks to the clients of a socket.
+#[derive(Clone)]
+enum Speech {
+    /// The protocol of Redis.
+    Redis,
+    /// The protocol of Redis over TLS.
+    Tls(TlsAcceptor),
+    /// The protocol of memcached.
+    Memcached,
+}
+
+impl Speech {
+    /// The message for a client that is refused. A client over TLS could not read one before the handshake.
+    fn refusal<'t>(&self, redis: &'t str, memcached: &'t str) -> Option<&'t str> {
+        match self {
+            Self::Redis => Some(redis),
+            Self::Tls(_) => None,
+            Self::Memcached => Some(memcached),
+        }
+    }
 }
 
 impl Listeners {
@@ -79,18 +107,26 @@ impl Listeners {
                 None => std::future::pending().await,
             }
         }
-        let unix = async {
-            match &self.unix {
-                Some(listener) => listener.accept().await,
+        async fn from_unix(listener: Option<&UnixListener>) -> io::Result<UnixStream> {
+            match listener {
+                Some(listener) => listener.accept().await.map(|(stream, _)| stream),
                 None => std::future::pending().await,
             }
-        };
+        }
         tokio::select! {
             accepted = from_tcp(self.tcp.as_ref()) => accepted.map(|(stream, peer)| Accepted::Tcp(stream, peer)),
             accepted = from_tcp(self.tls.as_ref().map(|(listener, _)| listener)) =>
                 accepted.map(|(stream, peer)| Accepted::Tls(stream, peer)),
-            accepted = unix => accepted.map(|(stream, _)| Accepted::Unix(stream)),
+            accepted = from_unix(self.unix.as_ref()) => accepted.map(Accepted::Unix),
+            accepted = from_tcp(self.memcached.as_ref()) =>
+                accepted.map(|(stream, peer)| Accepted::Memcached(stream, peer)),
+            accepted = from_unix(self.memcached_unix.as_ref()) => accepted.map(Accepted::MemcachedUnix),
         }
+    }
+
+    /// True if there is a socket for clients of memcached.
+    fn has_memcached(&self) -> bool {
+        self.memcached.is_some() || self.memcached_unix.is_some()
     }
 
     /// The path of the Unix socket.
@@ -135,7 +171,11 @@ pub async fn run(
     let tcp = listeners.tcp.as_ref().or(listeners.tls.as_ref().map(|(listener, _)| listener));
     let address = tcp.map(TcpListener::local_addr).transpose().map_err(Error::Listener)?;
     let grace = config.stop_grace;
-    let shared = Arc::new(Shared::new(store, config, address));
+    let mut shared = Shared::new(store, config, address);
+    if listeners.has_memcached() {
+        shared.open_memcached()?;
+    }
+    let shared = Arc::new(shared);
     let mut sessions = JoinSet::new();
     let unix_path = listeners.unix_path();
     for connection in connections {
@@ -215,17 +255,13 @@ async fn accept_all(
             Some(_) = sessions.join_next() => {}
             _ = tick.tick() => each_second(shared),
             accepted = listeners.accept() => match accepted {
-                Ok(Accepted::Tcp(stream, peer)) => start(shared, sessions, stream, peer, None),
-                Ok(Accepted::Tls(stream, peer)) => {
-                    let acceptor = listeners.tls.as_ref().map(|(_, acceptor)| acceptor.clone());
-                    start(shared, sessions, stream, peer, acceptor);
-                }
-                Ok(Accepted::Unix(stream)) => {
-                    match shared.register(Peer::Unix(unix_path.to_owned()), unix_path.to_owned()) {
-                        Some(entry) => { sessions.spawn(session::run(Stream::Unix(stream), entry)); }
-                        None => { sessions.spawn(refuse(stream, TOO_MANY)); }
-                    }
-                }
+                Ok(Accepted::Tcp(stream, peer)) => start(shared, sessions, stream, peer, Speech::Redis),
+                Ok(Accepted::Tls(stream, peer)) => if let Some((_, acceptor)) = &listeners.tls {
+                    start(shared, sessions, stream, peer, Speech::Tls(acceptor.clone()));
+                },
+                Ok(Accepted::Unix(stream)) => start_unix(shared, sessions, stream, unix_path, Speech::Redis),
+                Ok(Accepted::Memcached(stream, peer)) => start(shared, sessions, stream, peer, Speech::Memcached),
+                Ok(Accepted::MemcachedUnix(stream)) => start_unix(shared, sessions, stream, "", Speech::Memcached),
                 Err(error) => {
                     shared.refuse(Class::Accept, &"?", &format!("cannot accept a connection: {error}"));
                     tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -239,7 +275,11 @@ async fn accept_all(
 fn adopt(shared: &Arc<Shared>, sessions: &mut JoinSet<()>, connection: Connection, unix_path: &str) {
     let Some((peer, local)) = connection.addresses(unix_path) else { return };
     if let Some(entry) = shared.register(peer, local) {
-        sessions.spawn(session::resume(connection, entry));
+        match connection.state.is_memcached && shared.memcached.is_some() {
+            true => sessions.spawn(memcached::session::resume(connection, entry)),
+            false if connection.state.is_memcached => return,
+            false => sessions.spawn(session::resume(connection, entry)),
+        };
     }
 }
 
@@ -275,31 +315,58 @@ fn start(
     sessions: &mut JoinSet<()>,
     stream: TcpStream,
     peer: SocketAddr,
-    tls: Option<TlsAcceptor>,
+    speech: Speech,
 ) {
     // Replies are written as a whole, so a delay has no use. If the call fails, replies only arrive later.
     let _ = stream.set_nodelay(true);
-    // A client over TLS could not read a message before the handshake.
-    let is_plain = tls.is_none();
-    let refuse = |sessions: &mut JoinSet<()>, stream, text| {
-        if is_plain {
-            sessions.spawn(refuse(stream, text));
-        }
-    };
     let is_open = shared.users.initial().is_some();
     if !is_answered(&shared.config, is_open, peer.ip()) {
         shared.refuse(Class::Protected, &peer, "there is no password, and the client is on another machine");
-        refuse(sessions, stream, PROTECTED);
+        if let Some(text) = speech.refusal(PROTECTED, PROTECTED_MEMCACHED) {
+            sessions.spawn(refuse(stream, text));
+        }
         return;
     }
     let local = stream.local_addr().map(|address| address.to_string()).unwrap_or_default();
-    match (shared.register(Peer::Tcp(peer), local), tls) {
-        (None, _) => refuse(sessions, stream, TOO_MANY),
-        (Some(entry), None) => {
+    let entry = shared.register(Peer::Tcp(peer), local);
+    match (entry, speech) {
+        (None, speech) => {
+            if let Some(text) = speech.refusal(TOO_MANY, TOO_MANY_MEMCACHED) {
+                sessions.spawn(refuse(stream, text));
+            }
+        }
+        (Some(entry), Speech::Redis) => {
             sessions.spawn(session::run(Stream::Tcp(stream), entry));
         }
-        (Some(entry), Some(acceptor)) => {
+        (Some(entry), Speech::Tls(acceptor)) => {
             sessions.spawn(run_tls(stream, acceptor, entry));
+        }
+        (Some(entry), Speech::Memcached) => {
+            sessions.spawn(memcached::session::run(Stream::Tcp(stream), entry));
+        }
+    }
+}
+
+/// Starts the task of a connection over a Unix socket.
+fn start_unix(
+    shared: &Arc<Shared>,
+    sessions: &mut JoinSet<()>,
+    stream: UnixStream,
+    path: &str,
+    speech: Speech,
+) {
+    let entry = shared.register(Peer::Unix(path.to_owned()), path.to_owned());
+    match (entry, speech) {
+        (None, speech) => {
+            if let Some(text) = speech.refusal(TOO_MANY, TOO_MANY_MEMCACHED) {
+                sessions.spawn(refuse(stream, text));
+            }
+        }
+        (Some(entry), Speech::Memcached) => {
+            sessions.spawn(memcached::session::run(Stream::Unix(stream), entry));
+        }
+        (Some(entry), Speech::Redis | Speech::Tls(_)) => {
+            sessions.spawn(session::run(Stream::Unix(stream), entry));
         }
     }
 }
@@ -330,6 +397,10 @@ const PROTECTED: &str = "-DENIED this server has no password, so it answers only
      --password-file FILE. Or start it with --unprotected, if everybody who can reach it may read and write everything.\r\n";
 /// The answer to a client beyond the maximum number, with the text of Redis.
 const TOO_MANY: &str = "-ERR max number of clients reached\r\n";
+/// The same answers to clients of memcached.
+const PROTECTED_MEMCACHED: &str = "SERVER_ERROR this server has no password, so it answers only clients on its own machine. \
+     Start it with --password-file FILE, or with --unprotected\r\n";
+const TOO_MANY_MEMCACHED: &str = "ERROR Too many open connections\r\n";
 
 /// True if a client at this address is answered (I5 of the crate). `is_open`: the user `default` needs no password.
 fn is_answered(config: &Config, is_open: bool, peer: IpAddr) -> bool {

@@ -17,18 +17,19 @@
 //! * I7: a client that has not logged in can send only short commands. So it cannot take much memory.
 
 mod waits;
+pub mod wire;
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bristlecone::Ticket;
 use bytes::{Bytes, BytesMut};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncReadExt as _;
 use tokio::sync::watch;
 
-use crate::clients::{Client, ClientEntry, Ending, SMALL_BYTES};
+use crate::clients::{Client, ClientEntry, Ending};
 use crate::command;
 use crate::handover::{Connection, ConnectionState, REST_OF_COMMAND, Stopping};
 use crate::observe::Monitor;
@@ -39,23 +40,10 @@ use crate::stream::Stream;
 use crate::subscriptions::Subscriber;
 use crate::users::User;
 use crate::waiting::{Turns, Waiting};
+use wire::{COMMANDS_PER_TURN, FLUSH_BYTES, KEPT_BYTES, READ_BYTES, stopped};
 
-/// If more bytes of replies wait, they are written before the next command runs.
-const FLUSH_BYTES: usize = 1 << 20;
-/// Buffer space for one read of small commands.
-const READ_BYTES: usize = 16 << 10;
-/// Maximum buffer space for one read of a large argument.
-const READ_BYTES_MAX: usize = 4 << 20;
-/// Larger buffers are freed when they are empty.
-const KEPT_BYTES: usize = SMALL_BYTES;
-/// Maximum number of commands in one turn. After a turn, other connections get the worker.
-const COMMANDS_PER_TURN: usize = 256;
 /// Initial capacity of the list of a turn's commands: a usual pipeline fits.
 const COMMANDS_RESERVED: usize = 16;
-/// Maximum bytes and time for reading from a client after the final error message. A close with unread bytes would reset the connection,
-/// and the client might not see the message.
-const LINGER_BYTES: usize = 64 << 20;
-const LINGER: Duration = Duration::from_millis(500);
 
 /// The state of a connection that its commands use.
 pub struct SessionState {
@@ -281,7 +269,7 @@ impl Session {
                 let state = self.handed_state();
                 self.shared.park(Connection { stream: self.stream, state });
             }
-            Ok(Done::Close { linger }) => self.close(linger).await,
+            Ok(Done::Close { linger }) => wire::close(&mut self.stream, linger).await,
             Err(_) => {}
         }
     }
@@ -297,6 +285,7 @@ impl Session {
             protocol: self.state.protocol.number(),
             database: self.state.db,
             no_evict: client.no_evict.load(Ordering::Relaxed),
+            is_memcached: false,
         }
     }
 
@@ -348,11 +337,7 @@ impl Session {
 
     async fn read(&mut self) -> io::Result<Input> {
         let wanted = self.parser.wanted_bytes(self.input.len());
-        // At most as much space as bytes have arrived. So a declared length alone takes no memory.
-        let space = wanted.min(self.input.len()).clamp(READ_BYTES, READ_BYTES_MAX);
-        if self.input.capacity() - self.input.len() < READ_BYTES / 4 {
-            self.input.reserve(space);
-        }
+        wire::reserve(&mut self.input, wanted);
         // When the rest of a command has arrived and run, the session hands over.
         let rest_until = self.rest_until.filter(|_| self.has_part());
         let known = rest_until.map_or(Stopping::No, |_| Stopping::HandOver);
@@ -481,7 +466,7 @@ impl Session {
             turn = Turn::Close { linger: true };
         }
         command::flush_counts(&self.shared, &mut self.state);
-        self.let_others_run().await;
+        wire::let_others_run(&self.shared, self.state.ticket).await;
         self.flush().await?;
         self.shrink();
         Ok(if self.state.close { Turn::Close { linger: true } } else { turn })
@@ -585,15 +570,6 @@ impl Session {
         self.entry.hold(held, self.taken_bytes > 0);
     }
 
-    /// Lets the other sessions of this thread whose input has arrived run their commands. Then all of them write their replies. A client with
-    /// several connections often sleeps until a reply arrives, and to wake it costs more than a command. Sessions that wait for a commit need
-    /// no yield: the end of the commit wakes all of them together.
-    async fn let_others_run(&self) {
-        if self.shared.connections() > 1 && self.shared.store.is_durable(self.state.ticket) {
-            tokio::task::yield_now().await;
-        }
-    }
-
     async fn flush(&mut self) -> io::Result<()> {
         if self.output.len() > KEPT_BYTES {
             // The client may read slowly.
@@ -612,27 +588,7 @@ impl Session {
         if self.output.is_empty() {
             return Ok(());
         }
-        let mut written = 0;
-        while written < self.output.len() {
-            // A connection that was ended writes as much as the socket takes at once.
-            let count = tokio::select! {
-                biased;
-                count = self.stream.write(&self.output[written..]) => count?,
-                _ = self.entry.client.ended() => return Err(io::ErrorKind::ConnectionAborted.into()),
-            };
-            if count == 0 {
-                return Err(io::ErrorKind::WriteZero.into());
-            }
-            written += count;
-            self.entry.client.set_active();
-        }
-        // TLS keeps bytes that the socket did not take.
-        tokio::select! {
-            biased;
-            flushed = self.stream.flush() => flushed?,
-            _ = self.entry.client.ended() => return Err(io::ErrorKind::ConnectionAborted.into()),
-        }
-        self.shared.counters.output_bytes.fetch_add(written as u64, Ordering::Relaxed);
+        wire::send(&mut self.stream, &self.entry.client, &self.shared, &self.output).await?;
         self.output.clear();
         Ok(())
     }
@@ -650,39 +606,10 @@ impl Session {
         }
         self.hold();
     }
-
-    /// Closes the sending side. If the client may still be sending, reads for a bounded time.
-    async fn close(&mut self, linger: bool) {
-        let drain = async {
-            // Over TLS this writes a message, so it may have to wait for the client.
-            if self.stream.shutdown().await.is_err() || !linger {
-                return;
-            }
-            let mut scrap = vec![0; READ_BYTES];
-            let mut drained = 0;
-            while drained < LINGER_BYTES {
-                match self.stream.read(&mut scrap).await {
-                    Ok(0) | Err(_) => return,
-                    Ok(count) => drained += count,
-                }
-            }
-        };
-        // The connection closes even after a timeout.
-        let _ = tokio::time::timeout(LINGER, drain).await;
-    }
-}
-
-/// Waits until the server stops in another way than `known`.
-async fn stopped(stopping: &mut watch::Receiver<Stopping>, known: Stopping) -> Stopping {
-    match stopping.wait_for(|stop| *stop != Stopping::No && *stop != known).await {
-        Ok(stop) => *stop,
-        // The server is gone.
-        Err(_) => Stopping::Close,
-    }
 }
 
 /// Waits until this time. Without a time, waits forever.
-async fn until(time: Option<Instant>) {
+pub(crate) async fn until(time: Option<Instant>) {
     match time {
         Some(time) => tokio::time::sleep_until(time.into()).await,
         None => std::future::pending().await,

@@ -17,6 +17,7 @@ use crate::command::save::Saves;
 use crate::cursor::CursorTable;
 use crate::eviction::Eviction;
 use crate::handover::{Connection, Stopping};
+use crate::memcached::{self, Memcached};
 use crate::observe::Observers;
 use crate::refusals::Refusals;
 use crate::scripts::Scripts;
@@ -68,17 +69,28 @@ impl Counters {
 
 /// Number of databases of the protocol.
 pub const DATABASES: usize = 16;
+/// The number of the table of [`crate::memcached`] among the databases. No client of Redis can select it.
+pub const MEMCACHED: usize = DATABASES;
+/// Number of databases, with that of memcached.
+pub const TABLES: usize = DATABASES + 1;
 
 /// The databases. Number 0 is the store's default table. The others are tables with their numbers as names, made when a client first needs
-/// them.
+/// them. Number [`MEMCACHED`] is the table of memcached, with the name in the settings.
 pub struct Databases {
     store: Store,
-    others: [OnceLock<Store>; DATABASES - 1],
+    others: [OnceLock<Store>; TABLES - 1],
+    /// The name of the table of memcached.
+    memcached: String,
 }
 
 impl Databases {
-    fn new(store: Store) -> Self {
-        Self { store, others: Default::default() }
+    fn new(store: Store, memcached: String) -> Self {
+        Self { store, others: Default::default(), memcached }
+    }
+
+    /// The name of the table of a database other than 0.
+    fn name(&self, db: usize) -> std::borrow::Cow<'_, str> {
+        if db == MEMCACHED { self.memcached.as_str().into() } else { db.to_string().into() }
     }
 
     /// A database.
@@ -90,17 +102,20 @@ impl Databases {
         if let Some(table) = other.get() {
             return Ok(table);
         }
-        let table = self.store.table(&db.to_string())?;
+        let table = self.store.table(&self.name(db))?;
         Ok(other.get_or_init(|| table))
     }
 
     /// The database, if it exists. Does not make it.
     #[must_use]
     pub fn known(&self, db: usize) -> Option<Store> {
-        if db == 0 {
-            return Some(self.store.clone());
+        match db {
+            0 => return Some(self.store.clone()),
+            // A table of this name belongs to the program that embeds the server, unless memcached is served.
+            MEMCACHED => return self.others[MEMCACHED - 1].get().cloned(),
+            _ => {}
         }
-        self.store.find_table(&db.to_string()).ok().flatten()
+        self.store.find_table(&self.name(db)).ok().flatten()
     }
 
     /// All databases that exist.
@@ -117,15 +132,16 @@ impl Databases {
 
     /// The number of the database that is this table.
     #[must_use]
-    pub fn number_of(table: &Store) -> Option<usize> {
-        Self::number_named(table.table_name())
+    pub fn number_of(&self, table: &Store) -> Option<usize> {
+        self.number_named(table.table_name())
     }
 
     /// The number of the database whose table has this name.
     #[must_use]
-    pub fn number_named(table: &str) -> Option<usize> {
+    pub fn number_named(&self, table: &str) -> Option<usize> {
         match table {
             "" => Some(0),
+            name if name == self.memcached && self.others[MEMCACHED - 1].get().is_some() => Some(MEMCACHED),
             name => name.parse().ok().filter(|db| (1..DATABASES).contains(db)),
         }
     }
@@ -169,6 +185,8 @@ pub struct Shared {
     pub observers: Observers,
     /// The subscriptions to channels.
     pub subscriptions: Arc<Subscriptions>,
+    /// The protocol of memcached. `None`: it is not served.
+    pub memcached: Option<Memcached>,
     /// The registry of connections.
     pub(crate) clients: Clients,
     /// The connections that are handed over.
@@ -184,7 +202,7 @@ impl Shared {
         users.replace(config.users.clone());
         let store = store.with(WriteOptions { sync: false });
         Self {
-            databases: Databases::new(store.clone()),
+            databases: Databases::new(store.clone(), config.memcached.table.clone()),
             structures: Structures::new(&store, config.garbage_pass),
             store,
             address,
@@ -201,11 +219,22 @@ impl Shared {
             observers: Observers::default(),
             subscriptions: Arc::default(),
             refusals: Refusals::default(),
+            memcached: None,
             clients: Clients::default(),
             parked: Mutex::default(),
             stop: watch::Sender::new(Stopping::No),
             config,
         }
+    }
+
+    /// Prepares to serve memcached.
+    ///
+    /// # Errors
+    /// Those of [`Memcached::open`].
+    pub fn open_memcached(&mut self) -> Result<(), memcached::Error> {
+        let settings = self.config.memcached.clone();
+        self.memcached = Some(Memcached::open(&self.databases, &self.store, settings)?);
+        Ok(())
     }
 
     /// Tells all connections to finish their running command and to close.

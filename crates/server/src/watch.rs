@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use bristlecone::Deadline;
 use bytes::Bytes;
 
-use crate::shared::{DATABASES, lock};
+use crate::shared::{TABLES, lock};
 
 #[derive(Debug, Default)]
 struct Entry {
@@ -36,7 +36,7 @@ struct Entry {
 const ENTRY_BYTES: usize = 200;
 
 /// The watched keys of each database.
-type Table = [HashMap<Bytes, Entry>; DATABASES];
+type Table = [HashMap<Bytes, Entry>; TABLES];
 
 /// Increases the versions of the keys that are watched.
 fn touch<'k>(table: &mut Table, keys: impl IntoIterator<Item = (usize, &'k [u8])>) {

@@ -9,6 +9,7 @@ mod differential;
 mod eviction;
 mod expiry;
 mod limits;
+mod memcached;
 mod metrics;
 mod observe;
 mod parser;

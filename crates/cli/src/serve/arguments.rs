@@ -58,6 +58,16 @@ pub struct Arguments {
     /// Address and port for monitoring by HTTP: /metrics in the format of Prometheus, /health. No password is needed.
     #[arg(long, value_name = "ADDRESS", value_parser = address)]
     pub metrics_listen: Option<String>,
+    /// Address and port, or path of a Unix socket (with a slash), for clients of memcached. If the user `default` needs a password, these
+    /// clients log in with a `set` whose data is a user and a password.
+    #[arg(long, value_name = "ADDRESS", value_parser = address_or_path)]
+    pub memcached: Option<String>,
+    /// Table for the items of memcached.
+    #[arg(long, value_name = "NAME", default_value = "memcached")]
+    pub memcached_table: String,
+    /// Maximum size of an item of memcached, with its key and about 60 bytes; at least 1K.
+    #[arg(long, value_name = "BYTES", value_parser = size, default_value = "1M")]
+    pub memcached_item_size: u64,
     /// Failure that acknowledged writes survive [default: the strongest that the file system of the directory allows].
     #[arg(long, value_enum)]
     pub durability: Option<Promise>,
@@ -221,6 +231,16 @@ fn client_bytes(text: &str) -> std::result::Result<u64, String> {
 
 fn clients_bytes(text: &str) -> std::result::Result<u64, String> {
     size_from(text, 1 << 20)
+}
+
+/// Checks the form of an address, or of a path with a slash.
+fn address_or_path(text: &str) -> std::result::Result<String, String> {
+    if is_path(text) { Ok(text.to_owned()) } else { address(text) }
+}
+
+/// True if this is the path of a Unix socket and not an address.
+pub fn is_path(text: &str) -> bool {
+    text.contains('/')
 }
 
 /// Checks the form of an address, host and port. The address itself is tried when the server listens.

@@ -39,6 +39,8 @@ pub enum Kind {
     Tls,
     Unix,
     Metrics,
+    Memcached,
+    MemcachedUnix,
 }
 
 /// A message. The variants are in the order of a takeover.

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use server::Listeners;
 use tokio::net::{TcpListener, TcpSocket, UnixListener, UnixSocket, lookup_host};
 
-use super::arguments::{Arguments, NONE};
+use super::arguments::{Arguments, NONE, is_path};
 use super::channel::Kind;
 use crate::failure::{Failure, Result, io};
 
@@ -21,8 +21,8 @@ const BACKLOG: u32 = 1024;
 pub struct Sockets {
     /// The sockets.
     pub listeners: Listeners,
-    /// Removes the file of the Unix socket when it is dropped.
-    pub unix_path: Option<SocketFile>,
+    /// Remove the files of the Unix sockets when they are dropped.
+    pub unix_paths: Vec<SocketFile>,
 }
 
 /// The file of a Unix socket. Dropping it removes the file, if it belongs to this server.
@@ -67,19 +67,35 @@ impl Sockets {
         if let Some(address) = arguments.metrics_listen.as_ref().filter(|address| *address != NONE) {
             listeners.metrics = Some(taken.tcp(Kind::Metrics, address).await?);
         }
-        let mut unix_path = None;
-        if let Some(path) = &arguments.unix_socket {
-            let other = taken.unix(path);
+        let mut unix_paths = Vec::new();
+        let mut listen_unix = |taken: &mut Taken, kind, path: &Path| {
+            let other = taken.unix(kind, path);
             let is_own = other.is_none();
             let listener = other.map_or_else(|| unix(path, arguments.unix_socket_mode), Ok);
-            listeners.unix = Some(listener.map_err(io(format!("cannot listen on {}", path.display())))?);
-            unix_path = Some(SocketFile { path: path.clone(), is_own });
+            let listener = listener.map_err(io(format!("cannot listen on {}", path.display())))?;
+            unix_paths.push(SocketFile { path: path.to_owned(), is_own });
+            Ok::<_, Failure>(listener)
+        };
+        if let Some(path) = &arguments.unix_socket {
+            listeners.unix = Some(listen_unix(&mut taken, Kind::Unix, path)?);
         }
-        if listeners.tcp.is_none() && listeners.tls.is_none() && listeners.unix.is_none() {
-            let text = "there is nothing to listen on: give --listen, --tls-listen or --unix-socket";
+        match &arguments.memcached {
+            Some(path) if is_path(path) => {
+                let listener = listen_unix(&mut taken, Kind::MemcachedUnix, Path::new(path))?;
+                listeners.memcached_unix = Some(listener);
+            }
+            Some(address) if address != NONE => {
+                listeners.memcached = Some(taken.tcp(Kind::Memcached, address).await?);
+            }
+            _ => {}
+        }
+        let has_memcached = listeners.memcached.is_some() || listeners.memcached_unix.is_some();
+        if listeners.tcp.is_none() && listeners.tls.is_none() && listeners.unix.is_none() && !has_memcached {
+            let text =
+                "there is nothing to listen on: give --listen, --tls-listen, --unix-socket or --memcached";
             return Err(Failure::Usage(text.to_owned()));
         }
-        Ok(Self { listeners, unix_path })
+        Ok(Self { listeners, unix_paths })
     }
 
     /// The addresses by their JSON names.
@@ -97,8 +113,15 @@ impl Sockets {
         if let Some(listener) = &self.listeners.metrics {
             addresses.push(("metrics_listen", address(listener)?));
         }
-        if let Some(SocketFile { path, .. }) = &self.unix_path {
-            addresses.push(("unix_socket", path.display().to_string()));
+        if let Some(listener) = &self.listeners.memcached {
+            addresses.push(("memcached", address(listener)?));
+        }
+        let paths = [("unix_socket", &self.listeners.unix), ("memcached", &self.listeners.memcached_unix)];
+        for (name, listener) in paths {
+            let address = listener.as_ref().and_then(|listener| listener.local_addr().ok());
+            if let Some(path) = address.as_ref().and_then(|address| address.as_pathname()) {
+                addresses.push((name, path.display().to_string()));
+            }
         }
         Ok(addresses)
     }
@@ -132,8 +155,8 @@ impl Taken {
     }
 
     /// The other server's Unix socket if it has this path.
-    fn unix(&mut self, path: &Path) -> Option<UnixListener> {
-        let listener = std::os::unix::net::UnixListener::from(self.take(Kind::Unix)?);
+    fn unix(&mut self, kind: Kind, path: &Path) -> Option<UnixListener> {
+        let listener = std::os::unix::net::UnixListener::from(self.take(kind)?);
         let is_same = listener.local_addr().ok()?.as_pathname() == Some(path);
         is_same.then(|| UnixListener::from_std(listener).ok()).flatten()
     }

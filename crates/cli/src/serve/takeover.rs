@@ -114,11 +114,13 @@ impl Control {
 /// Handles of the listening sockets.
 fn offered(listeners: &Listeners) -> io::Result<Vec<(Kind, OwnedFd)>> {
     let tls = listeners.tls.as_ref().map(|(listener, _)| listener.as_fd());
-    let all: [(Kind, Option<BorrowedFd<'_>>); 4] = [
+    let all: [(Kind, Option<BorrowedFd<'_>>); 6] = [
         (Kind::Tcp, listeners.tcp.as_ref().map(|listener| listener.as_fd())),
         (Kind::Tls, tls),
         (Kind::Unix, listeners.unix.as_ref().map(|listener| listener.as_fd())),
         (Kind::Metrics, listeners.metrics.as_ref().map(|listener| listener.as_fd())),
+        (Kind::Memcached, listeners.memcached.as_ref().map(|listener| listener.as_fd())),
+        (Kind::MemcachedUnix, listeners.memcached_unix.as_ref().map(|listener| listener.as_fd())),
     ];
     let some = all.into_iter().filter_map(|(kind, socket)| Some((kind, socket?)));
     some.map(|(kind, socket)| Ok((kind, socket.try_clone_to_owned()?))).collect()

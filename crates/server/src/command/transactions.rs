@@ -18,7 +18,7 @@ use crate::access::Access;
 use crate::eviction::cost;
 use crate::resp::Reply;
 use crate::session::SessionState;
-use crate::shared::{Databases, Shared};
+use crate::shared::Shared;
 use crate::users::permissions;
 use crate::watch::Watching;
 
@@ -214,7 +214,7 @@ pub fn run_together(
         let mut transaction = Transaction::new(&call.shared.store);
         work(call, &mut transaction)?;
         let written = transaction.written();
-        let keys = written.filter_map(|(table, key)| Some((Databases::number_of(table)?, key.clone())));
+        let keys = written.filter_map(|(table, key)| Some((shared.databases.number_of(table)?, key.clone())));
         let keys: Vec<_> = keys.collect();
         if let Some(committed) = shared.watches.commit(watching, now, &keys, || transaction.commit())
             && committed?

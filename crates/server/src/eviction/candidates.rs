@@ -13,7 +13,7 @@ use bristlecone::{Next, Store};
 use super::accesses::random;
 use super::{Eviction, Policy};
 use crate::access::{Access, Result};
-use crate::shared::{DATABASES, Databases, Shared};
+use crate::shared::{Shared, TABLES};
 use crate::structures;
 
 /// Maximum number of keys that a step evicts.
@@ -104,7 +104,7 @@ impl Candidates {
 
     /// Reads keys behind the hand, at least one if there is any. True at the end of the last database.
     fn read_keys(&mut self, shared: &Shared, most: usize) -> Result<bool> {
-        for _ in 0..=DATABASES {
+        for _ in 0..=TABLES {
             let is_found = match shared.databases.known(self.db) {
                 Some(store) => self.read_database(shared, &store, most)?,
                 None => false,
@@ -113,7 +113,7 @@ impl Candidates {
                 return Ok(false);
             }
             self.behind = None;
-            self.db = (self.db + 1) % DATABASES;
+            self.db = (self.db + 1) % TABLES;
             if self.db == 0 {
                 break;
             }
@@ -148,7 +148,7 @@ impl Candidates {
             return Ok(true);
         }
         for expiring in shared.store.expiring(&mut self.deadline, most)? {
-            if let Some(db) = Databases::number_named(&expiring.table) {
+            if let Some(db) = shared.databases.number_named(&expiring.table) {
                 self.offer(shared, db, &expiring.key, expiring.deadline);
             }
         }

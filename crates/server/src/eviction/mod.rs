@@ -419,8 +419,14 @@ pub fn cost(command: &Command, arguments: &[Bytes]) -> Option<u64> {
     };
     let bytes: usize = arguments.iter().skip(1).map(Bytes::len).sum();
     let keys = permissions::keys(command, arguments).count() as u64;
+    Some(write_cost(keys, bytes as u64 + value_bytes))
+}
+
+/// The expected cost of a write of some keys, with this many bytes of keys and values.
+#[must_use]
+pub fn write_cost(keys: u64, bytes: u64) -> u64 {
     // A batch is stored twice until it is done.
-    Some(keys * KEY_COST + (bytes as u64 + value_bytes) * 2)
+    keys * KEY_COST + bytes * 2
 }
 
 #[cfg(test)]

@@ -140,6 +140,12 @@ impl Commands {
         self.rules.join(" ")
     }
 
+    /// True if every command is allowed.
+    #[must_use]
+    pub fn has_all(&self) -> bool {
+        self.is_all || self.exceptions.is_empty() && self.allowed.iter().all(|is_allowed| *is_allowed)
+    }
+
     /// True if a command with these arguments is allowed.
     #[must_use]
     pub fn allow(&self, command: &Command, arguments: &[Bytes]) -> bool {

@@ -2,6 +2,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -15,7 +16,7 @@ pub struct TestServer {
     pub store: Store,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<server::Result<()>>>,
-    _dir: tempfile::TempDir,
+    dir: Arc<tempfile::TempDir>,
 }
 
 #[allow(dead_code)]
@@ -39,7 +40,30 @@ impl TestServer {
         config: server::Config,
         more: impl FnOnce() -> server::Listeners,
     ) -> Self {
-        let dir = tempfile::tempdir().unwrap();
+        Self::inside(Arc::new(tempfile::tempdir().unwrap()), options, config, more)
+    }
+
+    /// Stops this server, closes its store, and starts another server over it.
+    pub fn again(
+        mut self,
+        options: Options,
+        config: server::Config,
+        more: impl FnOnce() -> server::Listeners,
+    ) -> Self {
+        self.stop();
+        self.store.close().unwrap();
+        let dir = Arc::clone(&self.dir);
+        // The store is open until its last handle is dropped.
+        drop(self);
+        Self::inside(dir, options, config, more)
+    }
+
+    fn inside(
+        dir: Arc<tempfile::TempDir>,
+        options: Options,
+        config: server::Config,
+        more: impl FnOnce() -> server::Listeners,
+    ) -> Self {
         let store = Store::open(dir.path().join("store"), options).unwrap();
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
@@ -58,7 +82,7 @@ impl TestServer {
                 let _ = stopped.await;
             }))
         });
-        Self { address, store, stop: Some(stop), thread: Some(thread), _dir: dir }
+        Self { address, store, stop: Some(stop), thread: Some(thread), dir }
     }
 
     /// A client connection with RESP2.

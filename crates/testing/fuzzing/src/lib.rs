@@ -1,6 +1,6 @@
 //! The fuzz targets. `fuzz/` has the programs for cargo-fuzz, one line each. `tests/main.rs` replays their corpus in every test run.
 //!
-//! * [`requests`]: bytes from the network, passed through the request parser.
+//! * [`requests`], [`memcached`]: bytes from the network, passed through the request parser of a protocol.
 //! * [`region`], [`journal`]: a store with files damaged by the input, opened and used.
 //! * [`salvage`]: such a store, salvaged into a new one.
 //!
@@ -11,11 +11,16 @@ mod damage;
 mod protocol;
 
 pub use damage::{journal, region, salvage};
-pub use protocol::requests;
+pub use protocol::{memcached, requests};
 
 /// Name and function of a target.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets.
-pub const TARGETS: [Target; 4] =
-    [("requests", requests), ("region", region), ("journal", journal), ("salvage", salvage)];
+pub const TARGETS: [Target; 5] = [
+    ("requests", requests),
+    ("memcached", memcached),
+    ("region", region),
+    ("journal", journal),
+    ("salvage", salvage),
+];

@@ -1,6 +1,7 @@
-//! Fuzz target for the request parser.
+//! Fuzz targets for the request parsers.
 
 use bytes::{Bytes, BytesMut};
+use server::memcached::parse::{self, Parser, Request};
 use server::resp::{ProtocolError, RequestLimits, RequestParser};
 
 /// Small limits, so that short inputs reach them.
@@ -39,5 +40,50 @@ pub fn requests(input: &[u8]) {
     for command in &whole.0 {
         assert!(!command.is_empty() && command.len() <= LIMITS.arguments_max);
         assert!(command.iter().all(|argument| argument.len() <= LIMITS.bulk_bytes_max));
+    }
+}
+
+/// Limit of an item, so small that short inputs reach it.
+const ITEM_BYTES_MAX: usize = 300;
+
+type Memcached = (Vec<Request>, Option<parse::ProtocolError>);
+
+/// Returns the requests in these pieces, and the error that ended parsing. The bit 7 of `mode`: the client has not logged in.
+fn memcached_parsed<'a>(mode: u8, pieces: impl Iterator<Item = &'a [u8]>) -> Memcached {
+    let mut parser = Parser::new(ITEM_BYTES_MAX);
+    parser.set_admitted(mode < 128);
+    let (mut buffer, mut requests) = (BytesMut::new(), Vec::new());
+    for piece in pieces {
+        buffer.extend_from_slice(piece);
+        loop {
+            match parser.next(&mut buffer) {
+                Ok(Some(request)) => requests.push(request),
+                Ok(None) => break,
+                Err(error) => return (requests, Some(error)),
+            }
+        }
+        // Only a line with many keys may be longer.
+        let is_short = buffer.len() <= parse::LINE_BYTES_MAX + 2;
+        assert!(is_short || buffer.trim_ascii_start().starts_with(b"g"), "{} bytes held", buffer.len());
+    }
+    (requests, None)
+}
+
+/// Parses the input as requests of memcached: whole, in pieces, and byte by byte. The first byte is the size of the pieces.
+///
+/// # Panics
+/// If the resulting requests differ, or if a request or the memory of the parser exceeds a limit.
+pub fn memcached(input: &[u8]) {
+    let Some((size, input)) = input.split_first() else { return };
+    let whole = memcached_parsed(*size, std::iter::once(input));
+    let pieces = usize::from(size % 128).max(1);
+    assert_eq!(whole, memcached_parsed(*size, input.chunks(pieces)), "in pieces of {pieces}");
+    assert_eq!(whole, memcached_parsed(*size, input.chunks(1)), "byte by byte");
+    for request in &whole.0 {
+        match request {
+            Request::Store(storage, data) => assert!(storage.key.len() + data.len() < ITEM_BYTES_MAX),
+            Request::Login(login) => assert!(login.len() <= parse::LOGIN_BYTES_MAX),
+            _ => {}
+        }
     }
 }

@@ -62,6 +62,11 @@ fn requests_are_parsed_the_same_however_they_are_cut() {
 }
 
 #[test]
+fn requests_of_memcached_are_parsed_the_same_however_they_are_cut() {
+    replay("memcached");
+}
+
+#[test]
 fn a_damaged_region_is_refused_or_answers_rightly() {
     replay("region");
 }
