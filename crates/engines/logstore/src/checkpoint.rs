@@ -29,6 +29,7 @@ use pmem::{Error, Result, system};
 
 use crate::header::{self, Header, Kind, word};
 use crate::log::{Place, read};
+use crate::omission::{Omission, is_omitted};
 
 const HEAD: usize = header::BYTES + 24;
 const LEAF: usize = 24;
@@ -104,7 +105,7 @@ pub(crate) fn publish<P: Pairs>(
         });
     }
     system::rename(&new, &path).map_err(|source| io("cannot rename to", &path, source))?;
-    if syncs {
+    if syncs && !is_omitted(Omission::Rename) {
         system::sync_dir(&place.dir).map_err(|source| io("cannot sync directory", &place.dir, source))?;
     }
     Ok(bytes.len() as u64)

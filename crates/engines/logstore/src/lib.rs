@@ -5,6 +5,7 @@
 //! * `log`: the commit log. `buffer`: its buffers, which threads fill without a lock. `record`: the contents of its records.
 //! * `segments`: images of leaves. `checkpoint`: the leaves of the store at a checkpoint.
 //! * `gate`: single updates and batches exclude each other. `marks`: which keys have updates that are not durable yet.
+//! * [`omission`]: faults that tests inject.
 //! * `header`: the first sector of every file.
 //! * `sync`: the only module that selects the atomics: the processor's, or those of a model checker.
 //!
@@ -17,6 +18,7 @@ mod gate;
 mod header;
 mod log;
 mod marks;
+pub mod omission;
 mod record;
 mod segments;
 pub mod store;

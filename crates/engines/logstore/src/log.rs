@@ -30,6 +30,7 @@ use pmem::{Error, Result, system};
 
 use crate::buffer::{Entry, HEADER, LARGE, Ring, Sealed, UPDATES, WORD};
 use crate::header::{self, Header, Kind, word};
+use crate::omission::{Omission, is_omitted};
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, lock};
 
 /// Bytes to which blocks are aligned: a sector, so that a torn write of one block does not touch the one before.
@@ -311,7 +312,7 @@ impl Log {
             self.write(files, sealed)
         });
         let synced = drained.and_then(|end| {
-            if has_written && self.syncs {
+            if has_written && self.syncs && !is_omitted(Omission::LogSync) {
                 self.sync(files)?;
             }
             Ok(end)
@@ -515,7 +516,7 @@ fn records(block: &Block<'_>, from: u64, apply: &mut dyn FnMut(&[u8]) -> Result<
         if (words as u64) < HEADER {
             return None;
         }
-        if first & 0xff == UPDATES
+        if (first & 0xff == UPDATES || is_omitted(Omission::Void))
             && block.base + (at / WORD) as u64 >= from
             && let Err(error) = apply(contents)
         {

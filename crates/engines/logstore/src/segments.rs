@@ -26,6 +26,7 @@ use pmem::{Error, Result, system};
 
 use crate::header::{self, Header, Kind, word};
 use crate::log::Place;
+use crate::omission::{Omission, is_omitted};
 use crate::sync::{Mutex, PoisonError, lock};
 
 /// The name of segments.
@@ -206,7 +207,7 @@ impl Segments {
         let mut writer = lock(&self.writer);
         self.write(&mut writer)?;
         for segment in std::mem::take(&mut writer.unsynced) {
-            if self.syncs {
+            if self.syncs && !is_omitted(Omission::ImageSync) {
                 system::sync_all(&segment.file, &segment.path)
                     .map_err(|source| io("cannot sync", &segment.path, source))?;
             }
@@ -263,7 +264,8 @@ impl Segments {
     /// True if an image is in its file.
     pub(crate) fn is_written(&self, address: Address) -> bool {
         let parts = Parts::of(address);
-        self.find(parts.segment).is_some_and(|segment| parts.offset < segment.written())
+        is_omitted(Omission::Written)
+            || self.find(parts.segment).is_some_and(|segment| parts.offset < segment.written())
     }
 
     /// Number of the segment that is appended to. Images that are appended from now on are in this segment or in later ones.
@@ -307,7 +309,7 @@ impl Segments {
         let parts = Parts::of(address);
         let corrupt = || Error::Corrupt { what: "image of a page", at: parts.offset };
         let segment = self.find(parts.segment).ok_or_else(corrupt)?;
-        if parts.offset >= segment.written() {
+        if parts.offset >= segment.written() && !is_omitted(Omission::Written) {
             // P1.
             self.write_all()?;
         }

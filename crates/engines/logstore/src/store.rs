@@ -35,6 +35,7 @@ use crate::checkpoint::{self, Checkpoint};
 use crate::gate::Gate;
 use crate::log::{self, Log, LogStats, Place, Sizes};
 use crate::marks::Marks;
+use crate::omission::{Omission, is_omitted};
 use crate::record;
 use crate::segments::{Parts, SEGMENT, Segments};
 use crate::sync::{Mutex, lock, try_lock};
@@ -662,7 +663,7 @@ impl<P: Pairs> Store<P> {
         let Some(log) = &self.log else { return Err(Error::ReadOnly) };
         let log_at = log.stats().written_bytes;
         // C2.
-        let redo = log.commit_all()?;
+        let redo = if is_omitted(Omission::Redo) { log.end() } else { log.commit_all()? };
         let first = self.segments.current();
         let mut leaves: Vec<RestoredLeaf<P::KeyBuf>> = Vec::new();
         let mut from: Option<P::KeyBuf> = None;
@@ -684,9 +685,13 @@ impl<P: Pairs> Store<P> {
             }
         })?;
         // C1.
-        let end = log.commit_all()?;
+        let end = if is_omitted(Omission::StableImages) { redo } else { log.commit_all()? };
         let number = upkeep.number + 1;
+        let live = live(&leaves);
         let checkpoint = Checkpoint { number, redo, end, leaves };
+        if is_omitted(Omission::Removal) {
+            self.remove_unused(&live, first)?;
+        }
         let bytes = checkpoint::publish::<P>(&self.place, self.settings.survives_power, &checkpoint)
             .inspect_err(|error| {
                 if !matches!(error, Error::NoSpace { .. }) {
@@ -698,16 +703,20 @@ impl<P: Pairs> Store<P> {
         upkeep.stats.checkpoints += 1;
         upkeep.stats.checkpoint_bytes += bytes;
         log.discard_below(redo)?;
-        let live = live(&checkpoint.leaves);
         upkeep.stats.live_bytes = live.values().sum();
-        // P3: a current image is in the checkpoint, or was appended since it began.
+        self.remove_unused(&live, first)?;
+        upkeep.has_moved = false;
+        self.clean(upkeep, &checkpoint.leaves, &live, first)
+    }
+
+    /// P3: removes the segments before `first` that have no live bytes. A current image is in the checkpoint, or was appended since it
+    /// began.
+    fn remove_unused(&self, live: &std::collections::BTreeMap<u64, u64>, first: u64) -> Result<()> {
         let sizes = self.segments.sizes();
         let unused = sizes.iter().map(|(number, _)| *number);
         let unused: Vec<u64> =
             unused.filter(|number| *number < first && !live.contains_key(number)).collect();
-        self.segments.remove(&unused)?;
-        upkeep.has_moved = false;
-        self.clean(upkeep, &checkpoint.leaves, &live, first)
+        self.segments.remove(&unused)
     }
 
     /// Moves images out of the segments with the least live bytes, if the segments take more than 1.4 times the live bytes. The next
