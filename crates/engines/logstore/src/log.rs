@@ -18,7 +18,12 @@
 //!   and never loses one.
 //! * L5: a failed write or sync is never repeated. After it, no record is accepted and nothing becomes stable.
 //! * L6: a recovered log continues in a new file, whose header has the LSN at which it continues. So a torn block is never followed by a
-//!   new one in its file. Before a file is begun, all blocks of the one before are durable.
+//!   new one in its file. Before a file is begun, all blocks of the one before are durable. So recovery syncs the last file before it
+//!   continues: a killed process may have written blocks that it did not sync.
+//! * L7: the removal of files is not durable before the next sync of the directory, and any of them may come back after a power cut. So the
+//!   replay begins with the last file whose first record is at or before its start. Files before that one are not read.
+//! * L8: the next file is made when the header of the one before is durable. So a file without a header directly follows the last one with
+//!   a header. Otherwise a file is missing.
 //!
 //! Commit point of a record: the sync of its block. Paper: Bw-tree §V, write-ahead log protocol.
 
@@ -100,7 +105,7 @@ struct LogFile {
     file: File,
     path: PathBuf,
     number: u64,
-    /// LSN of its first record. Of the spare file, of the records for which it was made.
+    /// LSN of its first record. The spare file has none yet.
     base: u64,
     /// End of the last block.
     end: u64,
@@ -172,7 +177,7 @@ impl Log {
         let next_number = older.last().map_or(1, |(number, _)| number + 1);
         let mut files =
             Files { current: None, spare: None, older, next_number, durable: base, unsynced: base };
-        let (first, second) = (place.make(&mut files, sizes.file)?, place.make(&mut files, sizes.file)?);
+        files.spare = Some(place.make(&mut files, sizes.file)?);
         let log = Self {
             ring: Ring::new(sizes.buffers, sizes.words, base),
             place,
@@ -188,9 +193,10 @@ impl Log {
         };
         {
             let mut files = lock(&log.files);
-            files.spare = Some(first);
+            log.sync_recovered(&files)?;
             log.rotate(&mut files, base)?;
-            files.spare = Some(second);
+            // L8.
+            files.spare = Some(log.place.make(&mut files, sizes.file)?);
             log.note_room(&files);
         }
         Ok(log)
@@ -366,6 +372,18 @@ impl Log {
         Ok(())
     }
 
+    /// L6: recovery has read blocks that a killed process wrote and did not sync. Only the last file can have such blocks.
+    fn sync_recovered(&self, files: &Files) -> Result<()> {
+        let Some((number, _)) = files.older.last().filter(|_| self.syncs) else { return Ok(()) };
+        if is_omitted(Omission::RecoveredLog) {
+            return Ok(());
+        }
+        let path = self.place.path(LOG, *number);
+        system::open(&system::new_or_found(), &path)
+            .and_then(|file| system::sync_all(&file, &path))
+            .map_err(|source| io("cannot sync", &path, source))
+    }
+
     /// Makes the spare file the current one. Its first record is at `base`.
     fn rotate(&self, files: &mut Files, base: u64) -> Result<()> {
         let Some(mut next) = files.spare.take() else { return Err(Error::Closed) };
@@ -390,7 +408,7 @@ impl Log {
         Ok(())
     }
 
-    /// Allocates a spare file with room for so many bytes of blocks.
+    /// Allocates a spare file with room for this number of bytes of blocks.
     #[cold]
     fn provide(&self, bytes: u64) -> Result<()> {
         let mut files = lock(&self.files);
@@ -538,6 +556,39 @@ pub(crate) struct Replayed {
     pub(crate) bytes: u64,
 }
 
+fn corrupt(at: usize) -> Error {
+    Error::Corrupt { what: "commit log", at: at as u64 }
+}
+
+/// All good blocks at the sectors from `at` on.
+fn blocks(bytes: &[u8], at: usize, store: u64) -> impl Iterator<Item = Block<'_>> {
+    let sectors = (at..bytes.len()).step_by(SECTOR as usize);
+    sectors.filter_map(move |at| decode(&bytes[at..], store))
+}
+
+/// The files with headers, ascending: number and LSN of the first record.
+fn headers(place: &Place) -> Result<Vec<(u64, u64)>> {
+    let mut files: Vec<(u64, u64)> = Vec::new();
+    for number in place.numbers(LOG)? {
+        let path = place.path(LOG, number);
+        let head = read_below(&path, header::BYTES as u64)?;
+        if !Header::is_whole(&head) {
+            // L3: the spare file. Its header was never durable, so it has no block, and only the file before it can be the last one.
+            let is_spare = number == files.last().map_or(1, |(last, _)| last + 1);
+            if !is_spare || blocks(&read(&path)?, 0, place.store).next().is_some() {
+                return Err(corrupt(0));
+            }
+            continue;
+        }
+        let header = Header::decode(&head, Kind::Log, place.store, &path)?;
+        if header.number != number {
+            return Err(Error::Foreign { path, why: "its header is that of another file of the store" });
+        }
+        files.push((number, header.lsn));
+    }
+    Ok(files)
+}
+
 /// Reads the log from LSN `from` on, and calls `apply` with the contents of each committed record, in their order. Changes no file.
 ///
 /// # Errors
@@ -547,22 +598,19 @@ pub(crate) fn replay(
     from: u64,
     apply: &mut dyn FnMut(&[u8]) -> Result<()>,
 ) -> Result<Replayed> {
-    let mut replayed = Replayed::default();
+    let mut replayed = Replayed { files: headers(place)?, ..Replayed::default() };
     let mut end: Option<u64> = None;
-    let corrupt = |at: usize| Error::Corrupt { what: "commit log", at: at as u64 };
-    for number in place.numbers(LOG)? {
-        let path = place.path(LOG, number);
-        let bytes = read(&path)?;
-        if bytes.get(..header::BYTES).is_none_or(|header| header.iter().all(|byte| *byte == 0)) {
-            // L3: a spare file, whose header was never durable. It has no block.
-            continue;
-        }
-        let header = Header::decode(&bytes, Kind::Log, place.store, &path)?;
-        if end.is_some_and(|end| end != header.lsn) || (end.is_none() && header.lsn > from) {
+    // L7.
+    let first = replayed.files.iter().rposition(|(_, lsn)| *lsn <= from);
+    if first.is_none() && !replayed.files.is_empty() {
+        return Err(corrupt(0));
+    }
+    for (number, base) in &replayed.files[first.unwrap_or(0)..] {
+        let bytes = read(&place.path(LOG, *number))?;
+        if end.is_some_and(|end| end != *base) {
             return Err(corrupt(0));
         }
-        let (mut lsn, mut at) = (header.lsn, header::BYTES);
-        replayed.files.push((number, lsn));
+        let (mut lsn, mut at) = (*base, header::BYTES);
         while let Some(block) = bytes.get(at..).and_then(|rest| decode(rest, place.store)) {
             if block.base != lsn {
                 return Err(corrupt(at));
@@ -572,10 +620,7 @@ pub(crate) fn replay(
             at += block.bytes;
             replayed.bytes += block.bytes as u64;
         }
-        let mut rest = (at..bytes.len()).step_by(SECTOR as usize).skip(1);
-        let is_later =
-            |at: &usize| decode(&bytes[*at..], place.store).is_some_and(|block| block.durable > lsn);
-        if rest.any(|at| is_later(&at)) {
+        if blocks(&bytes, at + SECTOR as usize, place.store).any(|block| block.durable > lsn) {
             // L2.
             return Err(corrupt(at));
         }
@@ -590,10 +635,15 @@ pub(crate) fn replay(
 
 /// Reads a whole file.
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>> {
+    read_below(path, u64::MAX)
+}
+
+/// Reads at most `limit` bytes of a file.
+fn read_below(path: &Path, limit: u64) -> Result<Vec<u8>> {
     let file = system::open(OpenOptions::new().read(true), path)
         .map_err(|source| io("cannot open", path, source))?;
     let bytes = system::inspect(&file, path).map_err(|source| io("cannot inspect", path, source))?.len();
-    let mut contents = vec![0; bytes as usize];
+    let mut contents = vec![0; bytes.min(limit) as usize];
     let mut at = 0;
     while at < contents.len() {
         match system::read_at(&file, path, at as u64, &mut contents[at..]) {

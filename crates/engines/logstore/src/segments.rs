@@ -9,7 +9,7 @@
 //! Invariants:
 //! * P1: an image is read only when it is written. A leaf is evicted only when its image is written ([`Segments::is_written`]).
 //! * P2: a checkpoint is published only when the segments of its images are synced.
-//! * P3: a segment is removed only when no current image and no image of the published checkpoint is in it.
+//! * P3: a segment is removed only when no current image and no image of the published checkpoint is in it, and the checkpoint is durable.
 //! * P4: a recovered store continues in a new segment.
 //!
 //! One thread at a time appends and removes; any number of threads read.
@@ -137,10 +137,18 @@ impl Segments {
             let mut head = vec![0; header::BYTES];
             let count = system::read_at(&file, &path, 0, &mut head)
                 .map_err(|source| io("cannot read", &path, source))?;
-            Header::decode(&head[..count], Kind::Segment, place.store, &path)?;
+            let header = Header::decode(&head[..count], Kind::Segment, place.store, &path)?;
+            if header.number != *number {
+                return Err(Error::Foreign { path, why: "its header is that of another file of the store" });
+            }
             open.insert(*number, Arc::new(Segment { file, path, written: length.into() }));
         }
-        for number in found.iter().filter(|number| may_remove && !used.contains(number)) {
+        let unused: Vec<&u64> = found.iter().filter(|number| may_remove && !used.contains(number)).collect();
+        if syncs && !unused.is_empty() && !is_omitted(Omission::RecoveredNames) {
+            // P3: a killed process may have renamed the checkpoint without a sync. Then the one before can still come back.
+            system::sync_dir(&place.dir).map_err(|source| io("cannot sync directory", &place.dir, source))?;
+        }
+        for number in unused {
             let path = place.path(PAGES, *number);
             system::remove_file(&path).map_err(|source| io("cannot remove", &path, source))?;
         }

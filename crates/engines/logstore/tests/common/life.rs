@@ -23,6 +23,8 @@ pub struct Mortal {
     disk: Arc<Disk>,
     /// Number of changing calls until the end.
     left: AtomicU64,
+    /// Number of changing calls.
+    calls: AtomicU64,
     /// Runs before the next call of this kind on a path with this text.
     hook: Mutex<Option<Hook>>,
 }
@@ -46,6 +48,7 @@ impl Watch for Mortal {
             run();
         }
         if !matches!(kind, Kind::Read | Kind::Inspect) {
+            self.calls.fetch_add(1, Ordering::Relaxed);
             let left = self.left.load(Ordering::Relaxed);
             self.left.store(left.saturating_sub(1), Ordering::Relaxed);
             if left == 1 && kind == Kind::Write {
@@ -73,6 +76,8 @@ pub struct Life {
     pub mortal: Arc<Mortal>,
     watching: Option<Watching>,
     pub tally: Tally,
+    /// The operations, each with its number of changing calls and the newest state.
+    notes: Vec<String>,
 }
 
 /// Counts of a campaign.
@@ -126,7 +131,8 @@ impl Life {
     pub fn new(dir: &Path, seed: u64, lie: Lie, states: Vec<Model>) -> Self {
         let (disk, watching) = Disk::below(dir, 1, lie);
         drop(watching);
-        let mortal = Arc::new(Mortal { disk, left: u64::MAX.into(), hook: Mutex::default() });
+        let mortal =
+            Arc::new(Mortal { disk, left: u64::MAX.into(), calls: 0.into(), hook: Mutex::default() });
         let watching = watch(dir, Arc::clone(&mortal) as Arc<dyn Watch>);
         let life = Self {
             dir: dir.to_owned(),
@@ -138,6 +144,7 @@ impl Life {
             mortal,
             watching: Some(watching),
             tally: Tally::default(),
+            notes: Vec::new(),
         };
         if !life.states.is_empty() {
             life.mark();
@@ -155,6 +162,11 @@ impl Life {
     fn mark(&self) {
         let started = self.states.len() as u64 - 1;
         self.mortal.disk.mark(1 + (started << 32 | self.acknowledged as u64));
+    }
+
+    fn note(&mut self, what: String) {
+        let calls = self.mortal.calls.load(Ordering::Relaxed);
+        self.notes.push(format!("{what}: call {calls}, state {}", self.states.len()));
     }
 
     pub fn newest(&self) -> &Model {
@@ -193,7 +205,9 @@ impl Life {
             vec![random.u8(..); length]
         };
         let sync = self.random.u32(..3) > 0;
-        match self.random.u32(..100) {
+        let kind = self.random.u32(..100);
+        self.note(format!("{kind} sync {sync}"));
+        match kind {
             0..50 => {
                 let (key, value) = (key(&mut self.random), value(&mut self.random));
                 self.put(store, &key, &value, sync)?;
@@ -202,8 +216,8 @@ impl Life {
                 let (key, mut next) = (key(&mut self.random), self.newest().clone());
                 next.remove(&key);
                 self.starts(next);
-                store.update(&key[..], |_| Change::<&[u8]>::Delete, sync)?;
-                if sync {
+                // The removal of an absent key has no record, and makes no other record durable.
+                if store.update(&key[..], |_| Change::<&[u8]>::Delete, sync)? && sync {
                     self.is_durable();
                 }
             }
@@ -251,6 +265,7 @@ impl Life {
 
     /// Opens the store. Its contents are those after some operation that started, and from then on they are durable.
     pub fn reopen(&mut self) -> Result<Store<Bytes>, String> {
+        self.note("reopen".to_owned());
         let store = open(&self.dir, self.settings.clone()).map_err(|error| format!("reopen: {error}"))?;
         let found = contents(&store).map_err(|error| error.to_string())?;
         if !self.states[self.acknowledged..].contains(&found) {
@@ -348,13 +363,15 @@ impl Life {
             tally.second += judged.judged;
             return Ok(());
         }
-        let store = open(image, self.settings.clone()).map_err(|error| format!("it does not open: {error}"))?;
+        let store =
+            open(image, self.settings.clone()).map_err(|error| format!("it does not open: {error}"))?;
         let found = contents(&store).map_err(|error| format!("its contents: {error}"))?;
         let Some(state) = allowed.iter().position(|state| *state == found) else {
             let is_old = self.states.iter().rposition(|state| *state == found);
             return Err(format!(
-                "{} keys of operation {is_old:?}; {acknowledged} to {started} were expected",
-                found.len()
+                "{} keys of operation {is_old:?}; {acknowledged} to {started} were expected; {:#?}",
+                found.len(),
+                &self.notes[self.notes.len().saturating_sub(60)..]
             ));
         };
         tally.newer += u64::from(state > 0);
