@@ -21,7 +21,7 @@
 //!
 //! Linearization point of a reservation: the exchange of the state. The idea is that of the flush buffers of the paper's §VI.
 
-use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, lock, pause};
+use crate::sync::{AtomicU64, Mutex, Ordering, lock, pause};
 
 /// Bytes of a word.
 pub(crate) const WORD: usize = 8;
@@ -45,8 +45,6 @@ pub(crate) struct Buffer {
     state: AtomicU64,
     /// LSN of the first word.
     base: AtomicU64,
-    /// True if a record was committed.
-    has_updates: AtomicBool,
     words: Box<[AtomicU64]>,
     /// Contents of large records, each with the index of its record.
     large: Mutex<Vec<(u64, Vec<u8>)>>,
@@ -56,7 +54,6 @@ pub(crate) struct Buffer {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sealed {
     pub(crate) base: u64,
-    pub(crate) has_updates: bool,
     pub(crate) words: Vec<u8>,
     /// Contents of large records, in the order of the records.
     pub(crate) large: Vec<Vec<u8>>,
@@ -76,7 +73,6 @@ impl Entry<'_> {
     /// The update has happened.
     pub(crate) fn commit(self) {
         self.buffer.word(self.at).store(self.first | UPDATES, Ordering::Relaxed);
-        self.buffer.has_updates.store(true, Ordering::Relaxed);
     }
 }
 
@@ -92,7 +88,6 @@ impl Buffer {
         Self {
             state: AtomicU64::new(SEALED),
             base: AtomicU64::new(0),
-            has_updates: AtomicBool::new(false),
             words: (0..words).map(|_| AtomicU64::new(0)).collect(),
             large: Mutex::new(Vec::new()),
         }
@@ -105,7 +100,6 @@ impl Buffer {
     /// Opens the buffer (B3).
     fn open(&self, base: u64) {
         self.base.store(base, Ordering::Relaxed);
-        self.has_updates.store(false, Ordering::Relaxed);
         self.state.store(0, Ordering::Release);
     }
 
@@ -169,7 +163,6 @@ impl Buffer {
         large.sort_by_key(|(at, _)| *at);
         Sealed {
             base: self.base.load(Ordering::Relaxed),
-            has_updates: self.has_updates.load(Ordering::Relaxed),
             words,
             large: large.into_iter().map(|(_, contents)| contents).collect(),
         }
@@ -302,7 +295,7 @@ mod tests {
         assert_eq!(large.end, 109);
         large.commit();
         let [sealed] = &all(&ring)[..] else { panic!("one buffer") };
-        assert_eq!((sealed.base, sealed.words.len(), sealed.has_updates), (100, 9 * 8, true));
+        assert_eq!((sealed.base, sealed.words.len()), (100, 9 * 8));
         assert_eq!(sealed.large, [vec![7; 200]]);
         let kinds: Vec<_> = [0, 3, 7].iter().map(|at| sealed.words[at * 8]).collect();
         assert_eq!(kinds, [UPDATES as u8, VOID as u8, UPDATES as u8]);

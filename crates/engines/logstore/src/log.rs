@@ -314,7 +314,8 @@ impl Log {
         self.check()?;
         let mut has_written = false;
         let drained = self.ring.drain(|sealed| {
-            has_written |= sealed.has_updates;
+            // Void records count, too: the records behind them continue at their end.
+            has_written = true;
             self.write(files, sealed)
         });
         let synced = drained.and_then(|end| {
@@ -381,7 +382,9 @@ impl Log {
         let path = self.place.path(LOG, *number);
         system::open(&system::new_or_found(), &path)
             .and_then(|file| system::sync_all(&file, &path))
-            .map_err(|source| io("cannot sync", &path, source))
+            .map_err(|source| io("cannot sync", &path, source))?;
+        // L8.
+        sync_dir(&self.place.dir)
     }
 
     /// Makes the spare file the current one. Its first record is at `base`.

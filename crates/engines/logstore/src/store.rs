@@ -640,7 +640,9 @@ impl<P: Pairs> Store<P> {
 
     fn evict_saved(&self, upkeep: &mut Upkeep, saved: &mut Vec<u32>) -> Result<()> {
         if !saved.is_empty() {
-            self.segments.write_all()?;
+            if !is_omitted(Omission::Written) {
+                self.segments.write_all()?;
+            }
             saved.drain(..).for_each(|page| self.evict(upkeep, page));
         }
         Ok(())

@@ -4,5 +4,6 @@
 
 mod common;
 mod model;
+mod omissions;
 mod power;
 mod threads;

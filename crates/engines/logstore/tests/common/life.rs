@@ -164,6 +164,17 @@ impl Life {
         self.mortal.disk.mark(1 + (started << 32 | self.acknowledged as u64));
     }
 
+    /// The process is killed directly after the next call of this kind on a path with this text.
+    pub fn dies_after(&self, kind: Kind, name: &'static str) {
+        let mortal = Arc::clone(&self.mortal);
+        self.mortal.hook(kind, name, move || mortal.left.store(2, Ordering::Relaxed));
+    }
+
+    /// Another process may open the store.
+    pub fn revive(&self) {
+        self.mortal.left.store(u64::MAX, Ordering::Relaxed);
+    }
+
     fn note(&mut self, what: String) {
         let calls = self.mortal.calls.load(Ordering::Relaxed);
         self.notes.push(format!("{what}: call {calls}, state {}", self.states.len()));
@@ -301,7 +312,7 @@ impl Life {
             }
             self.tally.count(&store.stats());
             drop(store);
-            self.mortal.left.store(u64::MAX, Ordering::Relaxed);
+            self.revive();
             store = self.reopen()?;
         }
         compare(&store, self.newest());
