@@ -128,6 +128,7 @@ fn killed_after_the_rename(omission: Option<Omission>) -> Result<Tally, String> 
     drop(store);
     let _omitted = Omitted::new(omission);
     life.revive();
+    life.is_judged_from_here();
     let store = life.reopen()?;
     drop(_omitted);
     life.put(&store, b"key", b"value", true).unwrap();

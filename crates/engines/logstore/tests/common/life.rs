@@ -76,6 +76,8 @@ pub struct Life {
     pub mortal: Arc<Mortal>,
     watching: Option<Watching>,
     pub tally: Tally,
+    /// Cuts before this call are not judged.
+    judged_from: u64,
     /// The operations, each with its number of changing calls and the newest state.
     notes: Vec<String>,
 }
@@ -144,6 +146,7 @@ impl Life {
             mortal,
             watching: Some(watching),
             tally: Tally::default(),
+            judged_from: 0,
             notes: Vec::new(),
         };
         if !life.states.is_empty() {
@@ -168,6 +171,11 @@ impl Life {
     pub fn dies_after(&self, kind: Kind, name: &'static str) {
         let mortal = Arc::clone(&self.mortal);
         self.mortal.hook(kind, name, move || mortal.left.store(2, Ordering::Relaxed));
+    }
+
+    /// Earlier cuts are not judged.
+    pub fn is_judged_from_here(&mut self) {
+        self.judged_from = self.mortal.disk.cuts().last().map_or(0, |cut| cut.number);
     }
 
     /// Another process may open the store.
@@ -331,7 +339,7 @@ impl Life {
         let (scratch, mut tally) = (Dir::new("image"), self.tally);
         for (at, cut) in (0..).zip(&cuts) {
             let chosen = mix(seed, cut.number);
-            if chosen % stride != 0 && at != last {
+            if (chosen % stride != 0 && at != last) || cut.number < self.judged_from {
                 continue;
             }
             let (mut images, mut number) = (tally.images, 0);
