@@ -1,7 +1,7 @@
 //! The commit log: files of blocks of records, with group commit.
 //!
 //! ```text
-//! file    header (512 bytes) | block | block | … | zeros
+//! file    header (512 bytes; text: bytes of the file, in decimal) | block | block | … | zeros
 //! block   magic: u32 | CRC-32C of the rest: u32 | id of the store: u64 | base LSN: u64 | bytes of records: u64 | bytes beside them: u64 |
 //!         LSN below which all was durable when the block was written: u64 | records … | large contents … | zeros up to a multiple of 512
 //! ```
@@ -13,7 +13,8 @@
 //! * L1: LSNs below `stable` are written, and synced if the store promises to survive a power cut. `stable` only grows.
 //! * L2: a block says below which LSN everything was durable when it was written. The first bad block ends the log. If a block behind it
 //!   says that the bad one was durable, the log is damaged; otherwise a power cut kept a later sector and lost an earlier one.
-//! * L3: a file is allocated, and its header and its name are durable, before the first block goes into it.
+//! * L3: a file is allocated, and its header, its length and its name are durable, before the first block goes into it. Its length does not
+//!   change afterwards.
 //! * L4: a record is accepted only if the allocated files have room for it and for all records before it. So a full disk refuses a write
 //!   and never loses one.
 //! * L5: a failed write or sync is never repeated. After it, no record is accepted and nothing becomes stable.
@@ -395,7 +396,7 @@ impl Log {
             store: self.place.store,
             number: next.number,
             lsn: base,
-            text: String::new(),
+            text: next.bytes.to_string(),
         };
         system::write_all_at(&next.file, &next.path, 0, &header.encode())
             .map_err(|source| io("cannot write", &next.path, source))?;
@@ -609,9 +610,12 @@ pub(crate) fn replay(
         return Err(corrupt(0));
     }
     for (number, base) in &replayed.files[first.unwrap_or(0)..] {
-        let bytes = read(&place.path(LOG, *number))?;
-        if end.is_some_and(|end| end != *base) {
-            return Err(corrupt(0));
+        let path = place.path(LOG, *number);
+        let bytes = read(&path)?;
+        // L3: the length was durable before the first block.
+        let allocated = Header::decode(&bytes, Kind::Log, place.store, &path)?.text.parse::<u64>();
+        if end.is_some_and(|end| end != *base) || allocated != Ok(bytes.len() as u64) {
+            return Err(corrupt(bytes.len()));
         }
         let (mut lsn, mut at) = (*base, header::BYTES);
         while let Some(block) = bytes.get(at..).and_then(|rest| decode(rest, place.store)) {

@@ -15,7 +15,8 @@
 //! * A1: a call that returns an update's success, or a value, returns after the update, or the value's update, is durable as promised.
 //! * A2: while a batch runs, no leaf is evicted. So its pages are in memory from its reads to its last update, and it cannot fail between
 //!   its first update and its last.
-//! * A3: if a write or sync of the log fails, or a sync of images, all later updates are refused. Reads of durable values go on.
+//! * A3: if a write or sync of the log fails, a sync of images, or the sync that makes a checkpoint durable, all later updates are refused.
+//!   Reads of durable values go on. After any other failure, such as a full disk, later updates and checkpoints try again.
 //! * A4: one thread at a time saves, evicts and makes checkpoints: the one with the lock of `Upkeep`.
 
 use std::borrow::Borrow;
@@ -247,6 +248,7 @@ impl<P: Pairs> Store<P> {
         }
         let empty = Checkpoint { number: 0, redo: 0, end: 0, leaves: Vec::new() };
         checkpoint::publish::<P>(&place, settings.survives_power, &empty)?;
+        checkpoint::make_durable(&place, settings.survives_power)?;
         Ok(Self::open(dir, stem, store, settings)?.0)
     }
 
@@ -682,12 +684,9 @@ impl<P: Pairs> Store<P> {
                 break;
             }
         }
-        // P2. After a failed sync no image can be trusted (A3); a lack of space comes before the sync.
-        self.segments.sync().inspect_err(|error| {
-            if !matches!(error, Error::NoSpace { .. }) {
-                log.fail();
-            }
-        })?;
+        // P2. A failed write is repeated later. After a failed sync no image can be trusted (A3).
+        self.segments.write_all()?;
+        self.segments.sync().inspect_err(|_| log.fail())?;
         // C1.
         let end = if is_omitted(Omission::StableImages) { redo } else { log.commit_all()? };
         let number = upkeep.number + 1;
@@ -696,12 +695,10 @@ impl<P: Pairs> Store<P> {
         if is_omitted(Omission::Removal) {
             self.remove_unused(&live, first)?;
         }
-        let bytes = checkpoint::publish::<P>(&self.place, self.settings.survives_power, &checkpoint)
-            .inspect_err(|error| {
-                if !matches!(error, Error::NoSpace { .. }) {
-                    log.fail();
-                }
-            })?;
+        let syncs = self.settings.survives_power;
+        // If this fails, the old checkpoint and the new one are both sound, because nothing that they need was removed.
+        let bytes = checkpoint::publish::<P>(&self.place, syncs, &checkpoint)?;
+        checkpoint::make_durable(&self.place, syncs).inspect_err(|_| log.fail())?;
         upkeep.number = number;
         self.log_at.store(log_at, Ordering::Relaxed);
         upkeep.stats.checkpoints += 1;

@@ -3,6 +3,7 @@
 #![cfg(not(loom))]
 
 mod common;
+mod damage;
 mod failing;
 mod model;
 mod omissions;
