@@ -13,8 +13,8 @@
 //! * L1: LSNs below `stable` are written, and synced if the store promises to survive a power cut. `stable` only grows.
 //! * L2: a block says below which LSN everything was durable when it was written. The first bad block ends the log. If a block behind it
 //!   says that the bad one was durable, the log is damaged; otherwise a power cut kept a later sector and lost an earlier one.
-//! * L3: a file is allocated, and its header, its length and its name are durable, before the first block goes into it. Its length does not
-//!   change afterwards.
+//! * L3: the length of a file is durable before its header is written, and does not change afterwards. Header and name are durable before
+//!   the first block goes into the file.
 //! * L4: a record is accepted only if the allocated files have room for it and for all records before it. So a full disk refuses a write
 //!   and never loses one.
 //! * L5: a failed write or sync is never repeated. After it, no record is accepted and nothing becomes stable.
@@ -398,11 +398,16 @@ impl Log {
             lsn: base,
             text: next.bytes.to_string(),
         };
+        let sync = || -> Result<()> {
+            let synced = if self.syncs { system::sync_all(&next.file, &next.path) } else { Ok(()) };
+            synced.map_err(|source| io("cannot sync", &next.path, source))
+        };
+        // L3: a file with a header has its length.
+        sync()?;
         system::write_all_at(&next.file, &next.path, 0, &header.encode())
             .map_err(|source| io("cannot write", &next.path, source))?;
+        sync()?;
         if self.syncs {
-            system::sync_all(&next.file, &next.path)
-                .map_err(|source| io("cannot sync", &next.path, source))?;
             sync_dir(&self.place.dir)?;
         }
         next.base = base;

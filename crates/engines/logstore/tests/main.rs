@@ -3,6 +3,7 @@
 #![cfg(not(loom))]
 
 mod common;
+mod cuts;
 mod damage;
 mod failing;
 mod model;

@@ -8,14 +8,14 @@ use faults::{Lie, mix};
 use crate::common::Dir;
 use crate::common::life::{Life, Tally, number_from};
 
-const LIVES: u64 = 8;
+const LIVES: u64 = 6;
 
 fn life(seed: u64, lie: Lie) -> Result<Tally, String> {
     let dir = Dir::new("power");
     let mut life = Life::new(&dir.0, seed, lie, Vec::new());
     let store = life.create();
     life.live(store, 180).map_err(|why| format!("seed {seed}: {why}"))?;
-    life.judge(seed, 14, 50)
+    life.judge(seed, 16, 60)
 }
 
 #[test]
