@@ -369,22 +369,26 @@ mod model {
 
     use super::*;
 
-    /// Two threads add records to buffers of this number of words, while a third one writes: each committed record is written once, whole.
+    /// Two threads add records to buffers of this number of words, the first one `of_first` of them, while a third thread writes: each committed record is written once, whole.
     ///
     /// The exchanges of `clock` order nothing. Loom tries another order of two steps only if they are neighbours among the accesses to a
     /// word, and an adder reads the state before it exchanges it. So without the clock no record would be added before the first `drain`.
-    fn no_record_is_lost_or_torn(words: usize) {
+    fn no_record_is_lost_or_torn(words: usize, of_first: usize) {
         loom::model(move || {
             let (ring, clock) = (Arc::new(Ring::new(2, words, 0)), Arc::new(AtomicU64::new(0)));
             let adders: Vec<_> = (1..3u8)
                 .map(|thread| {
                     let (ring, clock) = (Arc::clone(&ring), Arc::clone(&clock));
-                    loom::thread::spawn(move || {
+                    let add = move || {
                         clock.fetch_add(1, Ordering::Relaxed);
-                        let entry = ring.add(&[thread; 8]);
+                        let entry = ring.add(&[thread; 8])?;
+                        let end = entry.end;
                         clock.fetch_add(1, Ordering::Relaxed);
-                        entry.map(Entry::commit).is_some()
-                    })
+                        entry.commit();
+                        Some(end)
+                    };
+                    let count = if thread == 1 { of_first } else { 1 };
+                    loom::thread::spawn(move || (0..count).filter_map(|_| add()).collect::<Vec<u64>>())
                 })
                 .collect();
             let mut written = Vec::new();
@@ -399,7 +403,10 @@ mod model {
                 clock.fetch_add(1, Ordering::Relaxed);
                 drain();
             }
-            let added = adders.into_iter().map(|adder| adder.join().unwrap()).filter(|added| *added).count();
+            let mut ends: Vec<u64> = adders.into_iter().flat_map(|adder| adder.join().unwrap()).collect();
+            ends.sort_unstable();
+            let added = ends.len();
+            assert!(ends.iter().zip(1..).all(|(end, number)| *end == number * 3));
             let end = drain();
             let bytes: Vec<u8> = written.iter().flat_map(|sealed| sealed.words.clone()).collect();
             assert_eq!((bytes.len(), end), (added * 24, added as u64 * 3));
@@ -417,12 +424,12 @@ mod model {
 
     #[test]
     fn no_record_of_a_shared_buffer_is_lost_or_torn() {
-        no_record_is_lost_or_torn(6);
+        no_record_is_lost_or_torn(6, 1);
     }
 
     #[test]
     fn no_record_of_full_buffers_is_lost_or_torn() {
         // A record takes three of the four words.
-        no_record_is_lost_or_torn(4);
+        no_record_is_lost_or_torn(4, 2);
     }
 }
