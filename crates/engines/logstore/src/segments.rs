@@ -291,7 +291,7 @@ impl Segments {
     /// Removes segments (P3).
     ///
     /// # Errors
-    /// `Io`. The next open removes what is left.
+    /// `Io`. The next open removes the rest.
     pub(crate) fn remove(&self, numbers: &[u64]) -> Result<()> {
         for number in numbers {
             let segment = self.open.write().unwrap_or_else(PoisonError::into_inner).remove(number);
