@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bwtree::{Bytes, Change};
-use faults::{Cut, Disk, DiskImages, Lie, mix};
+use faults::{Cut, Disk, DiskImages, Failing, Lie, Plan, mix};
 use logstore::Store;
 use logstore::omission::{Omission, omit};
 use pmem::system::Kind;
@@ -23,49 +23,110 @@ const OPERATIONS: usize = 100;
 /// The contents of a writer's keys after each of its operations.
 type History = Vec<Model>;
 
-fn write(
-    store: &Store<Bytes>,
-    writer: usize,
-    seed: u64,
-    acknowledge: &dyn Fn(usize, usize),
-) -> pmem::Result<History> {
-    let (mut random, mut model) = (fastrand::Rng::with_seed(mix(seed, writer as u64)), Model::new());
-    let mut history = vec![model.clone()];
-    let key = |random: &mut fastrand::Rng| format!("key {:03} {writer}", random.u32(..40)).into_bytes();
-    for number in 1..=OPERATIONS {
-        let sync = random.u32(..3) > 0;
-        let mut is_logged = true;
+/// An operation on a writer's keys.
+enum Operation {
+    Put(Vec<u8>, Vec<u8>),
+    Delete(Vec<u8>),
+    Batch(BTreeMap<Vec<u8>, Option<Vec<u8>>>),
+}
+
+impl Operation {
+    fn random(writer: usize, random: &mut fastrand::Rng) -> Self {
+        let key = |random: &mut fastrand::Rng| format!("key {:03} {writer}", random.u32(..40)).into_bytes();
         match random.u32(..10) {
-            0..6 => {
-                let (key, value) = (key(&mut random), vec![random.u8(..); random.usize(..60)]);
-                store.update(&key[..], |_| Change::Put(&value[..]), sync)?;
-                model.insert(key, value);
-            }
-            6..8 => {
-                let key = key(&mut random);
-                is_logged = store.update(&key[..], |_| Change::<&[u8]>::Delete, sync)?;
-                model.remove(&key);
-            }
+            0..6 => Self::Put(key(random), vec![random.u8(..); random.usize(..60)]),
+            6..8 => Self::Delete(key(random)),
             _ => {
-                let writes: BTreeMap<_, _> = (0..3)
-                    .map(|_| (key(&mut random), random.bool().then(|| vec![random.u8(..); 20])))
-                    .collect();
-                let batch = writes.iter().map(|(key, value)| (key.clone().into(), value.clone()));
-                store.batch(batch.collect(), &[], sync)?;
-                for (key, value) in writes {
-                    match value {
-                        Some(value) => _ = model.insert(key, value),
-                        None => _ = model.remove(&key),
-                    }
-                }
+                let write = |_| (key(random), Some(vec![random.u8(..); 20]).filter(|_| random.bool()));
+                Self::Batch((0..3).map(write).collect())
             }
-        }
-        history.push(model.clone());
-        if sync && is_logged {
-            acknowledge(writer, number);
         }
     }
-    Ok(history)
+
+    fn apply(&self, model: &mut Model) {
+        let mut set = |key: &Vec<u8>, value: Option<&Vec<u8>>| match value {
+            Some(value) => _ = model.insert(key.clone(), value.clone()),
+            None => _ = model.remove(key),
+        };
+        match self {
+            Self::Put(key, value) => set(key, Some(value)),
+            Self::Delete(key) => set(key, None),
+            Self::Batch(writes) => writes.iter().for_each(|(key, value)| set(key, value.as_ref())),
+        }
+    }
+
+    /// True if the operation has a record.
+    fn run(&self, store: &Store<Bytes>, sync: bool) -> pmem::Result<bool> {
+        match self {
+            Self::Put(key, value) => store.update(&key[..], |_| Change::Put(&value[..]), sync).map(|_| true),
+            Self::Delete(key) => store.update(&key[..], |_| Change::<&[u8]>::Delete, sync),
+            Self::Batch(writes) => {
+                let batch = writes.iter().map(|(key, value)| (key.clone().into(), value.clone()));
+                store.batch(batch.collect(), &[], sync).map(|_| true)
+            }
+        }
+    }
+}
+
+/// Runs operations until one fails. Each operation is in the history before it starts.
+fn write(store: &Store<Bytes>, writer: usize, seed: u64, acknowledge: &dyn Fn(usize, usize)) -> History {
+    let mut random = fastrand::Rng::with_seed(mix(seed, writer as u64));
+    let mut history = vec![Model::new()];
+    for number in 1..=OPERATIONS {
+        let (operation, sync) = (Operation::random(writer, &mut random), random.u32(..3) > 0);
+        let mut next = history[number - 1].clone();
+        operation.apply(&mut next);
+        history.push(next);
+        match operation.run(store, sync) {
+            Err(_) => break,
+            Ok(true) if sync => acknowledge(writer, number),
+            Ok(_) => {}
+        }
+    }
+    history
+}
+
+/// Runs all writers beside a thread that makes checkpoints.
+fn write_all(
+    store: &Store<Bytes>,
+    seed: u64,
+    omission: Option<Omission>,
+    acknowledge: &(dyn Fn(usize, usize) + Sync),
+) -> Vec<History> {
+    let done = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        let done = &done;
+        let writers: Vec<_> = (0..WRITERS)
+            .map(|writer| {
+                scope.spawn(move || {
+                    let history = write(store, writer, seed, acknowledge);
+                    done.fetch_add(1, Ordering::SeqCst);
+                    history
+                })
+            })
+            .collect();
+        scope.spawn(move || {
+            omit(omission);
+            while done.load(Ordering::SeqCst) < WRITERS {
+                let _ = store.upkeep();
+                let _ = store.checkpoint();
+                std::thread::yield_now();
+            }
+        });
+        writers.into_iter().map(|writer| writer.join().unwrap()).collect()
+    })
+}
+
+/// The last acknowledged operation of each writer, 16 bits each.
+#[derive(Default)]
+struct Marks(Mutex<u64>);
+
+impl Marks {
+    fn set(&self, writer: usize, number: usize, tell: impl FnOnce(u64)) {
+        let mut marks = self.0.lock().unwrap();
+        *marks = *marks & !(0xffff << (16 * writer)) | (number as u64) << (16 * writer);
+        tell(*marks);
+    }
 }
 
 fn judge(image: &Path, seed: u64, acknowledged: u64, histories: &[History]) -> Result<(), String> {
@@ -102,33 +163,10 @@ fn run(
     let (dir, scratch) = (Dir::new("cuts"), Dir::new("cuts-image"));
     let store = create(&dir.0, settings(seed));
     let (disk, watching) = Disk::below(&dir.0, 1, Lie::None);
-    let (marks, done) = (Mutex::new(0u64), AtomicUsize::new(0));
-    let acknowledge = |writer: usize, number: usize| {
-        let mut marks = marks.lock().unwrap();
-        *marks = *marks & !(0xffff << (16 * writer)) | (number as u64) << (16 * writer);
-        disk.mark(*marks);
-    };
-    let histories: Vec<History> = std::thread::scope(|scope| {
-        let (store, done, acknowledge) = (&store, &done, &acknowledge);
-        let writers: Vec<_> = (0..WRITERS)
-            .map(|writer| {
-                scope.spawn(move || {
-                    let history = write(store, writer, seed, acknowledge);
-                    done.fetch_add(1, Ordering::SeqCst);
-                    history
-                })
-            })
-            .collect();
-        scope.spawn(move || {
-            omit(omission);
-            while done.load(Ordering::SeqCst) < WRITERS {
-                let _ = store.upkeep();
-                store.checkpoint().unwrap();
-                std::thread::yield_now();
-            }
-        });
-        writers.into_iter().map(|writer| writer.join().unwrap().unwrap()).collect()
-    });
+    let marks = Marks::default();
+    let acknowledge = |writer: usize, number: usize| marks.set(writer, number, |marks| disk.mark(marks));
+    let histories = write_all(&store, seed, omission, &acknowledge);
+    assert!(histories.iter().all(|history| history.len() == OPERATIONS + 1), "an operation failed");
     let checkpoints = store.stats().checkpoints;
     let cuts = disk.cuts();
     drop((store, watching));
@@ -170,4 +208,29 @@ fn a_replay_that_begins_behind_unfinished_records_is_noticed() {
     let found = (0..400).find_map(|seed| Some((seed, run(seed, is_chosen, 1, Some(Omission::Redo)).err()?)));
     println!("{found:?}");
     assert!(found.is_some_and(|(_, why)| why.contains("were acknowledged")));
+}
+
+/// A call fails, once or from then on, while threads write. No thread waits forever, and no acknowledged update is lost.
+#[test]
+fn no_thread_loses_an_acknowledged_update_by_a_failed_call() {
+    let (rounds, seed) = (number_from("BRISTLECONE_ROUNDS", 1), number_from("BRISTLECONE_SEED", 0));
+    let (mut runs, mut ended) = (0, 0);
+    for number in 0..80 * rounds {
+        let seed = mix(seed ^ 0xfa11, number);
+        let dir = Dir::new("cuts-failing");
+        let store = create(&dir.0, settings(seed));
+        let call = 1 + seed % 500;
+        let plan = if number % 2 == 0 { Plan::Once(call) } else { Plan::From(call) };
+        let (failing, watching) = Failing::below(&dir.0, plan, seed);
+        let marks = Marks::default();
+        let histories = write_all(&store, seed, None, &|writer, number| marks.set(writer, number, |_| ()));
+        drop((store, watching));
+        runs += u64::from(failing.was_met());
+        ended += histories.iter().filter(|history| history.len() <= OPERATIONS).count();
+        let acknowledged = *marks.0.lock().unwrap();
+        judge(&dir.0, seed, acknowledged, &histories)
+            .unwrap_or_else(|why| panic!("seed {seed}, {plan:?}, {:?}: {why}", failing.last()));
+    }
+    println!("failed calls of threads: {runs} runs with a failure, {ended} writers got an error");
+    assert!(runs > 40 * rounds && ended > 40, "{runs}, {ended}");
 }

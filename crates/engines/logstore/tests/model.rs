@@ -78,3 +78,24 @@ fn a_clean_store_has_nothing_to_replay_and_a_read_only_one_changes_no_file() {
     drop(store);
     assert!(before == files(), "a read-only store changed its files");
 }
+
+/// Each open allocates log files. Processes that are killed must not fill the disk with them.
+#[test]
+fn killed_stores_leave_few_log_files() {
+    let dir = Dir::new("kills");
+    let mut model = Model::new();
+    drop(create(&dir.0, small(true)));
+    for number in 0..60u32 {
+        let store = open(&dir.0, small(true)).unwrap();
+        if number % 3 > 0 {
+            crate::common::put(&store, &number.to_be_bytes(), b"value").unwrap();
+            model.insert(number.to_be_bytes().to_vec(), b"value".to_vec());
+        }
+        store.upkeep().unwrap();
+        compare(&store, &model);
+        drop(store);
+        let names = std::fs::read_dir(&dir.0).unwrap().map(|entry| entry.unwrap().file_name());
+        let logs = names.filter(|name| name.to_string_lossy().contains(".log-")).count();
+        assert!(logs < 9, "{logs} log files after {number} kills");
+    }
+}
