@@ -196,6 +196,7 @@ impl Log {
             let mut files = lock(&log.files);
             log.sync_recovered(&files)?;
             log.rotate(&mut files, base)?;
+            log.remove_empty(&mut files, base)?;
             // L8.
             files.spare = Some(log.place.make(&mut files, sizes.file)?);
             log.note_room(&files);
@@ -371,6 +372,16 @@ impl Log {
         self.written.fetch_add(block.len() as u64, std::sync::atomic::Ordering::Relaxed);
         self.large.fetch_sub(large, Ordering::Relaxed);
         self.note_room(files);
+        Ok(())
+    }
+
+    /// Removes recovered files without records. Each killed process leaves one.
+    fn remove_empty(&self, files: &mut Files, base: u64) -> Result<()> {
+        while let Some((number, _)) = files.older.last().copied().filter(|(_, first)| *first == base) {
+            let path = self.place.path(LOG, number);
+            system::remove_file(&path).map_err(|source| io("cannot remove", &path, source))?;
+            files.older.pop();
+        }
         Ok(())
     }
 

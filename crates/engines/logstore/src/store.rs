@@ -306,13 +306,15 @@ impl<P: Pairs> Store<P> {
             return Err(Error::Corrupt { what: "end of the commit log", at: replayed.end });
         }
         opened.log_bytes = replayed.bytes;
+        let files = replayed.files.len() as u64;
         if !own.settings.read_only {
             let (sizes, base) = (own.settings.sizes(), replayed.end);
             own.log = Some(Log::begin(place, sizes, own.settings.survives_power, base, replayed.files)?);
         }
         lock(&own.upkeep).stats.live_bytes = live_bytes;
-        // The log that was replayed counts, so that repeated crashes do not let it grow.
-        own.log_at.store(0u64.wrapping_sub(replayed.bytes), Ordering::Relaxed);
+        // The log that was replayed counts, so that repeated crashes do not let it grow. A file takes space also if it has few records.
+        let length = replayed.bytes.max(files * (own.settings.log_bytes / 4));
+        own.log_at.store(0u64.wrapping_sub(length), Ordering::Relaxed);
         Ok((own, opened))
     }
 
