@@ -55,3 +55,20 @@ fn a_store_is_whole_once_it_was_made_and_after_each_step_of_a_close() {
     println!("creation and close: {total:?}");
     assert!(total.not_made > 0 && total.judged >= 300 * rounds, "{total:?}");
 }
+
+/// Without syncs an acknowledged update survives the end of the process.
+#[test]
+fn nothing_acknowledged_is_lost_by_a_kill_if_nothing_is_synced() {
+    let (rounds, seed) = (number_from("BRISTLECONE_ROUNDS", 1), number_from("BRISTLECONE_SEED", 0));
+    let mut total = Tally::default();
+    for number in 0..12 * rounds {
+        let (dir, seed) = (Dir::new("kill"), mix(seed ^ 0x4b11, number));
+        let mut life = Life::new(&dir.0, seed, Lie::None, Vec::new());
+        life.settings.survives_power = false;
+        let store = life.create();
+        life.live(store, 250).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+        total.add(&life.tally);
+    }
+    println!("kills: {total:?}");
+    assert!(total.kills >= 40 * rounds && total.evictions > 0 && total.checkpoints > 0, "{total:?}");
+}
