@@ -574,7 +574,8 @@ impl<P: Pairs> Store<P> {
 
     #[cold]
     fn relieve_now(&self) {
-        if self.log().is_err() {
+        // After a failure nothing can be saved. A read-only store evicts leaves that need not be saved.
+        if self.log().is_err() && !self.settings.read_only {
             return;
         }
         // Errors here are found again by the thread of the upkeep, or by the update that they prevent.
@@ -585,7 +586,8 @@ impl<P: Pairs> Store<P> {
                 if used > budget / 16 * 17 { Some(lock(&self.upkeep)) } else { try_lock(&self.upkeep) };
             let _ = upkeep.map(|mut upkeep| self.make_room(&mut upkeep));
         }
-        if self.log_length() > self.settings.log_bytes.saturating_mul(4)
+        if self.log.is_some()
+            && self.log_length() > self.settings.log_bytes.saturating_mul(4)
             && let Some(mut upkeep) = try_lock(&self.upkeep)
         {
             let _ = self.checkpoint_with(&mut upkeep);
@@ -616,6 +618,7 @@ impl<P: Pairs> Store<P> {
                     self.evict_saved(upkeep, &mut saved)?;
                 }
                 Residence::Clean => self.evict(upkeep, page),
+                Residence::Dirty if self.settings.read_only => {}
                 Residence::Dirty => {
                     if let Some(low) = self.tree.low_key(page) {
                         self.tree.save(low.as_ref().map(Borrow::borrow), |image| {

@@ -99,3 +99,36 @@ fn killed_stores_leave_few_log_files() {
         assert!(logs < 9, "{logs} log files after {number} kills");
     }
 }
+
+#[test]
+fn a_read_only_store_keeps_its_budget_of_memory() {
+    let dir = Dir::new("read-only");
+    let store = create(&dir.0, small(true));
+    let mut model = Model::new();
+    for number in 0..3000u32 {
+        let (key, value) = (number.to_be_bytes(), [number as u8; 50]);
+        crate::common::put(&store, &key, &value).unwrap();
+        model.insert(key.to_vec(), value.to_vec());
+    }
+    store.close().unwrap();
+    drop(store);
+    let used = |store: &logstore::Store<bwtree::Bytes>| {
+        let memory = store.tree().memory();
+        memory.page_bytes + memory.limbo_bytes + memory.table_bytes
+    };
+    let mut read_only = Settings { read_only: true, memory_bytes: u64::MAX, ..small(true) };
+    let store = open(&dir.0, read_only.clone()).unwrap();
+    let before = used(&store);
+    compare(&store, &model);
+    let all = used(&store);
+    // A quarter of the leaves has space.
+    read_only.memory_bytes = before + (all - before) / 4;
+    let store = open(&dir.0, read_only.clone()).unwrap();
+    let mut most = 0;
+    for _ in 0..3 {
+        compare(&store, &model);
+        most = most.max(used(&store));
+    }
+    println!("read-only: {before} to {all} bytes of memory, budget {}, {most}", read_only.memory_bytes);
+    assert!(store.stats().evictions > 0 && most < before + (all - before) / 2, "{most}");
+}
