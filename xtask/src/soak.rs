@@ -181,6 +181,16 @@ fn campaigns() -> Result<Vec<Campaign>, String> {
             4,
         ),
         Campaign::tests(
+            "logstore power cuts",
+            "cargo test --package bristlecone-logstore --test main -- power:: cuts::no_thread",
+            10,
+        ),
+        Campaign::tests(
+            "logstore failing calls and damage",
+            "cargo test --package bristlecone-logstore --test main -- failing:: damage::",
+            4,
+        ),
+        Campaign::tests(
             "failing calls",
             "cargo test --package bristlecone --test main -- failing_calls::",
             1,

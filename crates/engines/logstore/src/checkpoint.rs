@@ -17,7 +17,7 @@
 //!   of records below that LSN, and the replay of the records from there on, in their order, gives each key its last value: the updates
 //!   set values and do not depend on earlier ones.
 //!
-//! Commit point: the rename. Paper: Bw-tree §V-C, redo scan start point.
+//! Commit point: the rename, or a sync of the directory behind it if the store promises to survive a power cut. Paper: Bw-tree §V-C, redo scan start point.
 
 use std::fs::OpenOptions;
 use std::num::NonZeroU64;
@@ -29,6 +29,7 @@ use pmem::{Error, Result, system};
 
 use crate::header::{self, Header, Kind, word};
 use crate::log::{Place, read};
+use crate::omission::{Omission, is_omitted};
 
 const HEAD: usize = header::BYTES + 24;
 const LEAF: usize = 24;
@@ -77,10 +78,10 @@ fn encode<P: Pairs>(store: u64, checkpoint: &Checkpoint<P::KeyBuf>) -> Vec<u8> {
     bytes
 }
 
-/// Makes a checkpoint the store's. Returns the bytes of its file.
+/// Makes a checkpoint the store's; [`make_durable`] completes it. Returns the bytes of its file.
 ///
 /// # Errors
-/// `NoSpace` or `Io`. Before the rename, the old checkpoint stays.
+/// `NoSpace` or `Io`. The store has the old checkpoint then, or the new one if the rename failed after its effect.
 pub(crate) fn publish<P: Pairs>(
     place: &Place,
     syncs: bool,
@@ -104,10 +105,18 @@ pub(crate) fn publish<P: Pairs>(
         });
     }
     system::rename(&new, &path).map_err(|source| io("cannot rename to", &path, source))?;
-    if syncs {
+    Ok(bytes.len() as u64)
+}
+
+/// Makes the rename of a published checkpoint durable. Only then the files that it frees may be removed.
+///
+/// # Errors
+/// `Io`: either checkpoint may be there after a power cut.
+pub(crate) fn make_durable(place: &Place, syncs: bool) -> Result<()> {
+    if syncs && !is_omitted(Omission::Rename) {
         system::sync_dir(&place.dir).map_err(|source| io("cannot sync directory", &place.dir, source))?;
     }
-    Ok(bytes.len() as u64)
+    Ok(())
 }
 
 /// Reads the store's checkpoint. `None` if there is none.

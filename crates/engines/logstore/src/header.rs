@@ -92,6 +92,12 @@ impl Header {
         Ok(Self { kind, store: found, number: word(bytes, 24), lsn: word(bytes, 32), text })
     }
 
+    /// True if these bytes are a header of any kind and store.
+    pub(crate) fn is_whole(bytes: &[u8]) -> bool {
+        let sum = |bytes: &[u8]| u64::from(crc32c::crc32c(&bytes[..SUM]));
+        bytes.get(..BYTES).is_some_and(|bytes| bytes[..8] == *MAGIC && word(bytes, SUM) == sum(bytes))
+    }
+
     /// True if a file begins as the files of this crate do.
     pub(crate) fn is_ours(bytes: &[u8]) -> bool {
         bytes.starts_with(MAGIC)

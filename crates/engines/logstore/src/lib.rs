@@ -5,7 +5,7 @@
 //! * `log`: the commit log. `buffer`: its buffers, which threads fill without a lock. `record`: the contents of its records.
 //! * `segments`: images of leaves. `checkpoint`: the leaves of the store at a checkpoint.
 //! * `gate`: single updates and batches exclude each other. `marks`: which keys have updates that are not durable yet.
-//! * [`copy`]: copies of a store's files.
+//! * [`copy`]: copies of a store's files. [`omission`]: faults that tests inject.
 //! * `header`: the first sector of every file. [`identity`]: the store's own file.
 //! * `sync`: the only module that selects the atomics: the processor's, or those of a model checker.
 //!
@@ -20,6 +20,7 @@ mod header;
 pub mod identity;
 mod log;
 mod marks;
+pub mod omission;
 mod record;
 mod segments;
 pub mod store;

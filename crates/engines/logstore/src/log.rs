@@ -1,7 +1,7 @@
 //! The commit log: files of blocks of records, with group commit.
 //!
 //! ```text
-//! file    header (512 bytes) | block | block | … | zeros
+//! file    header (512 bytes; text: bytes of the file, in decimal) | block | block | … | zeros
 //! block   magic: u32 | CRC-32C of the rest: u32 | id of the store: u64 | base LSN: u64 | bytes of records: u64 | bytes beside them: u64 |
 //!         LSN below which all was durable when the block was written: u64 | records … | large contents … | zeros up to a multiple of 512
 //! ```
@@ -13,12 +13,18 @@
 //! * L1: LSNs below `stable` are written, and synced if the store promises to survive a power cut. `stable` only grows.
 //! * L2: a block says below which LSN everything was durable when it was written. The first bad block ends the log. If a block behind it
 //!   says that the bad one was durable, the log is damaged; otherwise a power cut kept a later sector and lost an earlier one.
-//! * L3: a file is allocated, and its header and its name are durable, before the first block goes into it.
+//! * L3: the length of a file is durable before its header is written, and does not change afterwards. Header and name are durable before
+//!   the first block goes into the file.
 //! * L4: a record is accepted only if the allocated files have room for it and for all records before it. So a full disk refuses a write
 //!   and never loses one.
 //! * L5: a failed write or sync is never repeated. After it, no record is accepted and nothing becomes stable.
 //! * L6: a recovered log continues in a new file, whose header has the LSN at which it continues. So a torn block is never followed by a
-//!   new one in its file. Before a file is begun, all blocks of the one before are durable.
+//!   new one in its file. Before a file is begun, all blocks of the one before are durable. So recovery syncs the last file before it
+//!   continues: a killed process may have written blocks that it did not sync.
+//! * L7: the removal of files is not durable before the next sync of the directory, and any of them may come back after a power cut. So the
+//!   replay begins with the last file whose first record is at or before its start. Files before that one are not read.
+//! * L8: the next file is made when the header of the one before is durable. So a file without a header directly follows the last one with
+//!   a header. Otherwise a file is missing.
 //!
 //! Commit point of a record: the sync of its block. Paper: Bw-tree §V, write-ahead log protocol.
 
@@ -30,6 +36,7 @@ use pmem::{Error, Result, system};
 
 use crate::buffer::{Entry, HEADER, LARGE, Ring, Sealed, UPDATES, WORD};
 use crate::header::{self, Header, Kind, word};
+use crate::omission::{Omission, is_omitted};
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, lock};
 
 /// Bytes to which blocks are aligned: a sector, so that a torn write of one block does not touch the one before.
@@ -99,7 +106,7 @@ struct LogFile {
     file: File,
     path: PathBuf,
     number: u64,
-    /// LSN of its first record. Of the spare file, of the records for which it was made.
+    /// LSN of its first record. The spare file has none yet.
     base: u64,
     /// End of the last block.
     end: u64,
@@ -171,7 +178,7 @@ impl Log {
         let next_number = older.last().map_or(1, |(number, _)| number + 1);
         let mut files =
             Files { current: None, spare: None, older, next_number, durable: base, unsynced: base };
-        let (first, second) = (place.make(&mut files, sizes.file)?, place.make(&mut files, sizes.file)?);
+        files.spare = Some(place.make(&mut files, sizes.file)?);
         let log = Self {
             ring: Ring::new(sizes.buffers, sizes.words, base),
             place,
@@ -187,9 +194,11 @@ impl Log {
         };
         {
             let mut files = lock(&log.files);
-            files.spare = Some(first);
+            log.sync_recovered(&files)?;
             log.rotate(&mut files, base)?;
-            files.spare = Some(second);
+            log.remove_empty(&mut files, base)?;
+            // L8.
+            files.spare = Some(log.place.make(&mut files, sizes.file)?);
             log.note_room(&files);
         }
         Ok(log)
@@ -318,11 +327,12 @@ impl Log {
         self.check()?;
         let mut has_written = false;
         let drained = self.ring.drain(|sealed| {
-            has_written |= sealed.has_updates;
+            // Void records count, too: the records behind them continue at their end.
+            has_written = true;
             self.write(files, sealed)
         });
         let synced = drained.and_then(|end| {
-            if has_written && self.syncs {
+            if has_written && self.syncs && !is_omitted(Omission::LogSync) {
                 self.sync(files)?;
             }
             Ok(end)
@@ -376,6 +386,30 @@ impl Log {
         Ok(())
     }
 
+    /// Removes recovered files without records. Each killed process leaves one.
+    fn remove_empty(&self, files: &mut Files, base: u64) -> Result<()> {
+        while let Some((number, _)) = files.older.last().copied().filter(|(_, first)| *first == base) {
+            let path = self.place.path(LOG, number);
+            system::remove_file(&path).map_err(|source| io("cannot remove", &path, source))?;
+            files.older.pop();
+        }
+        Ok(())
+    }
+
+    /// L6: recovery has read blocks that a killed process wrote and did not sync. Only the last file can have such blocks.
+    fn sync_recovered(&self, files: &Files) -> Result<()> {
+        let Some((number, _)) = files.older.last().filter(|_| self.syncs) else { return Ok(()) };
+        if is_omitted(Omission::RecoveredLog) {
+            return Ok(());
+        }
+        let path = self.place.path(LOG, *number);
+        system::open(&system::new_or_found(), &path)
+            .and_then(|file| system::sync_all(&file, &path))
+            .map_err(|source| io("cannot sync", &path, source))?;
+        // L8.
+        sync_dir(&self.place.dir)
+    }
+
     /// Makes the spare file the current one. Its first record is at `base`.
     fn rotate(&self, files: &mut Files, base: u64) -> Result<()> {
         let Some(mut next) = files.spare.take() else { return Err(Error::Closed) };
@@ -384,13 +418,18 @@ impl Log {
             store: self.place.store,
             number: next.number,
             lsn: base,
-            text: String::new(),
+            text: next.bytes.to_string(),
         };
+        let sync = || -> Result<()> {
+            let synced = if self.syncs { system::sync_all(&next.file, &next.path) } else { Ok(()) };
+            synced.map_err(|source| io("cannot sync", &next.path, source))
+        };
+        // L3: a file with a header has its length.
+        sync()?;
         system::write_all_at(&next.file, &next.path, 0, &header.encode())
             .map_err(|source| io("cannot write", &next.path, source))?;
+        sync()?;
         if self.syncs {
-            system::sync_all(&next.file, &next.path)
-                .map_err(|source| io("cannot sync", &next.path, source))?;
             sync_dir(&self.place.dir)?;
         }
         next.base = base;
@@ -400,7 +439,7 @@ impl Log {
         Ok(())
     }
 
-    /// Allocates a spare file with room for so many bytes of blocks.
+    /// Allocates a spare file with room for this number of bytes of blocks.
     #[cold]
     fn provide(&self, bytes: u64) -> Result<()> {
         let mut files = lock(&self.files);
@@ -526,7 +565,7 @@ fn records(block: &Block<'_>, from: u64, apply: &mut dyn FnMut(&[u8]) -> Result<
         if (words as u64) < HEADER {
             return None;
         }
-        if first & 0xff == UPDATES
+        if (first & 0xff == UPDATES || is_omitted(Omission::Void))
             && block.base + (at / WORD) as u64 >= from
             && let Err(error) = apply(contents)
         {
@@ -548,6 +587,39 @@ pub(crate) struct Replayed {
     pub(crate) bytes: u64,
 }
 
+fn corrupt(at: usize) -> Error {
+    Error::Corrupt { what: "commit log", at: at as u64 }
+}
+
+/// All good blocks at the sectors from `at` on.
+fn blocks(bytes: &[u8], at: usize, store: u64) -> impl Iterator<Item = Block<'_>> {
+    let sectors = (at..bytes.len()).step_by(SECTOR as usize);
+    sectors.filter_map(move |at| decode(&bytes[at..], store))
+}
+
+/// The files with headers, ascending: number and LSN of the first record.
+fn headers(place: &Place) -> Result<Vec<(u64, u64)>> {
+    let mut files: Vec<(u64, u64)> = Vec::new();
+    for number in place.numbers(LOG)? {
+        let path = place.path(LOG, number);
+        let head = read_below(&path, header::BYTES as u64)?;
+        if !Header::is_whole(&head) {
+            // L3: the spare file. Its header was never durable, so it has no block, and only the file before it can be the last one.
+            let is_spare = number == files.last().map_or(1, |(last, _)| last + 1);
+            if !is_spare || blocks(&read(&path)?, 0, place.store).next().is_some() {
+                return Err(corrupt(0));
+            }
+            continue;
+        }
+        let header = Header::decode(&head, Kind::Log, place.store, &path)?;
+        if header.number != number {
+            return Err(Error::Foreign { path, why: "its header is that of another file of the store" });
+        }
+        files.push((number, header.lsn));
+    }
+    Ok(files)
+}
+
 /// Reads the log from LSN `from` on, and calls `apply` with the contents of each committed record, in their order. Changes no file.
 ///
 /// # Errors
@@ -557,22 +629,22 @@ pub(crate) fn replay(
     from: u64,
     apply: &mut dyn FnMut(&[u8]) -> Result<()>,
 ) -> Result<Replayed> {
-    let mut replayed = Replayed::default();
+    let mut replayed = Replayed { files: headers(place)?, ..Replayed::default() };
     let mut end: Option<u64> = None;
-    let corrupt = |at: usize| Error::Corrupt { what: "commit log", at: at as u64 };
-    for number in place.numbers(LOG)? {
-        let path = place.path(LOG, number);
+    // L7.
+    let first = replayed.files.iter().rposition(|(_, lsn)| *lsn <= from);
+    if first.is_none() && !replayed.files.is_empty() {
+        return Err(corrupt(0));
+    }
+    for (number, base) in &replayed.files[first.unwrap_or(0)..] {
+        let path = place.path(LOG, *number);
         let bytes = read(&path)?;
-        if bytes.get(..header::BYTES).is_none_or(|header| header.iter().all(|byte| *byte == 0)) {
-            // L3: a spare file, whose header was never durable. It has no block.
-            continue;
+        // L3: the length was durable before the first block.
+        let allocated = Header::decode(&bytes, Kind::Log, place.store, &path)?.text.parse::<u64>();
+        if end.is_some_and(|end| end != *base) || allocated != Ok(bytes.len() as u64) {
+            return Err(corrupt(bytes.len()));
         }
-        let header = Header::decode(&bytes, Kind::Log, place.store, &path)?;
-        if end.is_some_and(|end| end != header.lsn) || (end.is_none() && header.lsn > from) {
-            return Err(corrupt(0));
-        }
-        let (mut lsn, mut at) = (header.lsn, header::BYTES);
-        replayed.files.push((number, lsn));
+        let (mut lsn, mut at) = (*base, header::BYTES);
         while let Some(block) = bytes.get(at..).and_then(|rest| decode(rest, place.store)) {
             if block.base != lsn {
                 return Err(corrupt(at));
@@ -582,10 +654,7 @@ pub(crate) fn replay(
             at += block.bytes;
             replayed.bytes += block.bytes as u64;
         }
-        let mut rest = (at..bytes.len()).step_by(SECTOR as usize).skip(1);
-        let is_later =
-            |at: &usize| decode(&bytes[*at..], place.store).is_some_and(|block| block.durable > lsn);
-        if rest.any(|at| is_later(&at)) {
+        if blocks(&bytes, at + SECTOR as usize, place.store).any(|block| block.durable > lsn) {
             // L2.
             return Err(corrupt(at));
         }
@@ -600,10 +669,15 @@ pub(crate) fn replay(
 
 /// Reads a whole file.
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>> {
+    read_below(path, u64::MAX)
+}
+
+/// Reads at most `limit` bytes of a file.
+fn read_below(path: &Path, limit: u64) -> Result<Vec<u8>> {
     let file = system::open(OpenOptions::new().read(true), path)
         .map_err(|source| io("cannot open", path, source))?;
     let bytes = system::inspect(&file, path).map_err(|source| io("cannot inspect", path, source))?.len();
-    let mut contents = vec![0; bytes as usize];
+    let mut contents = vec![0; bytes.min(limit) as usize];
     let mut at = 0;
     while at < contents.len() {
         match system::read_at(&file, path, at as u64, &mut contents[at..]) {

@@ -9,7 +9,7 @@
 //! Invariants:
 //! * P1: an image is read only when it is written. A leaf is evicted only when its image is written ([`Segments::is_written`]).
 //! * P2: a checkpoint is published only when the segments of its images are synced.
-//! * P3: a segment is removed only when no current image and no image of the published checkpoint is in it.
+//! * P3: a segment is removed only when no current image and no image of the published checkpoint is in it, and the checkpoint is durable.
 //! * P4: a recovered store continues in a new segment.
 //!
 //! One thread at a time appends and removes; any number of threads read.
@@ -26,6 +26,7 @@ use pmem::{Error, Result, system};
 
 use crate::header::{self, Header, Kind, word};
 use crate::log::Place;
+use crate::omission::{Omission, is_omitted};
 use crate::sync::{Mutex, PoisonError, lock};
 
 /// The name of segments.
@@ -136,10 +137,18 @@ impl Segments {
             let mut head = vec![0; header::BYTES];
             let count = system::read_at(&file, &path, 0, &mut head)
                 .map_err(|source| io("cannot read", &path, source))?;
-            Header::decode(&head[..count], Kind::Segment, place.store, &path)?;
+            let header = Header::decode(&head[..count], Kind::Segment, place.store, &path)?;
+            if header.number != *number {
+                return Err(Error::Foreign { path, why: "its header is that of another file of the store" });
+            }
             open.insert(*number, Arc::new(Segment { file, path, written: length.into() }));
         }
-        for number in found.iter().filter(|number| may_remove && !used.contains(number)) {
+        let unused: Vec<&u64> = found.iter().filter(|number| may_remove && !used.contains(number)).collect();
+        if syncs && !unused.is_empty() && !is_omitted(Omission::RecoveredNames) {
+            // P3: a killed process may have renamed the checkpoint without a sync. Then the one before can still come back.
+            system::sync_dir(&place.dir).map_err(|source| io("cannot sync directory", &place.dir, source))?;
+        }
+        for number in unused {
             let path = place.path(PAGES, *number);
             system::remove_file(&path).map_err(|source| io("cannot remove", &path, source))?;
         }
@@ -206,7 +215,7 @@ impl Segments {
         let mut writer = lock(&self.writer);
         self.write(&mut writer)?;
         for segment in std::mem::take(&mut writer.unsynced) {
-            if self.syncs {
+            if self.syncs && !is_omitted(Omission::ImageSync) {
                 system::sync_all(&segment.file, &segment.path)
                     .map_err(|source| io("cannot sync", &segment.path, source))?;
             }
@@ -263,7 +272,8 @@ impl Segments {
     /// True if an image is in its file.
     pub(crate) fn is_written(&self, address: Address) -> bool {
         let parts = Parts::of(address);
-        self.find(parts.segment).is_some_and(|segment| parts.offset < segment.written())
+        is_omitted(Omission::Written)
+            || self.find(parts.segment).is_some_and(|segment| parts.offset < segment.written())
     }
 
     /// Number of the segment that is appended to. Images that are appended from now on are in this segment or in later ones.
@@ -281,7 +291,7 @@ impl Segments {
     /// Removes segments (P3).
     ///
     /// # Errors
-    /// `Io`. The next open removes what is left.
+    /// `Io`. The next open removes the rest.
     pub(crate) fn remove(&self, numbers: &[u64]) -> Result<()> {
         for number in numbers {
             let segment = self.open.write().unwrap_or_else(PoisonError::into_inner).remove(number);
@@ -307,7 +317,7 @@ impl Segments {
         let parts = Parts::of(address);
         let corrupt = || Error::Corrupt { what: "image of a page", at: parts.offset };
         let segment = self.find(parts.segment).ok_or_else(corrupt)?;
-        if parts.offset >= segment.written() {
+        if parts.offset >= segment.written() && !is_omitted(Omission::Written) {
             // P1.
             self.write_all()?;
         }

@@ -15,7 +15,8 @@
 //! * A1: a call that returns an update's success, or a value, returns after the update, or the value's update, is durable as promised.
 //! * A2: while a batch runs, no leaf is evicted. So its pages are in memory from its reads to its last update, and it cannot fail between
 //!   its first update and its last.
-//! * A3: if a write or sync of the log fails, or a sync of images, all later updates are refused. Reads of durable values go on.
+//! * A3: if a write or sync of the log fails, a sync of images, or the sync that makes a checkpoint durable, all later updates are refused.
+//!   Reads of durable values go on. After any other failure, such as a full disk, later updates and checkpoints try again.
 //! * A4: one thread at a time saves, evicts and makes checkpoints: the one with the lock of `Upkeep`.
 
 use std::borrow::Borrow;
@@ -36,6 +37,7 @@ use crate::copy;
 use crate::gate::Gate;
 use crate::log::{self, Log, LogStats, Place, Sizes};
 use crate::marks::Marks;
+use crate::omission::{Omission, is_omitted};
 use crate::record;
 use crate::segments::{Parts, SEGMENT, Segments};
 use crate::sync::{Mutex, lock, try_lock};
@@ -254,6 +256,7 @@ impl<P: Pairs> Store<P> {
         }
         let empty = Checkpoint { number: 0, redo: 0, end: 0, leaves: Vec::new() };
         checkpoint::publish::<P>(&place, settings.survives_power, &empty)?;
+        checkpoint::make_durable(&place, settings.survives_power)?;
         Ok(Self::open(dir, stem, store, settings)?.0)
     }
 
@@ -304,18 +307,22 @@ impl<P: Pairs> Store<P> {
             }
             Ok(())
         })?;
-        if replayed.end < end {
+        // L6: a store with a second checkpoint had a file when it was made.
+        let is_missing = number > 0 && replayed.files.is_empty();
+        if replayed.end < end || is_missing {
             // C1: the log was durable up to there.
             return Err(Error::Corrupt { what: "end of the commit log", at: replayed.end });
         }
         opened.log_bytes = replayed.bytes;
+        let files = replayed.files.len() as u64;
         if !own.settings.read_only {
             let (sizes, base) = (own.settings.sizes(), replayed.end);
             own.log = Some(Log::begin(place, sizes, own.settings.survives_power, base, replayed.files)?);
         }
         lock(&own.upkeep).stats.live_bytes = live_bytes;
-        // The log that was replayed counts, so that repeated crashes do not let it grow.
-        own.log_at.store(0u64.wrapping_sub(replayed.bytes), Ordering::Relaxed);
+        // The log that was replayed counts, so that repeated crashes do not let it grow. A file takes space also if it has few records.
+        let length = replayed.bytes.max(files * (own.settings.log_bytes / 4));
+        own.log_at.store(0u64.wrapping_sub(length), Ordering::Relaxed);
         Ok((own, opened))
     }
 
@@ -592,7 +599,8 @@ impl<P: Pairs> Store<P> {
 
     #[cold]
     fn relieve_now(&self) {
-        if self.log().is_err() {
+        // After a failure nothing can be saved. A read-only store evicts leaves that need not be saved.
+        if self.log().is_err() && !self.settings.read_only {
             return;
         }
         // Errors here are found again by the thread of the upkeep, or by the update that they prevent.
@@ -603,7 +611,8 @@ impl<P: Pairs> Store<P> {
             let upkeep = if must_wait { Some(lock(&self.upkeep)) } else { try_lock(&self.upkeep) };
             let _ = upkeep.map(|mut upkeep| self.make_room(&mut upkeep));
         }
-        if self.log_length() > self.settings.log_bytes.saturating_mul(4)
+        if self.log.is_some()
+            && self.log_length() > self.settings.log_bytes.saturating_mul(4)
             && let Some(mut upkeep) = try_lock(&self.upkeep)
         {
             let _ = self.checkpoint_with(&mut upkeep);
@@ -634,6 +643,7 @@ impl<P: Pairs> Store<P> {
                     self.evict_saved(upkeep, &mut saved)?;
                 }
                 Residence::Clean => self.evict(upkeep, page),
+                Residence::Dirty if self.settings.read_only => {}
                 Residence::Dirty => {
                     if let Some(low) = self.tree.low_key(page) {
                         self.tree.save(low.as_ref().map(Borrow::borrow), |image| {
@@ -662,7 +672,9 @@ impl<P: Pairs> Store<P> {
 
     fn evict_saved(&self, upkeep: &mut Upkeep, saved: &mut Vec<u32>) -> Result<()> {
         if !saved.is_empty() {
-            self.segments.write_all()?;
+            if !is_omitted(Omission::Written) {
+                self.segments.write_all()?;
+            }
             saved.drain(..).for_each(|page| self.evict(upkeep, page));
         }
         Ok(())
@@ -687,7 +699,7 @@ impl<P: Pairs> Store<P> {
         let Some(log) = &self.log else { return Err(Error::ReadOnly) };
         let log_at = log.stats().written_bytes;
         // C2.
-        let redo = log.commit_all()?;
+        let redo = if is_omitted(Omission::Redo) { log.end() } else { log.commit_all()? };
         let first = self.segments.current();
         let mut leaves: Vec<RestoredLeaf<P::KeyBuf>> = Vec::new();
         let mut from: Option<P::KeyBuf> = None;
@@ -706,38 +718,41 @@ impl<P: Pairs> Store<P> {
                 self.make_room(upkeep)?;
             }
         }
-        // P2. After a failed sync no image can be trusted (A3); a lack of space comes before the sync.
-        self.segments.sync().inspect_err(|error| {
-            if !matches!(error, Error::NoSpace { .. }) {
-                log.fail();
-            }
-        })?;
+        // P2. A failed write is repeated later. After a failed sync no image can be trusted (A3).
+        self.segments.write_all()?;
+        self.segments.sync().inspect_err(|_| log.fail())?;
         // C1.
-        let end = log.commit_all()?;
+        let end = if is_omitted(Omission::StableImages) { redo } else { log.commit_all()? };
         let number = upkeep.number + 1;
+        let live = live(&leaves);
         let checkpoint = Checkpoint { number, redo, end, leaves };
-        let bytes = checkpoint::publish::<P>(&self.place, self.settings.survives_power, &checkpoint)
-            .inspect_err(|error| {
-                if !matches!(error, Error::NoSpace { .. }) {
-                    log.fail();
-                }
-            })?;
+        if is_omitted(Omission::Removal) {
+            self.remove_unused(&live, first)?;
+        }
+        let syncs = self.settings.survives_power;
+        // If this fails, the old checkpoint and the new one are both sound, because nothing that they need was removed.
+        let bytes = checkpoint::publish::<P>(&self.place, syncs, &checkpoint)?;
+        checkpoint::make_durable(&self.place, syncs).inspect_err(|_| log.fail())?;
         upkeep.number = number;
         self.log_at.store(log_at, Ordering::Relaxed);
         upkeep.stats.checkpoints += 1;
         upkeep.stats.checkpoint_bytes += bytes;
         log.discard_below(redo)?;
-        let live = live(&checkpoint.leaves);
         upkeep.stats.live_bytes = live.values().sum();
-        // P3: a current image is in the checkpoint, or was appended since it began.
+        self.remove_unused(&live, first)?;
+        upkeep.images_at = self.segments.traffic().0;
+        upkeep.has_moved = false;
+        self.clean(upkeep, &checkpoint.leaves, &live, first)
+    }
+
+    /// P3: removes the segments before `first` that have no live bytes. A current image is in the checkpoint, or was appended since it
+    /// began.
+    fn remove_unused(&self, live: &std::collections::BTreeMap<u64, u64>, first: u64) -> Result<()> {
         let sizes = self.segments.sizes();
         let unused = sizes.iter().map(|(number, _)| *number);
         let unused: Vec<u64> =
             unused.filter(|number| *number < first && !live.contains_key(number)).collect();
-        self.segments.remove(&unused)?;
-        upkeep.images_at = self.segments.traffic().0;
-        upkeep.has_moved = false;
-        self.clean(upkeep, &checkpoint.leaves, &live, first)
+        self.segments.remove(&unused)
     }
 
     /// Moves images out of the segments with the least live bytes, if the segments take more than 1.4 times the live bytes. The next

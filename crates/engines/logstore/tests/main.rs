@@ -3,6 +3,10 @@
 #![cfg(not(loom))]
 
 mod common;
+mod cuts;
+mod damage;
+mod failing;
 mod model;
+mod omissions;
 mod power;
 mod threads;

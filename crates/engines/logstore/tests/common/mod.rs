@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use bwtree::{Bytes, Change};
 use logstore::{Settings, Store};
 
+pub mod life;
+
 pub const STEM: &str = "store";
 pub const ID: u64 = 0x1234_5678_9abc_def0;
 
@@ -18,7 +20,10 @@ pub struct Dir(pub PathBuf);
 impl Dir {
     pub fn new(name: &str) -> Self {
         let unique = format!("bristlecone-logstore-{name}-{}-{:x}", std::process::id(), fastrand::u64(..));
-        let dir = std::env::temp_dir().join(unique);
+        // A directory in memory, if there is one: the tests sync often.
+        let memory = Path::new("/dev/shm");
+        let parent = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
+        let dir = parent.join(unique);
         std::fs::create_dir_all(&dir).unwrap();
         Self(dir)
     }

@@ -1,0 +1,216 @@
+//! Damaged, truncated, swapped, missing and foreign files: each gives an error or exactly the right contents, never a panic and never other
+//! contents.
+//!
+//! A log does not say where it ends. So damage to the last block of the log may cost the operation in that block.
+
+use std::path::Path;
+
+use bwtree::Bytes;
+use logstore::Store;
+
+use crate::common::life::{number_from, settings};
+use crate::common::{Dir, ID, Model, STEM, contents, open, put};
+
+/// The files of a store, and its contents after each operation.
+struct Sample {
+    files: Vec<(String, Vec<u8>)>,
+    states: Vec<Model>,
+}
+
+fn files_of(dir: &Path) -> Vec<(String, Vec<u8>)> {
+    let mut files: Vec<(String, Vec<u8>)> = std::fs::read_dir(dir)
+        .unwrap()
+        .map(|entry| entry.unwrap())
+        .map(|entry| (entry.file_name().into_string().unwrap(), std::fs::read(entry.path()).unwrap()))
+        .collect();
+    files.sort();
+    files
+}
+
+/// A store with a checkpoint, images in several segments, and `behind` operations in the log behind the checkpoint.
+fn sample(store_id: u64, seed: u64, behind: usize) -> Sample {
+    let dir = Dir::new("damage");
+    let store = Store::<Bytes>::create(&dir.0, STEM, store_id, settings(seed)).unwrap();
+    let (mut random, mut model) = (fastrand::Rng::with_seed(seed), Model::new());
+    let mut states = Vec::new();
+    for turn in 0..180 + behind {
+        if turn == 180 {
+            store.checkpoint().unwrap();
+        }
+        let key = format!("key {:03}", random.u32(..70)).into_bytes();
+        let length = if turn % 40 == 0 { 1500 } else { random.usize(..60) };
+        let value = vec![random.u8(..); length];
+        put(&store, &key, &value).unwrap();
+        model.insert(key, value);
+        states.push(model.clone());
+    }
+    drop(store);
+    Sample { files: files_of(&dir.0), states }
+}
+
+#[derive(Debug, Default)]
+struct Outcomes {
+    refused: u64,
+    told_by_reads: u64,
+    right: u64,
+    last_lost: u64,
+}
+
+impl Outcomes {
+    /// Opens a damaged store and reads all of it.
+    fn judge(&mut self, sample: &Sample, dir: &Path, name: &str) {
+        let mut is_told = false;
+        let run = || -> pmem::Result<Model> {
+            let store = open(dir, settings(1))?;
+            let found = contents(&store);
+            let (problems, _) = store.check();
+            assert_eq!(found.is_err(), !problems.is_empty(), "{name}: {problems:?}");
+            if let Ok(found) = &found {
+                put(&store, b"later", b"value").unwrap();
+                store.checkpoint().unwrap();
+                store.close().unwrap();
+                let mut found = found.clone();
+                found.insert(b"later".to_vec(), b"value".to_vec());
+                drop(store);
+                assert!(contents(&open(dir, settings(1)).unwrap()).unwrap() == found, "{name}: later");
+            } else {
+                // Updates next to the damage are refused or done.
+                for number in 0..70u32 {
+                    let _ = put(&store, format!("key {number:03}").as_bytes(), b"new");
+                }
+                let _ = store.checkpoint();
+                let _ = store.close();
+                is_told = true;
+            }
+            found
+        };
+        let run = std::panic::AssertUnwindSafe(run);
+        match std::panic::catch_unwind(run).unwrap_or_else(|_| panic!("{name}: a panic")) {
+            Err(_) if is_told => self.told_by_reads += 1,
+            Err(_) => self.refused += 1,
+            Ok(found) => {
+                let lost = sample.states.iter().rev().position(|state| *state == found);
+                match lost {
+                    Some(0) => self.right += 1,
+                    // Each operation has its block. Each block says that the one before was durable, so only the last one can be lost.
+                    Some(1) if name.contains(".log-") => self.last_lost += 1,
+                    _ => panic!("{name}: silently wrong contents, {lost:?} operations lost"),
+                }
+            }
+        }
+    }
+}
+
+fn write(dir: &Path, files: &[(String, Vec<u8>)]) {
+    let _ = std::fs::remove_dir_all(dir);
+    std::fs::create_dir_all(dir).unwrap();
+    for (name, bytes) in files {
+        // The zeros behind the last block of a log are a hole.
+        let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+        let path = dir.join(name);
+        std::fs::write(&path, &bytes[..used]).unwrap();
+        std::fs::File::options().write(true).open(&path).unwrap().set_len(bytes.len() as u64).unwrap();
+    }
+}
+
+/// Judges the store with each damage to each file. `damages` yields names and new bytes.
+fn each(
+    sample: &Sample,
+    outcomes: &mut Outcomes,
+    mut damages: impl FnMut(&str, &[u8]) -> Vec<(String, Option<Vec<u8>>)>,
+) {
+    let dir = Dir::new("damaged");
+    for (at, (name, bytes)) in sample.files.iter().enumerate() {
+        for (what, damaged) in damages(name, bytes) {
+            let mut files = sample.files.clone();
+            match damaged {
+                Some(bytes) => files[at].1 = bytes,
+                None => _ = files.remove(at),
+            }
+            write(&dir.0, &files);
+            outcomes.judge(sample, &dir.0, &format!("{name}, {what}"));
+        }
+    }
+}
+
+#[test]
+fn a_flipped_byte_of_any_file_is_an_error_or_costs_nothing() {
+    let (seed, rounds) = (number_from("BRISTLECONE_SEED", 0), number_from("BRISTLECONE_ROUNDS", 1));
+    let (sample, mut outcomes) = (sample(ID, seed, 25), Outcomes::default());
+    let stride = (41 / rounds.min(41)) as usize;
+    each(&sample, &mut outcomes, |_, bytes| {
+        // Bytes of the zeros behind the end are tried less often.
+        let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+        let heads = (0..bytes.len()).filter(|at| at % 512 < 48 && at % 512 % 5 == seed as usize % 5);
+        let rest = (seed as usize % stride..used).step_by(stride);
+        heads
+            .chain(rest)
+            .map(|at| {
+                let mut damaged = bytes.to_vec();
+                damaged[at] ^= 1 << (at % 8);
+                (format!("byte {at}"), Some(damaged))
+            })
+            .collect()
+    });
+    println!("flipped bytes: {outcomes:?}");
+    assert!(outcomes.refused > 300 && outcomes.right > 100, "{outcomes:?}");
+}
+
+#[test]
+fn truncated_missing_and_zeroed_files_are_an_error_or_cost_nothing() {
+    let (sample, mut outcomes) = (sample(ID, 3, 25), Outcomes::default());
+    each(&sample, &mut outcomes, |_, bytes| {
+        let cuts = (0..bytes.len()).step_by(512);
+        let truncated = cuts.clone().map(|at| (format!("truncated at {at}"), Some(bytes[..at].to_vec())));
+        let zeroed = cuts.map(|at| {
+            let mut zeroed = bytes.to_vec();
+            let end = (at + 512).min(bytes.len());
+            zeroed[at..end].fill(0);
+            (format!("zeroed at {at}"), Some(zeroed))
+        });
+        truncated.chain(zeroed).chain([("missing".to_owned(), None)]).collect()
+    });
+    println!("truncated, missing and zeroed: {outcomes:?}");
+    assert!(outcomes.refused > 50 && outcomes.right > 20, "{outcomes:?}");
+}
+
+#[test]
+fn files_of_another_store_or_under_another_name_are_refused() {
+    let (own, other) = (sample(ID, 3, 25), sample(ID + 1, 3, 25));
+    let mut outcomes = Outcomes::default();
+    let contents_of: Vec<(String, Vec<u8>)> = own.files.iter().chain(&other.files).cloned().collect();
+    each(&own, &mut outcomes, |name, bytes| {
+        let others = contents_of.iter().filter(|(_, other)| other != bytes);
+        others.map(|(from, other)| (format!("as {from} of {name}"), Some(other.clone()))).collect()
+    });
+    println!("swapped and foreign: {outcomes:?}");
+    assert!(outcomes.refused > 100, "{outcomes:?}");
+}
+
+/// Sums are right, but counts and lengths are absurd: bounded memory, and an error.
+#[test]
+fn absurd_lengths_with_right_sums_are_refused() {
+    let sample = sample(ID, 3, 25);
+    let dir = Dir::new("absurd");
+    let mut refused = 0;
+    for (at, (name, bytes)) in sample.files.iter().enumerate() {
+        let first = if name.contains("checkpoint") { 512 } else { 512 + 16 };
+        for field in (first..first + 40).step_by(8) {
+            for absurd in [u64::MAX, u64::MAX / 2, 1 << 40, 1 << 32, 0] {
+                let mut files = sample.files.clone();
+                let Some(word) = files[at].1.get_mut(field..field + 8) else { continue };
+                word.copy_from_slice(&absurd.to_le_bytes());
+                if name.contains("checkpoint") {
+                    let end = bytes.len() - 8;
+                    let sum = u64::from(crc32c::crc32c(&files[at].1[..end]));
+                    files[at].1[end..].copy_from_slice(&sum.to_le_bytes());
+                }
+                write(&dir.0, &files);
+                let found = open(&dir.0, settings(1)).and_then(|store| contents(&store));
+                refused += u64::from(found.is_err());
+            }
+        }
+    }
+    println!("absurd lengths: {refused} refused");
+    assert!(refused > 50);
+}
