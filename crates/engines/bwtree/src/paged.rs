@@ -271,12 +271,12 @@ impl<P: Pairs> Tree<P> {
         from: Option<&P::Key>,
         keep: impl FnOnce(&[u8]) -> std::result::Result<Address, E>,
     ) -> std::result::Result<SavedLeaf<P::KeyBuf>, E> {
+        let place = || from.map_or(Place::First, Place::At);
         let visit = self.visit();
-        let place = from.map_or(Place::First, Place::At);
-        let (pid, mut head) = visit.leaf(place);
+        let (pid, mut head) = visit.leaf(place());
         if !head.is_base() {
             visit.maintain(pid);
-            head = visit.leaf(place).1;
+            head = visit.leaf(place()).1;
         }
         let outline = Outline::of(head);
         let next = outline.high.map(|high| P::own_key(high.borrow()));
@@ -308,11 +308,19 @@ impl<P: Pairs> Tree<P> {
         if let Some(address) = image {
             return Ok(SavedLeaf { address, records, bytes, next });
         }
-        let mut image = Vec::with_capacity(head.bytes());
-        encode::<P>(&live, &mut image);
-        let address = keep(&image)?;
-        if let Some(saved) = saved {
-            saved.note(address, head.lsn(), live.len() as u32);
+        let (all, state) = (live.len() as u32, head.lsn());
+        let mut encoded = Vec::with_capacity(head.bytes());
+        encode::<P>(&live, &mut encoded);
+        // Without a visit, so that retired memory can be freed while the image is written.
+        drop(live);
+        drop(visit);
+        let address = keep(&encoded)?;
+        let visit = self.visit();
+        let (_, head) = visit.leaf(place());
+        if let Body::Leaf { saved, .. } = head.body()
+            && head.lsn() == state
+        {
+            saved.note(address, state, all);
         }
         Ok(SavedLeaf { address, records, bytes, next })
     }

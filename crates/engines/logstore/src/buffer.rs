@@ -244,6 +244,21 @@ impl Ring {
         }
     }
 
+    /// True if half of the buffers wait to be written.
+    pub(crate) fn is_pressed(&self) -> bool {
+        let waiting = self.open.load(Ordering::Acquire) - self.written.load(Ordering::Acquire);
+        waiting * 2 >= self.buffers.len() as u64
+    }
+
+    /// Calls `write` for every sealed buffer, oldest first. Returns the LSN after the last record of these buffers. One thread at a time calls
+    /// this.
+    pub(crate) fn write_sealed<E>(&self, mut write: impl FnMut(Sealed) -> Result<(), E>) -> Result<u64, E> {
+        let open = self.open.load(Ordering::Acquire);
+        self.write_below(open, &mut write)?;
+        // No other thread writes, so this buffer is not opened a second time.
+        Ok(self.buffer(open).base.load(Ordering::Relaxed))
+    }
+
     /// Seals the open buffer, unless it is empty, and calls `write` for every sealed buffer, oldest first. One thread at a time calls this.
     /// Returns the LSN after the last record of these buffers.
     pub(crate) fn drain<E>(&self, mut write: impl FnMut(Sealed) -> Result<(), E>) -> Result<u64, E> {

@@ -228,6 +228,25 @@ impl Log {
         }
     }
 
+    /// Writes sealed buffers without a sync, if few buffers are free. A thread calls this before it enters the tree: in the tree it would keep
+    /// retired memory from being freed while it writes.
+    ///
+    /// # Errors
+    /// As [`commit`](Self::commit).
+    pub(crate) fn write_ahead(&self) -> Result<()> {
+        if !self.ring.is_pressed() {
+            return Ok(());
+        }
+        let mut files = lock(&self.files);
+        self.check()?;
+        let end =
+            self.ring.write_sealed(|sealed| self.write(&mut files, sealed)).inspect_err(|_| self.fail())?;
+        if !self.syncs {
+            self.stable.fetch_max(end, Ordering::AcqRel);
+        }
+        Ok(())
+    }
+
     /// Makes all records below `lsn` durable as promised.
     ///
     /// # Errors
@@ -325,14 +344,10 @@ impl Log {
     /// Writes all sealed buffers and syncs them.
     fn drain(&self, files: &mut Files) -> Result<u64> {
         self.check()?;
-        let mut has_written = false;
-        let drained = self.ring.drain(|sealed| {
-            // Void records count, too: the records behind them continue at their end.
-            has_written = true;
-            self.write(files, sealed)
-        });
+        let drained = self.ring.drain(|sealed| self.write(files, sealed));
         let synced = drained.and_then(|end| {
-            if has_written && self.syncs && !is_omitted(Omission::LogSync) {
+            // Void records count, too: the records behind them continue at their end.
+            if files.unsynced > files.durable && self.syncs && !is_omitted(Omission::LogSync) {
                 self.sync(files)?;
             }
             Ok(end)

@@ -373,6 +373,7 @@ impl<P: Pairs> Store<P> {
         sync: bool,
     ) -> Result<bool> {
         let log = self.log()?;
+        log.write_ahead()?;
         let single = Single { log, marks: &self.marks, end: Cell::new(0), error: RefCell::new(None) };
         let was_there = {
             let _gate = self.gate.single(thread());
