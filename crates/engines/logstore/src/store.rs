@@ -97,9 +97,9 @@ impl Settings {
 }
 
 /// Leaves are evicted when pages take more than this share of the memory budget, in twentieths.
-const EVICT_FROM: u64 = 15;
+const EVICT_FROM: u64 = 13;
 /// Leaves are evicted until pages take this share.
-const EVICT_TO: u64 = 14;
+const EVICT_TO: u64 = 12;
 
 /// The greatest length of a key and its value together, in bytes. The sizes of pages are numbers of 31 bits.
 pub const VALUE_BYTES_MAX: u64 = 64 << 20;
@@ -608,7 +608,7 @@ impl<P: Pairs> Store<P> {
         let used = self.used_bytes();
         if used > self.budget(EVICT_FROM) {
             // Up to a second bound the thread does not wait for another one that evicts or makes a checkpoint.
-            let must_wait = used > self.budget(EVICT_FROM + 2);
+            let must_wait = used > self.budget(EVICT_FROM + 1);
             let upkeep = if must_wait { Some(lock(&self.upkeep)) } else { try_lock(&self.upkeep) };
             let _ = upkeep.map(|mut upkeep| self.make_room(&mut upkeep));
         }
