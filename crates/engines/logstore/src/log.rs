@@ -176,9 +176,7 @@ impl Log {
         older: Vec<(u64, u64)>,
     ) -> Result<Self> {
         let next_number = older.last().map_or(1, |(number, _)| number + 1);
-        let mut files =
-            Files { current: None, spare: None, older, next_number, durable: base, unsynced: base };
-        files.spare = Some(place.make(&mut files, sizes.file)?);
+        let files = Files { current: None, spare: None, older, next_number, durable: base, unsynced: base };
         let log = Self {
             ring: Ring::new(sizes.buffers, sizes.words, base),
             place,
@@ -194,7 +192,9 @@ impl Log {
         };
         {
             let mut files = lock(&log.files);
+            // L8: the last recovered file is durable before the next one is made.
             log.sync_recovered(&files)?;
+            files.spare = Some(log.place.make(&mut files, sizes.file)?);
             log.rotate(&mut files, base)?;
             log.remove_empty(&mut files, base)?;
             // L8.

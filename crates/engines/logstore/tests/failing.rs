@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use bwtree::Bytes;
@@ -14,7 +15,7 @@ use logstore::Store;
 use pmem::system::{Kind, Verdict, Watch, watch};
 
 use crate::common::life::{number_from, settings};
-use crate::common::{Dir, ID, STEM, compare, contents, get, open, put};
+use crate::common::{Dir, ID, Model, STEM, compare, contents, get, open, put};
 
 const ENOSPC: i32 = 28;
 
@@ -286,4 +287,79 @@ fn a_store_that_is_made_while_a_call_fails_is_whole_or_can_be_made_again() {
 #[test]
 fn nothing_acknowledged_is_lost_by_a_call_that_fails_and_work_resumes() {
     sweeps("write", true, 400, Run::open_and_write);
+}
+
+/// A disk without space for a while. Allocated space can be written.
+#[derive(Default)]
+struct Full(AtomicBool);
+
+impl Watch for Full {
+    fn before(&self, kind: Kind, path: &Path, _file: Option<&File>) -> Verdict {
+        let needs_space = match kind {
+            Kind::Allocate => true,
+            Kind::Write => !path.to_string_lossy().contains(".log-"),
+            _ => false,
+        };
+        match needs_space && self.0.load(Ordering::Relaxed) {
+            true => Verdict::PartThenFail(ENOSPC),
+            false => Verdict::Go,
+        }
+    }
+}
+
+/// A full disk refuses updates, and nothing of a refused update has happened. Reads go on. With space the work goes on.
+#[test]
+fn a_disk_that_is_full_for_a_while_loses_nothing_and_updates_are_refused_whole() {
+    let (rounds, seed) = (number_from("BRISTLECONE_ROUNDS", 1), number_from("BRISTLECONE_SEED", 0));
+    let (mut refused, mut done) = (0u64, 0u64);
+    for number in 0..8 * rounds {
+        let seed = mix(seed ^ 0xf011, number);
+        let (dir, mut random, mut model) = (Dir::new("full"), fastrand::Rng::with_seed(seed), Model::new());
+        let settings = settings(seed);
+        let full = Arc::new(Full::default());
+        let _watching = watch(&dir.0, Arc::clone(&full) as Arc<dyn Watch>);
+        let mut store = Store::<Bytes>::create(&dir.0, STEM, ID, settings.clone()).unwrap();
+        for turn in 0..600 {
+            let is_full = turn % 150 >= 60 && turn % 150 < 140;
+            full.0.store(is_full, Ordering::Relaxed);
+            let key = format!("key {:03}", random.u32(..80)).into_bytes();
+            let length = if random.u32(..20) == 0 { 3000 } else { random.usize(..60) };
+            let value = vec![random.u8(..); length];
+            let put = match random.bool() {
+                true => put(&store, &key, &value).map(drop),
+                false => {
+                    let other = vec![value[..length.min(9)].to_vec(), vec![1]];
+                    let write = |value: &Vec<u8>| (key.clone().into(), Some(value.clone()));
+                    let writes = other.iter().chain([&value]).map(write).collect();
+                    store.batch(writes, &[], true).map(drop)
+                }
+            };
+            match put {
+                Ok(()) => {
+                    model.insert(key.clone(), value);
+                    done += 1;
+                }
+                Err(pmem::Error::NoSpace { .. }) if is_full => refused += 1,
+                Err(error) => panic!("seed {seed}, turn {turn}: {error}"),
+            }
+            assert_eq!(get(&store, &key).unwrap().as_ref(), model.get(&key), "seed {seed}, turn {turn}");
+            match random.u32(..20) {
+                0 => assert!(store.checkpoint().is_ok() || is_full, "seed {seed}, turn {turn}"),
+                1..4 => _ = store.upkeep(),
+                4 if !is_full => {
+                    drop(store);
+                    store = open(&dir.0, settings.clone()).unwrap();
+                }
+                _ => {}
+            }
+            if turn % 50 == 49 {
+                compare(&store, &model);
+            }
+        }
+        store.close().unwrap();
+        drop(store);
+        compare(&open(&dir.0, settings).unwrap(), &model);
+    }
+    println!("full disk: {refused} updates refused, {done} done");
+    assert!(refused > 100 * rounds && done > 1000 * rounds, "{refused}, {done}");
 }

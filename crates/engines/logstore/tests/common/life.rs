@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 
 use bwtree::{Bytes, Change};
 use faults::{Cut, Disk, DiskImages, Lie, mix};
-use logstore::{Settings, Store, StoreStats};
+use logstore::{BatchWrite, Settings, Store, StoreStats};
 use pmem::system::{Kind, Verdict, Watch, Watching, watch};
 
 use super::{Dir, ID, Model, STEM, compare, contents, open, small};
@@ -242,7 +242,7 @@ impl Life {
             }
             65..85 => {
                 let mut next = self.newest().clone();
-                let mut writes: Vec<(Box<[u8]>, Option<Vec<u8>>)> = Vec::new();
+                let mut writes: Vec<BatchWrite<Bytes>> = Vec::new();
                 for _ in 0..self.random.usize(1..7) {
                     let key = key(&mut self.random);
                     let value = self.random.bool().then(|| value(&mut self.random));
@@ -339,17 +339,17 @@ impl Life {
         let (scratch, mut tally) = (Dir::new("image"), self.tally);
         for (at, cut) in (0..).zip(&cuts) {
             let chosen = mix(seed, cut.number);
-            if (chosen % stride != 0 && at != last) || cut.number < self.judged_from {
+            if (!chosen.is_multiple_of(stride) && at != last) || cut.number < self.judged_from {
                 continue;
             }
             let (mut images, mut number) = (tally.images, 0);
             let judged = images.each(cut, chosen, &scratch.0, |image| {
                 number += 1;
                 // Many changes of names have many subsets.
-                if number > 16 && mix(chosen, number) % 16 != 0 {
+                if number > 16 && !mix(chosen, number).is_multiple_of(16) {
                     return Ok(());
                 }
-                let with_second = second > 0 && mix(chosen, number ^ 7) % second == 0;
+                let with_second = second > 0 && mix(chosen, number ^ 7).is_multiple_of(second);
                 let judge = || self.judge_image(image, cut, mix(chosen, number), with_second, &mut tally);
                 std::panic::catch_unwind(std::panic::AssertUnwindSafe(judge))
                     .unwrap_or_else(|panic| Err(format!("panic: {:?}", panic.downcast_ref::<String>())))

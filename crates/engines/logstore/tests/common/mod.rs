@@ -5,7 +5,7 @@ use std::ops::Bound;
 use std::path::{Path, PathBuf};
 
 use bwtree::{Bytes, Change};
-use logstore::{Settings, Store};
+use logstore::{BatchWrite, Settings, Store};
 
 pub mod life;
 
@@ -109,7 +109,7 @@ pub fn step(store: &Store<Bytes>, model: &mut Model, keys: u32, random: &mut fas
             assert_eq!(get(store, &key).unwrap(), model.get(&key).cloned());
         }
         _ => {
-            let writes: Vec<(Box<[u8]>, Option<Vec<u8>>)> = (0..random.usize(1..6))
+            let writes: Vec<BatchWrite<Bytes>> = (0..random.usize(1..6))
                 .map(|_| (key(random).into(), random.bool().then(|| value(random))))
                 .collect();
             let expected_key = key(random);
