@@ -34,9 +34,10 @@ use pmem::system;
 use crate::durable_engine::Engine;
 use crate::error::{Error, Result};
 use crate::in_files;
+use crate::options::Options;
 use crate::registry::{self, Open};
 use crate::rewrite;
-use crate::store_dir::{CopyForm, FILE_NAME, Hold, JOURNAL_NAME, StoreDir, io};
+use crate::store_dir::{CopyForm, FILE_NAME, Hold, JOURNAL_NAME, StoreDir, io, remove_parts};
 
 /// The result of a backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
@@ -59,7 +60,7 @@ pub struct Backup {
 pub fn backup(dir: &Path, target: &Path, progress: Progress<'_>) -> Result<Backup> {
     if let Some(identity) = in_files::Identity::of_store(dir)? {
         let _lock = StoreDir::look(dir)?;
-        return in_files::backup(dir, &identity, target, &|to| identity.copy(dir, to, progress));
+        return of_files(dir, &identity, target, &|to| identity.copy(dir, to, progress));
     }
     let store_dir = StoreDir::look(dir)?;
     let journal_path = dir.join(JOURNAL_NAME);
@@ -83,7 +84,7 @@ pub(crate) fn of_engine<K: Open>(engine: &Engine<K>, dir: &Path, progress: Progr
         return backup(store_dir.path.parent().unwrap_or(Path::new(".")), dir, progress);
     }
     if let Some((of, identity)) = engine.in_files_at()? {
-        return in_files::backup(of, &identity, dir, &|to| Ok(engine.stored().copy_files(to, progress)?));
+        return of_files(of, &identity, dir, &|to| Ok(engine.stored().copy_files(to, progress)?));
     }
     let form = engine.form_of_copy()?;
     // A backup contains the writes without sync from before the call.
@@ -149,8 +150,50 @@ fn fill(store_dir: &StoreDir, form: CopyForm, progress: Progress<'_>, copy: Copy
     Ok(Backup { keys: registry::close_copy(store_dir)?, bytes })
 }
 
+/// Makes a store in `target` of the files that `copy` copies there. Returns its number of keys and bytes.
+///
+/// # Errors
+/// `Option` if `target` is not empty; `NoRoom`; the errors of `copy` and of opening the copy.
+fn of_files(
+    dir: &Path,
+    identity: &in_files::Identity,
+    target: &Path,
+    copy: &dyn Fn(&Path) -> Result<u64>,
+) -> Result<Backup> {
+    refuse_full(target)?;
+    let options = Options { in_files: true, ..Options::default().durability(identity.durability) };
+    let store_dir = StoreDir::take(target, &options)?;
+    let made = (|| {
+        if !store_dir.fresh {
+            return Err(Error::Option(format!(
+                "{} holds a store by now: name another directory",
+                target.display()
+            )));
+        }
+        let bytes = copy(target)?;
+        let keys = registry::close_files(identity, target)?;
+        identity.write(&store_dir)?;
+        store_dir.finish()?;
+        Ok(Backup { keys, bytes })
+    })();
+    made.map_err(|error| {
+        if !store_dir.fresh {
+            return error;
+        }
+        remove_parts(target);
+        let error = store_dir.give_up(error);
+        match error {
+            Error::NotMade { path, bytes } => Error::NoRoom { what: "the backup", path, bytes },
+            Error::Pmem(pmem::Error::NoSpace { bytes, .. }) => {
+                Error::NoRoom { what: "the backup", path: dir.to_owned(), bytes }
+            }
+            other => other,
+        }
+    })
+}
+
 /// Refuses a directory with any other contents than those of an unfinished store. True if the directory exists.
-pub(crate) fn refuse_full(dir: &Path) -> Result<bool> {
+fn refuse_full(dir: &Path) -> Result<bool> {
     let names = match std::fs::read_dir(dir) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
         other => other.map_err(|source| io("cannot inspect", dir, source))?,

@@ -34,6 +34,7 @@ mod durable_engine;
 pub mod error;
 mod in_files;
 mod latency;
+mod open_in_files;
 pub mod options;
 pub mod registry;
 mod rewrite;

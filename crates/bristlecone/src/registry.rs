@@ -19,6 +19,7 @@ use pmem::{Durable, Journal, Native, Region};
 use crate::durable_engine::{self, Described, Engine, Home};
 use crate::error::{Error, Result};
 use crate::in_files;
+use crate::open_in_files;
 use crate::options::Options;
 use crate::store_dir::{FILE_NAME, StoreDir, with_lasting_name};
 use crate::tabled::Tabled;
@@ -205,7 +206,7 @@ macro_rules! open {
     ($kind:ty, $default:expr, $opener:expr, $in_files:expr) => {
         impl Open for $kind {
             fn open(dir: &Path, options: &Options) -> Result<Arc<Engine<Self>>> {
-                if let Some(engine) = open_in_files(dir, options, $in_files)? {
+                if let Some(engine) = open_files(dir, options, $in_files)? {
                     return Ok(engine);
                 }
                 open(dir, options, $default, $opener)
@@ -229,7 +230,7 @@ open!(U64, DEFAULT, |entry| Some(entry.words), |entry| Some(entry.words_in_files
 open!(Fixed, DEFAULT_FIXED, |entry| entry.fixed, |_| None);
 
 /// Opens or makes a store in files of its own. `None` if there is a store of another kind, or another one is to be made.
-fn open_in_files<K: Tabled>(
+fn open_files<K: Tabled>(
     dir: &Path,
     options: &Options,
     opener: fn(&Entry) -> Option<in_files::Opener<K>>,
@@ -254,7 +255,7 @@ fn open_in_files<K: Tabled>(
                 && found.as_ref().is_none_or(|found| found.engine == entry.about.name) =>
         {
             let described = Described { about: entry.about, capabilities };
-            in_files::open(described, opener, dir, options).map(Some)
+            open_in_files::open(described, opener, dir, options).map(Some)
         }
         _ => {
             let found = found.map_or_else(
@@ -337,8 +338,8 @@ fn open_over<K: Kind>(
 pub(crate) fn close_files(identity: &in_files::Identity, dir: &Path) -> Result<u64> {
     let entry = find(&identity.engine)?;
     match identity.kind == U64::NAME {
-        true => in_files::close(identity, entry.words_in_files, entry.about, dir),
-        false => in_files::close(identity, entry.bytes_in_files, entry.about, dir),
+        true => open_in_files::close(identity, entry.words_in_files, entry.about, dir),
+        false => open_in_files::close(identity, entry.bytes_in_files, entry.about, dir),
     }
 }
 

@@ -211,7 +211,7 @@ impl StoreDir {
         system::rename(&store_dir.path, &new)
             .map_err(|source| io("cannot rename", &store_dir.path, source))?;
         sync_dir(dir)?;
-        crate::in_files::remove_parts(dir);
+        remove_parts(dir);
         let journal = dir.join(JOURNAL_NAME);
         if store_dir.promise.journaled {
             system::remove_file(&journal).map_err(|source| io("cannot remove", &journal, source))?;
@@ -564,6 +564,20 @@ fn promise(backing: Backing, found: Option<bool>, options: &Options) -> Result<P
         (B::Ordinary, true) => "ordinary file with a journal",
     };
     Ok(Promise { backing, durability, journaled, medium, reason })
+}
+
+/// Removes the files of a store other than its identity. The caller has locked the store, and has removed its name.
+pub(crate) fn remove_parts(dir: &Path) {
+    let is_part = |name: &str| {
+        let rest = name.strip_prefix(FILE_NAME).unwrap_or_default();
+        [".log-", ".pages-", ".checkpoint"].iter().any(|part| rest.starts_with(part))
+    };
+    let Ok(entries) = std::fs::read_dir(dir) else { return };
+    for entry in entries.flatten() {
+        if entry.file_name().to_str().is_some_and(is_part) {
+            let _ = pmem::system::remove_file(&entry.path());
+        }
+    }
 }
 
 /// The durability of a store in files.

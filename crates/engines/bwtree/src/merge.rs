@@ -27,9 +27,9 @@
 use std::borrow::Borrow;
 use std::cmp::Ordering;
 
-use crate::node::{Body, Bounds, Head, Link, Retired};
+use crate::node::{Body, Head, Link, Retired};
 use crate::omission::Omission;
-use crate::page::{Outline, find_term, term_bytes_of, terms};
+use crate::page::{Bounds, Outline, find_term, term_bytes_of, terms};
 use crate::pairs::{At, Pairs, Place};
 use crate::stats::Count;
 use crate::structure::Contents;

@@ -14,10 +14,11 @@ use loom::thread;
 
 use crate::bytes::Bytes;
 use crate::epoch::Epochs;
-use crate::node::{Bounds, Made, New, leaf_bytes};
+use crate::node::{Made, leaf_bytes};
 use crate::omission::{Omission, omit};
 use crate::options::Options;
 use crate::page::Outline;
+use crate::page::{Bounds, New};
 use crate::pairs::At;
 use crate::pool::{BATCH, Block, Depot, Pool};
 use crate::structure::Contents;

@@ -50,7 +50,7 @@
 use std::borrow::Borrow;
 use std::ptr::{self, NonNull};
 
-use crate::page::Term;
+use crate::page::{Bounds, New, Term};
 use crate::paged::{Address, Saved};
 use crate::pairs::{Changes, Pairs, Spot};
 use crate::pool::{ALIGN, Array, Block, Space, array_bytes};
@@ -106,17 +106,6 @@ impl<P: Pairs> Clone for Head<'_, P> {
     }
 }
 impl<P: Pairs> Copy for Head<'_, P> {}
-
-/// The key range of a page and its right sibling. A page has the keys at or above `low` and below `high`.
-#[derive(Debug)]
-pub(crate) struct Bounds<P: Pairs> {
-    /// `None`: the page is the first of its level.
-    pub(crate) low: Option<P::Fence>,
-    /// `None`: the page is the last of its level.
-    pub(crate) high: Option<P::Fence>,
-    /// The page whose keys begin at `high`.
-    pub(crate) right: Option<Pid>,
-}
 
 /// Kinds of nodes.
 #[derive(Debug)]
@@ -209,13 +198,6 @@ pub(crate) fn inner_bytes<P: Pairs>(terms: &[Term<'_, P>]) -> usize {
 /// Bytes of a block for a delta.
 pub(crate) fn delta_bytes<P: Pairs>() -> usize {
     node_bytes::<P>(0)
-}
-
-/// The parameters of a new node.
-pub(crate) struct New {
-    pub(crate) level: u32,
-    pub(crate) lsn: u64,
-    pub(crate) bytes: usize,
 }
 
 impl<P: Pairs> Made<P> {

@@ -15,10 +15,28 @@
 
 use std::borrow::Borrow;
 
-use crate::node::{Body, Bounds, Head};
+use crate::node::{Body, Head};
 use crate::pairs::{At, Changes, Pairs, Target};
 use crate::search::beckon;
 use crate::table::Pid;
+
+/// The key range of a page and its right sibling. A page has the keys at or above `low` and below `high`.
+#[derive(Debug)]
+pub(crate) struct Bounds<P: Pairs> {
+    /// `None`: the page is the first of its level.
+    pub(crate) low: Option<P::Fence>,
+    /// `None`: the page is the last of its level.
+    pub(crate) high: Option<P::Fence>,
+    /// The page whose keys begin at `high`.
+    pub(crate) right: Option<Pid>,
+}
+
+/// The parameters of a new node.
+pub(crate) struct New {
+    pub(crate) level: u32,
+    pub(crate) lsn: u64,
+    pub(crate) bytes: usize,
+}
 
 /// The next step of a descent at a page.
 pub(crate) enum Step<'g, P: Pairs> {

@@ -23,10 +23,10 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::node::{Body, Bounds, Head, New};
+use crate::node::{Body, Head};
 use crate::omission::Omission;
 use crate::options::Options;
-use crate::page::{Outline, Records, Term, term_bytes};
+use crate::page::{Bounds, New, Outline, Records, Term, term_bytes};
 use crate::pairs::{Pairs, Place};
 use crate::stats::Count;
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};

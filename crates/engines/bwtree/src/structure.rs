@@ -18,10 +18,10 @@
 
 use std::borrow::Borrow;
 
-use crate::node::{Body, Bounds, Head, Made, New, Retired};
+use crate::node::{Body, Head, Made, Retired};
 use crate::omission::{Omission, is_omitted};
 use crate::options::Options;
-use crate::page::{Outline, Records, Term, find_term, term_bytes, term_bytes_of, terms};
+use crate::page::{Bounds, New, Outline, Records, Term, find_term, term_bytes, term_bytes_of, terms};
 use crate::pairs::{At, Pairs, Place, RECORD_BYTES};
 use crate::stats::Count;
 use crate::table::{Pid, ROOT};

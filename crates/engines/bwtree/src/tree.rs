@@ -21,12 +21,11 @@
 use crate::epoch::{Epochs, ThreadSlot};
 use crate::error::{Error, Result};
 use crate::node::{
-    Body, Bounds, Claimed, Graves, Head, Made, New, Node, Retired, SEEN_MAX, Weighed, delta_bytes,
-    inner_bytes, leaf_bytes,
+    Body, Claimed, Graves, Head, Made, Node, Retired, SEEN_MAX, Weighed, delta_bytes, inner_bytes, leaf_bytes,
 };
 use crate::omission::Omission;
 use crate::options::Options;
-use crate::page::{Step, Term, lookup, step};
+use crate::page::{Bounds, New, Step, Term, lookup, step};
 use crate::paged::{Address, Paging, Shelf};
 use crate::pairs::{At, Pairs, RECORD_BYTES, Spot, Target};
 use crate::pool::{BATCH, BATCH_SMALL};

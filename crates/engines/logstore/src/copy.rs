@@ -10,7 +10,8 @@ use pmem::file::io;
 use pmem::{Error, Result, system};
 
 use crate::checkpoint;
-use crate::log::{LOG, Place};
+use crate::log::LOG;
+use crate::place::Place;
 use crate::segments::PAGES;
 
 /// Gets the copied bytes and all bytes.
@@ -18,8 +19,8 @@ pub type Progress<'p> = &'p dyn Fn(u64, u64);
 
 const BLOCK: usize = 1 << 20;
 
-/// Copies the files of the store in `from` whose names begin with `stem` into `to`, and syncs the copies. Of the log file with the number
-/// `extent.0`, only the first `extent.1` bytes. The caller ensures that no other thread makes a checkpoint. Returns the copied bytes.
+/// Copies the files of the store in `from` whose names begin with `stem` into `to`, and syncs the copies. The log file with the
+/// number `extent.0` is copied up to byte `extent.1`. The caller ensures that no other thread makes a checkpoint. Returns the copied bytes.
 ///
 /// # Errors
 /// `NoSpace`; `Io`.

@@ -1,7 +1,7 @@
 //! The log-structured store of a Bw-tree (Levandoski, Lomet, Sengupta: *The Bw-Tree*, ICDE 2013, §II, §V, §VI): data that is larger than
 //! memory, on ordinary files, written by many threads at once, and safe from power cuts.
 //!
-//! * [`store`]: the store, with recovery, checkpoints, eviction and cleaning.
+//! * [`store`]: the store, and its recovery. `upkeep`: checkpoints, eviction, cleaning. `settings`: settings, limits, counts.
 //! * `log`: the commit log. `buffer`: its buffers, which threads fill without a lock. `record`: the contents of its records.
 //! * `segments`: images of leaves. `checkpoint`: the leaves of the store at a checkpoint.
 //! * `gate`: single updates and batches exclude each other. `marks`: which keys have updates that are not durable yet.
@@ -21,12 +21,14 @@ pub mod identity;
 mod log;
 mod marks;
 pub mod omission;
+mod place;
 mod record;
 mod segments;
+mod settings;
 pub mod store;
 mod sync;
+mod upkeep;
 
 pub use log::LogStats;
-pub use store::{
-    BATCH_BYTES_MAX, BatchDone, BatchWrite, Opened, Settings, Store, StoreCursor, StoreStats, VALUE_BYTES_MAX,
-};
+pub use settings::{BATCH_BYTES_MAX, Opened, Settings, StoreStats, VALUE_BYTES_MAX};
+pub use store::{BatchDone, BatchWrite, Store, StoreCursor};

@@ -37,6 +37,7 @@ use pmem::{Error, Result, system};
 use crate::buffer::{Entry, HEADER, LARGE, Ring, Sealed, UPDATES, WORD};
 use crate::header::{self, Header, Kind, word};
 use crate::omission::{Omission, is_omitted};
+use crate::place::Place;
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, lock};
 
 /// Bytes to which blocks are aligned: a sector, so that a torn write of one block does not touch the one before.
@@ -65,38 +66,6 @@ impl Sizes {
     /// Most bytes that full buffers take in a file, with the headers of their blocks.
     fn pending(&self) -> u64 {
         self.buffers as u64 * ((self.words * WORD) as u64 + 2 * SECTOR)
-    }
-}
-
-/// The place and the identity of the log's files.
-#[derive(Clone, Debug)]
-pub(crate) struct Place {
-    pub(crate) dir: PathBuf,
-    /// The files' names are this and a number.
-    pub(crate) stem: String,
-    /// Id of the store.
-    pub(crate) store: u64,
-}
-
-impl Place {
-    pub(crate) fn path(&self, what: &str, number: u64) -> PathBuf {
-        self.dir.join(format!("{}.{what}-{number:016x}", self.stem))
-    }
-
-    /// The numbers of the files of a kind, ascending.
-    pub(crate) fn numbers(&self, what: &str) -> Result<Vec<u64>> {
-        let entries =
-            std::fs::read_dir(&self.dir).map_err(|source| io("cannot read directory", &self.dir, source))?;
-        let start = format!("{}.{what}-", self.stem);
-        let mut numbers: Vec<u64> = entries
-            .flatten()
-            .filter_map(|entry| {
-                let name = entry.file_name().into_string().ok()?;
-                u64::from_str_radix(name.strip_prefix(&start)?, 16).ok()
-            })
-            .collect();
-        numbers.sort_unstable();
-        Ok(numbers)
     }
 }
 

@@ -25,8 +25,8 @@ use pmem::file::io;
 use pmem::{Error, Result, system};
 
 use crate::header::{self, Header, Kind, word};
-use crate::log::Place;
 use crate::omission::{Omission, is_omitted};
+use crate::place::Place;
 use crate::sync::{Mutex, PoisonError, lock};
 
 /// The name of segments.

@@ -1,0 +1,125 @@
+//! Opening stores in files of their engine's own ([`crate::in_files`]).
+
+use std::hash::{BuildHasher, RandomState};
+use std::path::Path;
+use std::sync::Arc;
+
+use ::index::Kind;
+use ::index::engine::{About, Files, Form};
+use ::index::schema::TABLES;
+use pmem::Durability;
+use pmem::journal::{MEMORY_MIN, memory_default};
+
+use crate::durable_engine::{Described, Engine, node_lines};
+use crate::error::{Error, Result};
+use crate::in_files::{Identity, Opener};
+use crate::options::Options;
+use crate::store_dir::{FILE_NAME, StoreDir, remove_parts, with_lasting_name};
+use crate::tabled::Tabled;
+
+/// Default length of the log at which a checkpoint is made.
+const LOG_BYTES: u64 = 64 << 20;
+
+/// Makes or opens a store in files. `found` is the identity of an existing store.
+pub(crate) fn open<K: Tabled>(
+    described: Described,
+    opener: Opener<K>,
+    dir: &Path,
+    options: &Options,
+) -> Result<Arc<Engine<K>>> {
+    let about = described.about;
+    let memory_bytes = options.memory_bytes.unwrap_or_else(memory_default);
+    if memory_bytes < MEMORY_MIN {
+        return Err(Error::Option(format!(
+            "a bound of {memory_bytes} bytes on the memory for pages: it is at least {MEMORY_MIN}"
+        )));
+    }
+    if options.durability == Some(Durability::Eadr) {
+        return Err(Error::Option("eADR for a store in files: use power or process durability".into()));
+    }
+    let options = &Options { in_files: true, ..options.clone() };
+    let store_dir = if options.read_only { StoreDir::look(dir) } else { StoreDir::take(dir, options) };
+    let mut store_dir = store_dir.map_err(with_lasting_name)?;
+    let is_found = !store_dir.fresh;
+    let identity = match is_found {
+        true => Identity::of_store(dir)?.ok_or_else(|| {
+            let why = "it is a store of another engine by now";
+            pmem::Error::Foreign { path: store_dir.path.clone(), why }
+        })?,
+        false => Identity {
+            // Not 0, which stands for any store.
+            id: RandomState::new().hash_one(std::process::id()) | 1,
+            engine: about.name.to_owned(),
+            kind: format!("{}{}", K::NAME, if options.tables && K::HAS_TABLES { TABLES } else { "" }),
+            node_lines: node_lines(about, options)?,
+            durability: store_dir.promise.durability,
+        },
+    };
+    if options.durability.is_some_and(|asked| asked != identity.durability) {
+        return Err(Error::Option(format!(
+            "this store was made with {} durability: leave the durability out, or copy its pairs into a new store of another \
+             durability (`scan`, `load`)",
+            identity.durability
+        )));
+    }
+    store_dir.set_promise_in_files(identity.durability);
+    let unfinished = store_dir.again()?;
+    let opened = (|| {
+        let form = Form {
+            max_bytes: options.max_bytes,
+            tables: identity.kind.ends_with(TABLES),
+            ..Form::new(about.name, identity.node_lines, identity.durability)
+        };
+        let files = Files {
+            dir,
+            stem: FILE_NAME,
+            id: identity.id,
+            is_found,
+            form: &form,
+            memory_bytes,
+            log_bytes: options.journal_bytes.unwrap_or(LOG_BYTES),
+            read_only: options.read_only,
+        };
+        let (index, found) = opener(&files)?;
+        if !is_found {
+            identity.write(&store_dir)?;
+            store_dir.finish()?;
+        }
+        let engine = Engine::in_files(described, index, found, store_dir, form.node_lines, options)?;
+        Ok(Arc::new(engine))
+    })();
+    opened.map_err(|error| {
+        if is_found {
+            return error;
+        }
+        remove_parts(dir);
+        unfinished.give_up(error)
+    })
+}
+
+/// Opens the index of a store's files, and closes it: it recovers, and its keys are counted.
+pub(crate) fn close<K: Kind>(
+    identity: &Identity,
+    opener: Opener<K>,
+    about: &About,
+    dir: &Path,
+) -> Result<u64> {
+    let form = Form {
+        tables: identity.kind.ends_with(TABLES),
+        ..Form::new(about.name, identity.node_lines, identity.durability)
+    };
+    let files = Files {
+        dir,
+        stem: FILE_NAME,
+        id: identity.id,
+        is_found: true,
+        form: &form,
+        memory_bytes: memory_default(),
+        log_bytes: LOG_BYTES,
+        read_only: false,
+    };
+    let (index, _) = opener(&files)?;
+    let keys = index.len().keys;
+    index.close()?;
+    Ok(keys)
+}

@@ -1,0 +1,99 @@
+//! Settings, limits and counts of a store.
+
+use bwtree::Options;
+
+use crate::log::{LogStats, Sizes};
+use crate::segments::SEGMENT;
+
+/// Settings of a store.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// True: an update that has returned survives a power cut. False: it survives the end of the process.
+    pub survives_power: bool,
+    /// Bytes of memory for pages, and for memory that waits to be freed.
+    pub memory_bytes: u64,
+    /// Bytes of log after which a checkpoint is made.
+    pub log_bytes: u64,
+    /// Bytes of a leaf, with its records, above which it is split.
+    pub page_bytes: usize,
+    /// Sizes for tests: small buffers, log files, segments and pages.
+    pub is_small: bool,
+    /// True: the files are not changed, and updates are refused.
+    pub read_only: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            survives_power: true,
+            memory_bytes: u64::MAX,
+            log_bytes: 64 << 20,
+            page_bytes: 16 << 10,
+            is_small: false,
+            read_only: false,
+        }
+    }
+}
+
+impl Settings {
+    pub(crate) fn sizes(&self) -> Sizes {
+        if self.is_small { Sizes { buffers: 2, words: 64, file: 8 << 10 } } else { Sizes::default() }
+    }
+
+    pub(crate) fn segment(&self) -> u64 {
+        if self.is_small { 4 << 10 } else { SEGMENT }
+    }
+
+    pub(crate) fn pages(&self) -> Options {
+        let of_leaves = if self.is_small { 256 } else { self.page_bytes };
+        let of_inner = if self.is_small { 64 } else { 4096 };
+        let usual = if self.is_small { Options::tiny() } else { Options::default() };
+        Options {
+            leaf_split_bytes: of_leaves,
+            leaf_merge_bytes: of_leaves / 4,
+            inner_split_bytes: of_inner,
+            inner_merge_bytes: of_inner / 4 * 3,
+            weighs_records: true,
+            ..usual
+        }
+    }
+}
+
+/// The greatest length of a key and its value together, in bytes. The sizes of pages are numbers of 31 bits.
+pub const VALUE_BYTES_MAX: u64 = 64 << 20;
+/// The greatest length of all records of a batch in bytes.
+pub const BATCH_BYTES_MAX: u64 = 256 << 20;
+
+/// The result of an open.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Opened {
+    /// Bytes of log that were read.
+    pub log_bytes: u64,
+    /// Records that were applied. 0 after a clean close.
+    pub records: u64,
+    /// Leaves of the checkpoint.
+    pub leaves: u64,
+}
+
+/// Sizes and counts of a store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StoreStats {
+    /// The log.
+    pub log: LogStats,
+    /// Checkpoints since the open.
+    pub checkpoints: u64,
+    /// Bytes of checkpoint files since the open.
+    pub checkpoint_bytes: u64,
+    /// Bytes of images written since the open.
+    pub image_bytes_written: u64,
+    /// Bytes of images read since the open.
+    pub image_bytes_read: u64,
+    /// Bytes of all segments.
+    pub segment_bytes: u64,
+    /// Bytes of the images that the last checkpoint names.
+    pub live_bytes: u64,
+    /// Evicted leaves since the open.
+    pub evictions: u64,
+    /// Images that the cleaner moved since the open.
+    pub moved_images: u64,
+}

@@ -1,0 +1,322 @@
+//! The upkeep of a store: eviction, checkpoints, cleaning. One thread at a time does it (A4 of [`store`](crate::store)).
+
+use std::borrow::Borrow;
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use bwtree::{Pairs, Residence, RestoredLeaf};
+use pmem::{Error, Result};
+
+use crate::checkpoint::{self, Checkpoint};
+use crate::omission::{Omission, is_omitted};
+use crate::segments::Parts;
+use crate::settings::StoreStats;
+use crate::store::{Failure, Store, thread};
+use crate::sync::{lock, try_lock};
+
+thread_local! {
+    static SINCE_CHECK: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Leaves are evicted when pages take more than this share of the memory budget, in twentieths.
+const EVICT_FROM: u64 = 13;
+/// Leaves are evicted until pages take this share.
+const EVICT_TO: u64 = 12;
+
+/// The work of one thread at a time (A4).
+#[derive(Debug, Default)]
+pub(crate) struct Upkeep {
+    /// The page that the next round of the eviction begins with.
+    hand: u32,
+    /// Number of the published checkpoint.
+    pub(crate) number: u64,
+    pub(crate) stats: StoreStats,
+    /// Bytes of images that were written before the last checkpoint.
+    images_at: u64,
+    /// True if the cleaner moved images since the last checkpoint.
+    has_moved: bool,
+    committed_at: Option<Instant>,
+}
+
+impl Upkeep {
+    /// The upkeep of a store whose checkpoint has this number.
+    pub(crate) fn new(number: u64) -> Self {
+        Self { number, ..Self::default() }
+    }
+}
+
+impl<P: Pairs> Store<P> {
+    /// Bytes of pages and of the mapping table. Memory that waits to be freed does not count: while a reader keeps it, an eviction of more
+    /// leaves would not help. The rest of the budget is for that memory, and for free blocks of sizes that are not needed at the moment.
+    fn used_bytes(&self) -> u64 {
+        let memory = self.tree.memory();
+        memory.page_bytes + memory.table_bytes
+    }
+
+    /// A share of the memory budget, in twentieths.
+    fn budget(&self, twentieths: u64) -> u64 {
+        self.settings.memory_bytes / 20 * twentieths
+    }
+
+    /// Every 64th operation of a thread: evicts leaves if the store takes more memory than its budget, and makes a checkpoint if the log
+    /// has become far too long. So the store keeps its bounds without a thread for the upkeep, too.
+    #[inline(always)]
+    pub(crate) fn relieve(&self) {
+        let is_due = SINCE_CHECK.with(|since| {
+            let count = since.get().wrapping_add(1);
+            since.set(count);
+            count.is_multiple_of(64)
+        });
+        if is_due {
+            self.relieve_now();
+        }
+    }
+
+    #[cold]
+    pub(crate) fn relieve_now(&self) {
+        // After a failure nothing can be saved. A read-only store evicts leaves that need not be saved.
+        if self.log().is_err() && !self.settings.read_only {
+            return;
+        }
+        // Errors here are found again by the thread of the upkeep, or by the update that they prevent.
+        let used = self.used_bytes();
+        if used > self.budget(EVICT_FROM) {
+            // Up to a second bound the thread does not wait for another one that evicts or makes a checkpoint.
+            let must_wait = used > self.budget(EVICT_FROM + 1);
+            let upkeep = if must_wait { Some(lock(&self.upkeep)) } else { try_lock(&self.upkeep) };
+            let _ = upkeep.map(|mut upkeep| self.make_room(&mut upkeep));
+        }
+        if self.log.is_some()
+            && self.log_length() > self.settings.log_bytes.saturating_mul(4)
+            && let Some(mut upkeep) = try_lock(&self.upkeep)
+        {
+            let _ = self.checkpoint_with(&mut upkeep);
+        }
+    }
+
+    /// Bytes of the log that the next open would read.
+    fn log_length(&self) -> u64 {
+        let written = self.log.as_ref().map_or(0, |log| log.stats().written_bytes);
+        written.wrapping_sub(self.log_at.load(Ordering::Relaxed))
+    }
+
+    /// Evicts leaves until they take [`EVICT_TO`] of the budget.
+    pub(crate) fn make_room(&self, upkeep: &mut Upkeep) -> Result<()> {
+        let target = self.budget(EVICT_TO);
+        if self.used_bytes() <= target {
+            return Ok(());
+        }
+        // Pages that were saved and wait for the write of their images.
+        let mut saved: Vec<u32> = Vec::new();
+        let (mut laps, mut steps) = (0, 0u32);
+        while laps <= 3 {
+            let page = upkeep.hand;
+            upkeep.hand += 1;
+            match self.tree.residence(page) {
+                Residence::End => {
+                    (upkeep.hand, laps) = (0, laps + 1);
+                    self.evict_saved(upkeep, &mut saved)?;
+                }
+                Residence::Clean => self.evict(upkeep, page),
+                Residence::Dirty if self.settings.read_only => {}
+                Residence::Dirty => {
+                    if let Some(low) = self.tree.low_key(page) {
+                        self.tree.save(low.as_ref().map(Borrow::borrow), |image| {
+                            self.segments.append(image).map_err(Failure)
+                        })?;
+                        saved.push(page);
+                    }
+                }
+                Residence::Used | Residence::Elsewhere => {}
+            }
+            if saved.len() >= 64 {
+                self.evict_saved(upkeep, &mut saved)?;
+            }
+            steps += 1;
+            if steps.is_multiple_of(16) {
+                self.tree.reclaim();
+                if self.used_bytes() <= target {
+                    break;
+                }
+            }
+        }
+        self.evict_saved(upkeep, &mut saved)?;
+        self.tree.reclaim();
+        Ok(())
+    }
+
+    fn evict_saved(&self, upkeep: &mut Upkeep, saved: &mut Vec<u32>) -> Result<()> {
+        if !saved.is_empty() {
+            if !is_omitted(Omission::Written) {
+                self.segments.write_all()?;
+            }
+            saved.drain(..).for_each(|page| self.evict(upkeep, page));
+        }
+        Ok(())
+    }
+
+    fn evict(&self, upkeep: &mut Upkeep, page: u32) {
+        // A2. The gate may be closed by this thread, so it must not wait.
+        let Some(_gate) = self.gate.try_single(thread()) else { return };
+        let freed = self.tree.evict(page, |address| self.segments.is_written(address));
+        upkeep.stats.evictions += u64::from(freed > 0);
+    }
+
+    /// Makes a checkpoint now.
+    ///
+    /// # Errors
+    /// `NoSpace`: the old checkpoint stays, and a later one is tried; `Io`, `Corrupt`, `Failed`.
+    pub fn checkpoint(&self) -> Result<()> {
+        self.checkpoint_with(&mut lock(&self.upkeep))
+    }
+
+    pub(crate) fn checkpoint_with(&self, upkeep: &mut Upkeep) -> Result<()> {
+        let Some(log) = &self.log else { return Err(Error::ReadOnly) };
+        let log_at = log.stats().written_bytes;
+        // C2.
+        let redo = if is_omitted(Omission::Redo) { log.end() } else { log.commit_all()? };
+        let first = self.segments.current();
+        let mut leaves: Vec<RestoredLeaf<P::KeyBuf>> = Vec::new();
+        let mut from: Option<P::KeyBuf> = None;
+        loop {
+            let saved = self.tree.save(from.as_ref().map(Borrow::borrow), |image| {
+                self.segments.append(image).map_err(Failure)
+            })?;
+            let (address, records, bytes) = (saved.address, saved.records, saved.bytes);
+            leaves.push(RestoredLeaf { low: from, address, records, bytes });
+            from = saved.next;
+            if from.is_none() {
+                break;
+            }
+            // Other threads wait for this one to evict.
+            if leaves.len().is_multiple_of(64) && self.used_bytes() > self.budget(EVICT_FROM) {
+                self.make_room(upkeep)?;
+            }
+        }
+        // P2. A failed write is repeated later. After a failed sync no image can be trusted (A3).
+        self.segments.write_all()?;
+        self.segments.sync().inspect_err(|_| log.fail())?;
+        // C1.
+        let end = if is_omitted(Omission::StableImages) { redo } else { log.commit_all()? };
+        let number = upkeep.number + 1;
+        let live = live(&leaves);
+        let checkpoint = Checkpoint { number, redo, end, leaves };
+        if is_omitted(Omission::Removal) {
+            self.remove_unused(&live, first)?;
+        }
+        let syncs = self.settings.survives_power;
+        // If this fails, the old checkpoint and the new one are both sound, because nothing that they need was removed.
+        let bytes = checkpoint::publish::<P>(&self.place, syncs, &checkpoint)?;
+        checkpoint::make_durable(&self.place, syncs).inspect_err(|_| log.fail())?;
+        upkeep.number = number;
+        self.log_at.store(log_at, Ordering::Relaxed);
+        upkeep.stats.checkpoints += 1;
+        upkeep.stats.checkpoint_bytes += bytes;
+        log.discard_below(redo)?;
+        upkeep.stats.live_bytes = live.values().sum();
+        self.remove_unused(&live, first)?;
+        upkeep.images_at = self.segments.traffic().0;
+        upkeep.has_moved = false;
+        self.clean(upkeep, &checkpoint.leaves, &live, first)
+    }
+
+    /// P3: removes the segments before `first` that have no live bytes. A current image is in the checkpoint, or was appended since it
+    /// began.
+    fn remove_unused(&self, live: &BTreeMap<u64, u64>, first: u64) -> Result<()> {
+        let sizes = self.segments.sizes();
+        let unused = sizes.iter().map(|(number, _)| *number);
+        let unused: Vec<u64> =
+            unused.filter(|number| *number < first && !live.contains_key(number)).collect();
+        self.segments.remove(&unused)
+    }
+
+    /// Moves images out of the segments with the least live bytes, if the segments take more than 1.4 times the live bytes. The next
+    /// checkpoint frees these segments.
+    fn clean(
+        &self,
+        upkeep: &mut Upkeep,
+        leaves: &[RestoredLeaf<P::KeyBuf>],
+        live: &BTreeMap<u64, u64>,
+        first: u64,
+    ) -> Result<()> {
+        let sizes: Vec<(u64, u64)> =
+            self.segments.sizes().into_iter().filter(|(number, _)| *number < first).collect();
+        let total: u64 = sizes.iter().map(|(_, bytes)| bytes).sum();
+        let allowed = upkeep.stats.live_bytes / 5 * 7 + 2 * self.settings.segment();
+        if total <= allowed {
+            return Ok(());
+        }
+        let mut by_share: Vec<(f64, u64, u64, u64)> = sizes
+            .into_iter()
+            .map(|(number, bytes)| {
+                let live = live.get(&number).copied().unwrap_or(0);
+                (live as f64 / bytes.max(1) as f64, number, bytes, live)
+            })
+            .collect();
+        by_share.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let (mut victims, mut freed, mut moved) = (BTreeSet::new(), 0, 0);
+        for (share, number, bytes, live) in by_share {
+            // A segment that is nearly all live costs more than it frees.
+            if freed >= total - allowed || moved > 4 * self.settings.segment() || share > 0.85 {
+                break;
+            }
+            victims.insert(number);
+            freed += bytes - live;
+            moved += live;
+        }
+        for leaf in leaves.iter().filter(|leaf| victims.contains(&Parts::of(leaf.address).segment)) {
+            let is_victim = |address| victims.contains(&Parts::of(address).segment);
+            let low = leaf.low.as_ref().map(Borrow::borrow);
+            let has_moved =
+                self.tree.move_image(low, is_victim, |image| self.segments.append(image).map_err(Failure))?;
+            upkeep.stats.moved_images += u64::from(has_moved);
+            upkeep.has_moved |= has_moved;
+        }
+        self.segments.write_all()
+    }
+
+    /// One step of background work: commits updates without sync, evicts leaves, makes a checkpoint. Returns the pause before the next
+    /// step; `None` after the close.
+    pub fn upkeep(&self) -> Option<Duration> {
+        const PAUSE: Duration = Duration::from_millis(50);
+        const IDLE: Duration = Duration::from_millis(500);
+        let log = self.log.as_ref()?;
+        if self.closed.load(Ordering::Acquire) || log.check().is_err() {
+            return None;
+        }
+        let mut upkeep = lock(&self.upkeep);
+        if upkeep.committed_at.is_none_or(|at| at.elapsed() > IDLE) {
+            upkeep.committed_at = Some(Instant::now());
+            let _ = self.commit();
+        }
+        if self.used_bytes() > self.budget(EVICT_FROM) {
+            let _ = self.make_room(&mut upkeep);
+        }
+        let length = self.log_length();
+        // Images that were replaced since the last checkpoint stay until the next one.
+        let grown = self.segments.traffic().0 - upkeep.images_at;
+        let is_grown = grown > upkeep.stats.live_bytes / 5 + 2 * self.settings.segment();
+        if length > self.settings.log_bytes || is_grown || (upkeep.has_moved && length > 0) {
+            // Without space the next attempt comes after the pause.
+            let _ = self.checkpoint_with(&mut upkeep);
+        }
+        Some(PAUSE)
+    }
+}
+
+/// Live bytes of each segment, by the images that a checkpoint names.
+pub(crate) fn live<K>(leaves: &[RestoredLeaf<K>]) -> BTreeMap<u64, u64> {
+    let mut live = BTreeMap::new();
+    let mut last = None;
+    for leaf in leaves {
+        let Parts { segment, offset, bytes } = Parts::of(leaf.address);
+        // Two leaves may share an image, if they were merged while the checkpoint was made.
+        if last != Some((segment, offset)) {
+            *live.entry(segment).or_insert(0) += if bytes > 0 { bytes } else { leaf.bytes };
+        }
+        last = Some((segment, offset));
+    }
+    live
+}
