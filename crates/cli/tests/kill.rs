@@ -11,6 +11,8 @@
 //! with power durability. The other rounds run on ordinary files, half of them with power durability, so with a
 //! journal, and half with process durability.
 //!
+//! Further rounds run on the files of `bwtree`.
+//!
 //! `BRISTLECONE_ROUNDS` sets the number of rounds, `BRISTLECONE_SEED` changes the seeds.
 
 use std::collections::BTreeMap;
@@ -55,10 +57,14 @@ pub struct Server {
 }
 
 impl Server {
-    pub fn start(dir: &Path, durability: &str) -> Self {
+    /// `store` is a durability, and the engine if it is not the default one, with a space between them.
+    pub fn start(dir: &Path, store: &str) -> Self {
+        let (durability, engine) =
+            store.split_once(' ').map_or((store, None), |(durability, engine)| (durability, Some(engine)));
         let mut child = Command::new(env!("CARGO_BIN_EXE_bristlecone"))
             .args(["serve", "--listen", "127.0.0.1:0", "--json", "--durability", durability, "--dir"])
             .arg(dir)
+            .args(engine.into_iter().flat_map(|engine| ["--engine", engine]))
             .stdout(Stdio::piped())
             .spawn()
             .expect("the server starts");
@@ -268,7 +274,9 @@ pub fn on_both_media(rounds: u64, campaign: impl Fn(&Path, &str, u64, u64)) {
     let seed = number_from("BRISTLECONE_SEED", 1);
     let in_memory = if is_tmpfs("/dev/shm") { rounds / 2 } else { 0 };
     campaign(Path::new("/dev/shm"), "process", in_memory, seed);
-    campaign(Path::new(env!("CARGO_TARGET_TMPDIR")), "power", rounds - in_memory, seed);
+    let ordinary = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    campaign(ordinary, "power", rounds - in_memory, seed);
+    campaign(ordinary, "process bwtree", rounds.div_ceil(10), seed);
 }
 
 /// Reads the keys of a connection. Every value must be one that was written, and complete.
@@ -415,6 +423,8 @@ fn every_acknowledged_write_survives_kill_9_round_after_round() {
     campaign(Path::new("/dev/shm"), &["process", "power"], in_memory, seed);
     campaign(ordinary, &["power"], journaled, seed);
     campaign(ordinary, &["process"], rounds - in_memory - journaled, seed);
+    campaign(ordinary, &["power bwtree"], rounds.div_ceil(3), seed);
+    campaign(ordinary, &["process bwtree"], rounds.div_ceil(3), seed);
 }
 
 #[test]

@@ -271,9 +271,7 @@ impl<P: Pairs> Store<P> {
             None => was_there.map_err(refused)?,
         };
         let end = if single.end.get() > 0 { single.end.get() } else { self.marks.end(key) };
-        if sync {
-            self.wait(end)?;
-        }
+        self.end(end, sync)?;
         self.relieve();
         Ok(was_there)
     }
@@ -350,9 +348,7 @@ impl<P: Pairs> Store<P> {
             entry.commit();
         }
         drop(alone);
-        if sync {
-            self.wait(end)?;
-        }
+        self.end(end, sync)?;
         self.relieve();
         Ok(BatchDone { is_done: true, found })
     }
@@ -451,6 +447,18 @@ impl<P: Pairs> Store<P> {
     /// As [`wait_for`](Self::wait_for), or notes the wait if this thread defers its waits.
     fn wait(&self, end: u64) -> Result<()> {
         if self.stable() >= end || defer(end) { Ok(()) } else { self.wait_for(end) }
+    }
+
+    /// Ends an update whose record ends at `end`: waits, or notes the record if this thread defers its waits. Without `sync`, and if the thread
+    /// defers nothing, the update becomes durable later.
+    fn end(&self, end: u64, sync: bool) -> Result<()> {
+        if sync {
+            return self.wait(end);
+        }
+        if self.stable() < end {
+            defer(end);
+        }
+        Ok(())
     }
 
     /// A1 for readers.
