@@ -1,6 +1,6 @@
 //! Leaves outside of memory: their images, eviction, page-in, and the restore of a tree from images.
 //!
-//! A tree with a [`Shelf`] can save a leaf as an *image*, a run of bytes, and evict it: a node [`Body::Evicted`] with the leaf's bounds
+//! A tree with a [`Shelf`] can save a leaf as an *image*, a run of bytes, and evict it: a node (`Body::Evicted`) with the leaf's bounds
 //! and the image's address replaces the leaf. The inner pages stay in memory. So a descent, a split of an inner page and the walk along the
 //! siblings need no image. An operation that needs the records of an evicted leaf pages it in.
 //!
@@ -9,12 +9,12 @@
 //! ```
 //!
 //! Invariants:
-//! * I1: a leaf is *clean* if its state has the number that [`Saved`] notes. Then the image at the noted address has exactly the leaf's
+//! * I1: a leaf is *clean* if its state has the number that `Saved` notes. Then the image at the noted address has exactly the leaf's
 //!   records. Only a clean leaf without deltas is evicted, by one exchange of the state that was found clean.
 //! * I2: the contents of an evicted leaf are the records of its image that are within the leaf's bounds. An image may have more, because a
 //!   restored leaf may have narrower bounds than the leaf that was saved.
 //! * I3: no delta is in front of an evicted leaf. A structure change that needs to put one there pages the leaf in first.
-//! * I4: one thread at a time saves and evicts (the caller's duty), so only one thread writes the fields of [`Saved`] together.
+//! * I4: one thread at a time saves and evicts (the caller's duty), so only one thread writes the fields of `Saved` together.
 //!
 //! Commit points: the exchanges that evict a leaf and page it in. Paper: Bw-tree §V.
 

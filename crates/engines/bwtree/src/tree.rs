@@ -112,7 +112,7 @@ impl<P: Pairs> Tree<P> {
     /// An empty tree.
     ///
     /// # Errors
-    /// [`Error::Option`](crate::Error::Option) if an option is invalid.
+    /// [`Error::Option`] if an option is invalid.
     pub fn new(options: Options) -> Result<Self> {
         options.check()?;
         Ok(Self::of(options))

@@ -328,7 +328,7 @@ fn a_disk_that_is_full_for_a_while_loses_nothing_and_updates_are_refused_whole()
             let put = match random.bool() {
                 true => put(&store, &key, &value).map(drop),
                 false => {
-                    let other = vec![value[..length.min(9)].to_vec(), vec![1]];
+                    let other = [value[..length.min(9)].to_vec(), vec![1]];
                     let write = |value: &Vec<u8>| (key.clone().into(), Some(value.clone()));
                     let writes = other.iter().chain([&value]).map(write).collect();
                     store.batch(writes, &[], true).map(drop)

@@ -2,7 +2,7 @@
 //!
 //! [`session`] serves a connection. [`parse`] splits its bytes into requests, with [`words`] and [`options`]. [`commands`] runs text
 //! commands, [`meta`] runs meta commands, [`stats`] answers `stats`. Items are values of the table [`Settings::table`]; [`item`] has
-//! their bytes. A second table, whose name has `.state` behind it, has two records: [`CAS`] and [`FLUSH`].
+//! their bytes. A second table, whose name has `.state` behind it, has two records: `CAS` and `FLUSH`.
 //!
 //! Invariants:
 //! * C1: each command is one atomic change of one key (`get` with many keys: one for each key). A reply is written when everything that
