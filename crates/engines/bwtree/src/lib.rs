@@ -53,3 +53,5 @@ pub use words::Words;
 
 #[cfg(all(test, loom))]
 mod model;
+#[cfg(all(test, loom))]
+mod model_paged;

@@ -30,7 +30,7 @@ use crate::words::Words;
 type Work = fn(&Tree<Words>);
 
 /// Leaves of up to three records. No operation consolidates them by itself.
-fn options() -> Options {
+pub(crate) fn options() -> Options {
     Options {
         leaf_chain: 9,
         leaf_chain_read: 0,
@@ -46,7 +46,7 @@ fn merging() -> Options {
     Options { leaf_merge_bytes: 32, ..options() }
 }
 
-fn put(tree: &Tree<Words>, keys: &[u64]) {
+pub(crate) fn put(tree: &Tree<Words>, keys: &[u64]) {
     for key in keys {
         tree.put(key, &(key * 10)).unwrap();
     }
@@ -60,7 +60,7 @@ fn maintain(tree: &Tree<Words>, key: u64) {
 }
 
 /// Splits the leaf of a key, of any size.
-fn split(tree: &Tree<Words>, key: u64) {
+pub(crate) fn split(tree: &Tree<Words>, key: u64) {
     let visit = tree.visit();
     let (pid, head) = visit.leaf(At(&key));
     let contents = Contents::of(head, &tree.options);
@@ -77,7 +77,7 @@ fn merge(tree: &Tree<Words>, key: u64) {
 }
 
 /// Runs a model to its end, or for at most `LOOM_MAX_DURATION`, and prints which. Returns the number of executions.
-fn explore(name: &str, model: impl Fn() + Send + Sync + 'static) -> u64 {
+pub(crate) fn explore(name: &str, model: impl Fn() + Send + Sync + 'static) -> u64 {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = builder.preemption_bound.or(Some(2));
     builder.max_branches = 100_000;
@@ -128,7 +128,7 @@ impl Model {
     }
 }
 
-fn end(tree: &Tree<Words>, after: &[u64]) {
+pub(crate) fn end(tree: &Tree<Words>, after: &[u64]) {
     let check = tree.check();
     assert!(check.problems.is_empty() && check.is_quiet, "{check:?}");
     let found: Vec<_> = tree.iter().collect();

@@ -19,6 +19,8 @@ pub enum Omission {
     Pids,
     /// A writer checks a place and claims it in two steps.
     Claim,
+    /// A leaf is evicted although its newest state is not the saved one.
+    Clean,
     /// A batch is put on the depot's stack without release order. Only models have a memory order that is weak enough to detect this.
     Depot,
 }

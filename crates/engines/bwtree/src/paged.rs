@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::node::{Body, Head};
-use crate::omission::Omission;
+use crate::omission::{Omission, is_omitted};
 use crate::options::Options;
 use crate::page::{Bounds, New, Outline, Records, Term, term_bytes};
 use crate::pairs::{Pairs, Place};
@@ -404,7 +404,9 @@ impl<P: Pairs> Tree<P> {
         let pid = Pid(page);
         let Some(head) = visit.load(pid).filter(|head| pid != ROOT && head.level() == 0) else { return 0 };
         let Body::Leaf { saved, bounds, .. } = head.body() else { return 0 };
-        let Some(address) = saved.image_of(head.lsn()) else { return 0 };
+        let state =
+            if is_omitted(Omission::Clean) { saved.state.load(Ordering::Acquire) } else { head.lsn() };
+        let Some(address) = saved.image_of(state) else { return 0 };
         if !may_evict(address) {
             return 0;
         }

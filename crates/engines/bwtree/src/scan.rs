@@ -36,6 +36,8 @@ pub struct Cursor<'t, P: Pairs> {
     then: Option<P::KeyBuf>,
     is_done: bool,
     error: Option<Error>,
+    /// Number of pages that were copied.
+    copies: u64,
 }
 
 fn own<P: Pairs>(bound: Bound<&P::Key>) -> Bound<P::KeyBuf> {
@@ -75,6 +77,7 @@ impl<P: Pairs> Tree<P> {
             then: None,
             is_done: false,
             error: None,
+            copies: 0,
         }
     }
 
@@ -99,6 +102,11 @@ impl<'t, P: Pairs> IntoIterator for &'t Tree<P> {
 }
 
 impl<P: Pairs> Cursor<'_, P> {
+    /// Number of times that the cursor copied a page. All pairs that it returns, and the absence of all others, are from these copies.
+    pub fn copies(&self) -> u64 {
+        self.copies
+    }
+
     /// The error that ended the scan, if there was one. Only a tree with a shelf has such errors.
     pub fn take_error(&mut self) -> Option<Error> {
         self.error.take()
@@ -136,6 +144,7 @@ impl<P: Pairs> Cursor<'_, P> {
             self.page.extend(copied)
         }
         self.of = Some((pid, head.lsn()));
+        self.copies += 1;
         let outline = Outline::of(head);
         self.then = if self.descends {
             // The page has no keys below its low key, so the scan continues below it.

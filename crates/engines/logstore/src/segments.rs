@@ -105,6 +105,8 @@ pub(crate) struct Segments {
     syncs: bool,
     open: RwLock<BTreeMap<u64, Arc<Segment>>>,
     writer: Mutex<Writer>,
+    /// The error of the last failed read of an image.
+    error: Mutex<Option<Error>>,
     written: std::sync::atomic::AtomicU64,
     read: std::sync::atomic::AtomicU64,
 }
@@ -158,6 +160,7 @@ impl Segments {
             bytes,
             syncs,
             open: RwLock::new(open),
+            error: Mutex::new(None),
             writer: Mutex::new(Writer { next_number, ..Writer::default() }),
             written: 0.into(),
             read: 0.into(),
@@ -269,6 +272,11 @@ impl Segments {
         Ok(())
     }
 
+    /// The error of the last failed read of an image, once.
+    pub(crate) fn take_error(&self) -> Option<Error> {
+        lock(&self.error).take()
+    }
+
     /// True if an image is in its file.
     pub(crate) fn is_written(&self, address: Address) -> bool {
         let parts = Parts::of(address);
@@ -360,7 +368,11 @@ impl Segments {
 
 impl Shelf for Segments {
     fn read(&self, address: Address) -> bwtree::Result<Vec<u8>> {
-        self.image(address).map_err(|error| bwtree::Error::Unreadable { why: error.to_string() })
+        self.image(address).map_err(|error| {
+            let why = error.to_string();
+            *lock(&self.error) = Some(error);
+            bwtree::Error::Unreadable { why }
+        })
     }
 }
 

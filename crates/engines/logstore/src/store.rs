@@ -55,6 +55,8 @@ pub struct Store<P: Pairs> {
     pub(crate) gate: Gate,
     marks: Marks,
     pub(crate) upkeep: Mutex<Upkeep>,
+    /// Bytes that the last round of the eviction left, if it could not evict enough.
+    pub(crate) least_bytes: AtomicU64,
     /// Bytes of the log at the last checkpoint.
     pub(crate) log_at: AtomicU64,
     /// Updates are refused.
@@ -176,6 +178,7 @@ impl<P: Pairs> Store<P> {
             marks: Marks::new(),
             upkeep: Mutex::new(Upkeep::new(number)),
             closed: AtomicBool::new(settings.read_only),
+            least_bytes: AtomicU64::new(0),
             log_at: AtomicU64::new(0),
             settings,
         };
@@ -185,8 +188,10 @@ impl<P: Pairs> Store<P> {
                 .ok_or(Error::Corrupt { what: "record of the commit log", at: opened.log_bytes })?;
             for (key, value) in updates {
                 match value {
-                    Some(value) => own.tree.put(key.borrow(), value.borrow()).map_err(refused)?,
-                    None => own.tree.delete(key.borrow()).map_err(refused)?,
+                    Some(value) => {
+                        own.tree.put(key.borrow(), value.borrow()).map_err(|error| own.refused(error))?
+                    }
+                    None => own.tree.delete(key.borrow()).map_err(|error| own.refused(error))?,
                 };
             }
             if opened.records.is_multiple_of(256) && !own.settings.read_only {
@@ -227,7 +232,10 @@ impl<P: Pairs> Store<P> {
     /// # Errors
     /// `Io`, `Corrupt`; `Failed` if the value is not durable and cannot become so.
     pub fn get(&self, key: &P::Key, mut copy: impl FnMut(&P::Value)) -> Result<bool> {
-        let found = self.gate.read(thread(), || self.tree.look_up(key, &mut copy)).map_err(refused)?;
+        let found = self
+            .gate
+            .read(thread(), || self.tree.look_up(key, &mut copy))
+            .map_err(|error| self.refused(error))?;
         self.wait_readable(self.marks.end(key))?;
         self.relieve();
         Ok(found.is_some())
@@ -241,7 +249,7 @@ impl<P: Pairs> Store<P> {
         let read = || -> bwtree::Result<Vec<_>> {
             keys.iter().map(|key| self.tree.look_up(key, P::own_value)).collect()
         };
-        let values = self.gate.read(thread(), read).map_err(refused)?;
+        let values = self.gate.read(thread(), read).map_err(|error| self.refused(error))?;
         let end = keys.iter().map(|key| self.marks.end(*key)).max();
         self.wait_readable(end.unwrap_or(0))?;
         self.relieve();
@@ -289,8 +297,11 @@ impl<P: Pairs> Store<P> {
     ) -> Result<BatchDone> {
         let log = self.log()?;
         for (key, value) in &writes {
-            P::check_key(key.borrow()).map_err(refused)?;
-            value.as_ref().map_or(Ok(()), |value| P::check_value(value.borrow())).map_err(refused)?;
+            P::check_key(key.borrow()).map_err(|error| self.refused(error))?;
+            value
+                .as_ref()
+                .map_or(Ok(()), |value| P::check_value(value.borrow()))
+                .map_err(|error| self.refused(error))?;
         }
         // The sort is stable: of equal keys the last one is last.
         writes.sort_by(|a, b| a.0.cmp(&b.0));
@@ -316,7 +327,7 @@ impl<P: Pairs> Store<P> {
                 .look_up(key.borrow(), |now| {
                     is_equal = expected_bytes.as_ref().is_some_and(|bytes| *bytes == bytes_of::<P>(now));
                 })
-                .map_err(refused)?;
+                .map_err(|error| self.refused(error))?;
             end = end.max(self.marks.end(key.borrow()));
             if !is_equal {
                 drop(alone);
@@ -327,7 +338,9 @@ impl<P: Pairs> Store<P> {
         // A2: after this all pages are in memory.
         let mut found = Vec::with_capacity(writes.len());
         for (key, _) in &writes {
-            found.push(self.tree.look_up(key.borrow(), |_| ()).map_err(refused)?.is_some());
+            found.push(
+                self.tree.look_up(key.borrow(), |_| ()).map_err(|error| self.refused(error))?.is_some(),
+            );
         }
         if !writes.is_empty() {
             let entry = log.add(&contents)?;
@@ -343,7 +356,7 @@ impl<P: Pairs> Store<P> {
                 // A2 excludes If it happens, half of a batch must not become durable.
                 log.fail();
                 drop(entry);
-                return Err(refused(error));
+                return Err(self.refused(error));
             }
             entry.commit();
         }
@@ -362,7 +375,7 @@ impl<P: Pairs> Store<P> {
             let mut cursor = self.tree.iter();
             let keys: Vec<BatchWrite<P>> = cursor.by_ref().take(1000).map(|(key, _)| (key, None)).collect();
             if let Some(error) = cursor.take_error() {
-                return Err(refused(error));
+                return Err(self.refused(error));
             }
             if keys.is_empty() {
                 return self.commit();
@@ -377,7 +390,7 @@ impl<P: Pairs> Store<P> {
             false => self.tree.range(from, to),
             true => self.tree.range_descending(from, to),
         };
-        StoreCursor { store: self, cursor }
+        StoreCursor { store: self, cursor, copies: 0 }
     }
 
     /// Runs `run` while no other thread writes.
@@ -449,6 +462,12 @@ impl<P: Pairs> Store<P> {
         if self.stable() >= end || defer(end) { Ok(()) } else { self.wait_for(end) }
     }
 
+    /// Translates an error of the tree. If an image cannot be read, the reason is that of the segments.
+    pub(crate) fn refused(&self, error: bwtree::Error) -> Error {
+        let is_unreadable = matches!(error, bwtree::Error::Unreadable { .. });
+        is_unreadable.then(|| self.segments.take_error()).flatten().unwrap_or_else(|| refused(error))
+    }
+
     /// Ends an update whose record ends at `end`: waits, or notes the record if this thread defers its waits. Without `sync`, and if the thread
     /// defers nothing, the update becomes durable later.
     fn end(&self, end: u64, sync: bool) -> Result<()> {
@@ -478,14 +497,14 @@ impl<P: Pairs> Store<P> {
     /// As [`checkpoint`](Self::checkpoint). The next open recovers the store then.
     pub fn close(&self) -> Result<()> {
         let Some(log) = &self.log else { return Ok(()) };
-        let mut upkeep = lock(&self.upkeep);
         {
             let _alone = self.gate.alone();
             if self.closed.swap(true, Ordering::AcqRel) {
                 return Ok(());
             }
         }
-        let closed = self.checkpoint_with(&mut upkeep);
+        // Not before the gate: a thread that keeps writers out may wait for this lock.
+        let closed = self.checkpoint_with(&mut lock(&self.upkeep));
         log.drop_spare();
         closed
     }
@@ -546,6 +565,8 @@ impl<P: Pairs> Store<P> {
 pub struct StoreCursor<'s, P: Pairs> {
     store: &'s Store<P>,
     cursor: bwtree::Cursor<'s, P>,
+    /// Number of copied pages whose contents are durable.
+    copies: u64,
 }
 
 impl<P: Pairs> StoreCursor<'_, P> {
@@ -554,12 +575,26 @@ impl<P: Pairs> StoreCursor<'_, P> {
     /// # Errors
     /// As [`Store::get`].
     pub fn next_pair(&mut self) -> Result<Option<(P::KeyBuf, P::ValueBuf)>> {
-        let Some((key, value)) = self.cursor.next() else {
-            return self.cursor.take_error().map_or(Ok(None), |error| Err(refused(error)));
-        };
-        self.store.wait_readable(self.store.marks.end(key.borrow()))?;
+        let next = self.cursor.next();
+        if let Some(error) = self.cursor.take_error() {
+            return Err(self.store.refused(error));
+        }
+        match &self.store.log {
+            // A1, also for keys that are absent: the copied pages may lack keys whose removal is not durable.
+            Some(log) if log.check().is_ok() => {
+                if self.copies != self.cursor.copies() {
+                    self.copies = self.cursor.copies();
+                    self.store.wait_readable(log.end())?;
+                }
+            }
+            // A3: only pairs that are not durable are errors. A key whose removal has failed may be absent.
+            _ => {
+                let end = next.as_ref().map_or(0, |(key, _)| self.store.marks.end(key.borrow()));
+                self.store.wait_readable(end)?;
+            }
+        }
         self.store.relieve();
-        Ok(Some((key, value)))
+        Ok(next)
     }
 }
 
@@ -594,7 +629,7 @@ impl From<Failure> for Error {
 }
 
 /// Translates an error of the tree.
-pub fn refused(error: bwtree::Error) -> Error {
+fn refused(error: bwtree::Error) -> Error {
     let too_long = |of, bytes, max| Error::Length { of, bytes: bytes as u64, limit: max as u64 };
     match error {
         bwtree::Error::KeyTooLong { bytes, max } => too_long("a key", bytes, max),

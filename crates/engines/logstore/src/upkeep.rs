@@ -60,6 +60,13 @@ impl<P: Pairs> Store<P> {
         self.settings.memory_bytes / 20 * twentieths
     }
 
+    /// True if leaves are to be evicted: they take more than this share of the budget, and more than the last round left that could not
+    /// evict enough. Inner pages and evicted leaves take memory too, so a budget can be too small.
+    fn is_above(&self, twentieths: u64, used: u64) -> bool {
+        let least = self.least_bytes.load(Ordering::Relaxed);
+        used > self.budget(twentieths).max(least + least / 8)
+    }
+
     /// Every 64th operation of a thread: evicts leaves if the store takes more memory than its budget, and makes a checkpoint if the log
     /// has become far too long. So the store keeps its bounds without a thread for the upkeep, too.
     #[inline(always)]
@@ -82,9 +89,9 @@ impl<P: Pairs> Store<P> {
         }
         // Errors here are found again by the thread of the upkeep, or by the update that they prevent.
         let used = self.used_bytes();
-        if used > self.budget(EVICT_FROM) {
+        if self.is_above(EVICT_FROM, used) {
             // Up to a second bound the thread does not wait for another one that evicts or makes a checkpoint.
-            let must_wait = used > self.budget(EVICT_FROM + 1);
+            let must_wait = self.is_above(EVICT_FROM + 1, used);
             let upkeep = if must_wait { Some(lock(&self.upkeep)) } else { try_lock(&self.upkeep) };
             let _ = upkeep.map(|mut upkeep| self.make_room(&mut upkeep));
         }
@@ -144,6 +151,8 @@ impl<P: Pairs> Store<P> {
         }
         self.evict_saved(upkeep, &mut saved)?;
         self.tree.reclaim();
+        let used = self.used_bytes();
+        self.least_bytes.store(if used > target { used } else { 0 }, Ordering::Relaxed);
         Ok(())
     }
 
@@ -191,7 +200,7 @@ impl<P: Pairs> Store<P> {
                 break;
             }
             // Other threads wait for this one to evict.
-            if leaves.len().is_multiple_of(64) && self.used_bytes() > self.budget(EVICT_FROM) {
+            if leaves.len().is_multiple_of(64) && self.is_above(EVICT_FROM, self.used_bytes()) {
                 self.make_room(upkeep)?;
             }
         }
@@ -291,7 +300,7 @@ impl<P: Pairs> Store<P> {
             upkeep.committed_at = Some(Instant::now());
             let _ = self.commit();
         }
-        if self.used_bytes() > self.budget(EVICT_FROM) {
+        if self.is_above(EVICT_FROM, self.used_bytes()) {
             let _ = self.make_room(&mut upkeep);
         }
         let length = self.log_length();

@@ -2,7 +2,7 @@
 
 use logstore::Settings;
 
-use crate::common::{Dir, Model, STEM, compare, create, open, small, step};
+use crate::common::{Dir, Model, STEM, compare, contents, create, open, put, small, step};
 
 fn churn(seed: u64, settings: &Settings, keys: u32, steps: usize) -> logstore::StoreStats {
     let (dir, mut random) = (Dir::new("model"), fastrand::Rng::with_seed(seed));
@@ -131,4 +131,32 @@ fn a_read_only_store_keeps_its_budget_of_memory() {
     }
     println!("read-only: {before} to {all} bytes of memory, budget {}, {most}", read_only.memory_bytes);
     assert!(store.stats().evictions > 0 && most < before + (all - before) / 2, "{most}");
+}
+
+/// A reader gets only what is durable, also where it gets nothing: the missing key of a scan was removed durably.
+#[test]
+fn a_scan_waits_for_removals_that_are_not_durable() {
+    let dir = Dir::new("absent");
+    // No checkpoint makes the removals durable.
+    let store = create(&dir.0, Settings { log_bytes: 1 << 20, ..small(true) });
+    for number in 0..50u32 {
+        put(&store, &number.to_be_bytes(), b"value").unwrap();
+    }
+    assert!(store.is_quiet());
+    for number in [3u32, 20, 49] {
+        store.update(&number.to_be_bytes(), |_| bwtree::Change::<&[u8]>::Delete, false).unwrap();
+        assert!(!store.is_quiet());
+        let (found, ticket) = pmem::pending::defer_waits(|| contents(&store).unwrap());
+        assert!(!found.contains_key(&number.to_be_bytes()[..]) && ticket > store.stable());
+        assert!(!store.is_quiet());
+        assert!(!contents(&store).unwrap().contains_key(&number.to_be_bytes()[..]));
+        assert!(store.is_quiet(), "the scan has not waited");
+    }
+    // A thread that defers its waits gets the ticket of an update without sync.
+    let (_, ticket) = pmem::pending::defer_waits(|| {
+        store.update(b"key", |_| bwtree::Change::Put(b"value".as_slice()), false)
+    });
+    assert!(ticket > store.stable());
+    store.wait_for(ticket).unwrap();
+    assert!(ticket <= store.stable());
 }

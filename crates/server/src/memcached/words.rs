@@ -3,6 +3,8 @@
 //! memcached reads numbers with `strtol` and its relatives. So a number may have a sign, leading zeros, and white space around it. Clients
 //! depend on few of these forms, but the server accepts the same ones.
 
+use base64::engine::general_purpose::{self, GeneralPurpose};
+use base64::{Engine as _, alphabet};
 use bytes::Bytes;
 
 /// Maximum length of a key in bytes.
@@ -80,40 +82,19 @@ pub fn is_key(word: &[u8]) -> bool {
     (1..=KEY_BYTES_MAX).contains(&word.len()) && !word.iter().any(u8::is_ascii_control)
 }
 
-const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+/// The usual alphabet with padding. As in memcached, the unused bits of the last digit may have any value.
+const BASE64: GeneralPurpose =
+    GeneralPurpose::new(&alphabet::STANDARD, general_purpose::PAD.with_decode_allow_trailing_bits(true));
 
 /// Appends the base64 form.
 pub fn encode_base64(bytes: &[u8], output: &mut Vec<u8>) {
-    for group in bytes.chunks(3) {
-        let byte = |index: usize| u32::from(group.get(index).copied().unwrap_or(0));
-        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
-        for index in 0..4 {
-            let is_used = index <= group.len();
-            let digit = ALPHABET[(bits >> (18 - 6 * index)) as usize & 63];
-            output.push(if is_used { digit } else { b'=' });
-        }
-    }
+    output.extend_from_slice(BASE64.encode(bytes).as_bytes());
 }
 
 /// The bytes of a base64 text with padding. `None` if it is not one.
 #[must_use]
 pub fn decode_base64(text: &[u8]) -> Option<Vec<u8>> {
-    let (groups, []) = text.as_chunks::<4>() else { return None };
-    let mut bytes = Vec::with_capacity(groups.len() * 3);
-    for (index, group) in groups.iter().enumerate() {
-        let padding = group.iter().rev().take_while(|digit| **digit == b'=').count();
-        if padding > 2 || padding > 0 && index + 1 < groups.len() {
-            return None;
-        }
-        let mut bits = 0;
-        for digit in &group[..4 - padding] {
-            let value = ALPHABET.iter().position(|known| known == digit)?;
-            bits = bits << 6 | value as u32;
-        }
-        bits <<= 6 * padding;
-        bytes.extend_from_slice(&bits.to_be_bytes()[1..4 - padding]);
-    }
-    Some(bytes)
+    BASE64.decode(text).ok()
 }
 
 #[cfg(test)]
@@ -152,7 +133,7 @@ mod tests {
     #[test]
     fn base64_has_one_form_for_each_text() {
         for length in 0..20 {
-            let bytes: Vec<u8> = (0..length).map(|n| n * 37 + 200).collect();
+            let bytes: Vec<u8> = (0..length).map(|n: u8| n.wrapping_mul(37).wrapping_add(200)).collect();
             let mut text = Vec::new();
             encode_base64(&bytes, &mut text);
             assert_eq!(decode_base64(&text), Some(bytes));
