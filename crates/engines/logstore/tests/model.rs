@@ -133,7 +133,7 @@ fn a_read_only_store_keeps_its_budget_of_memory() {
     assert!(store.stats().evictions > 0 && most < before + (all - before) / 2, "{most}");
 }
 
-/// A reader gets only what is durable, also where it gets nothing: the missing key of a scan was removed durably.
+/// A reader gets only durable states, also where it gets nothing: the missing key of a scan was removed durably.
 #[test]
 fn a_scan_waits_for_removals_that_are_not_durable() {
     let dir = Dir::new("absent");
