@@ -364,6 +364,7 @@ impl<P: Pairs> Tree<P> {
         let bounds = Bounds { low: bounds.low.clone(), high: bounds.high.clone(), right: bounds.right };
         let new = New { level: 0, lsn: head.lsn(), bytes: head.bytes() };
         let stub = visit.evicted_page(new, bounds, moved, *records);
+        visit.tell_change(head);
         Ok(visit.replace(pid, head, stub, &[], Omission::Consolidation))
     }
 
@@ -418,6 +419,7 @@ impl<P: Pairs> Tree<P> {
         let new = New { level: 0, lsn: head.lsn(), bytes: head.bytes() };
         let stub = visit.evicted_page(new, bounds, address, records);
         let freed = head.chain_memory() as u64;
+        visit.tell_change(head);
         if visit.replace(pid, head, stub, &dead, Omission::Consolidation) { freed } else { 0 }
     }
 }
@@ -442,6 +444,12 @@ fn damaged(address: Address) -> Error {
 }
 
 impl<P: Pairs> Visit<'_, P> {
+    /// Draws a number that no page gets. An eviction and a page-in keep the number of the page, and the checker knows by the drawn numbers
+    /// that the tree has changed.
+    fn tell_change(&self, head: Head<'_, P>) {
+        self.draw(head.lsn());
+    }
+
     /// The address of the current image of a leaf.
     fn image(&self, head: Head<'_, P>) -> Option<Address> {
         match head.body() {
@@ -472,6 +480,7 @@ impl<P: Pairs> Visit<'_, P> {
         let bytes = records.iter().map(|record| self.tree.weight(*record)).sum();
         let memory: usize = records.iter().map(|record| P::record_memory(*record)).sum();
         let bounds = Bounds { low: outline.low.cloned(), high: outline.high.cloned(), right: outline.right };
+        self.tell_change(head);
         // The contents are the same, so the new page keeps the number.
         let page = self.leaf_page(New { level: 0, lsn: head.lsn(), bytes }, &records, bounds);
         if let Body::Leaf { saved, .. } = page.head().body() {
