@@ -246,7 +246,9 @@ impl Ring {
 
     /// True if half of the buffers wait to be written.
     pub(crate) fn is_pressed(&self) -> bool {
-        let waiting = self.open.load(Ordering::Acquire) - self.written.load(Ordering::Acquire);
+        // In this order: the open buffer is never below the written ones.
+        let written = self.written.load(Ordering::Acquire);
+        let waiting = self.open.load(Ordering::Acquire) - written;
         waiting * 2 >= self.buffers.len() as u64
     }
 

@@ -276,7 +276,7 @@ impl<P: Pairs> Store<P> {
         };
         let was_there = match single.error.into_inner() {
             Some(error) => return Err(error),
-            None => was_there.map_err(refused)?,
+            None => was_there.map_err(|error| self.refused(error))?,
         };
         let end = if single.end.get() > 0 { single.end.get() } else { self.marks.end(key) };
         self.end(end, sync)?;
@@ -353,7 +353,7 @@ impl<P: Pairs> Store<P> {
                 })
             });
             if let Err(error) = applied {
-                // A2 excludes If it happens, half of a batch must not become durable.
+                // A2 excludes this. If it happens all the same, half of a batch must not become durable.
                 log.fail();
                 drop(entry);
                 return Err(self.refused(error));

@@ -300,7 +300,8 @@ impl<P: Pairs> Store<P> {
             upkeep.committed_at = Some(Instant::now());
             let _ = self.commit();
         }
-        if self.is_above(EVICT_FROM, self.used_bytes()) {
+        // Also after a round that could not evict enough: the reason may be gone.
+        if self.used_bytes() > self.budget(EVICT_FROM) {
             let _ = self.make_room(&mut upkeep);
         }
         let length = self.log_length();
