@@ -37,7 +37,7 @@ use crate::in_files;
 use crate::options::Options;
 use crate::registry::{self, Open};
 use crate::rewrite;
-use crate::store_dir::{CopyForm, FILE_NAME, Hold, JOURNAL_NAME, StoreDir, io, remove_parts};
+use crate::store_dir::{CopyForm, FILE_NAME, Hold, JOURNAL_NAME, StoreDir, io, is_part, remove_parts};
 
 /// The result of a backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
@@ -60,7 +60,7 @@ pub struct Backup {
 pub fn backup(dir: &Path, target: &Path, progress: Progress<'_>) -> Result<Backup> {
     if let Some(identity) = in_files::Identity::of_store(dir)? {
         let _lock = StoreDir::look(dir)?;
-        return of_files(dir, &identity, target, &|to| identity.copy(dir, to, progress));
+        return of_files(&identity, target, &|to| identity.copy(dir, to, progress));
     }
     let store_dir = StoreDir::look(dir)?;
     let journal_path = dir.join(JOURNAL_NAME);
@@ -83,8 +83,8 @@ pub(crate) fn of_engine<K: Open>(engine: &Engine<K>, dir: &Path, progress: Progr
     if let Some(store_dir) = engine.read_only_dir() {
         return backup(store_dir.path.parent().unwrap_or(Path::new(".")), dir, progress);
     }
-    if let Some((of, identity)) = engine.in_files_at()? {
-        return of_files(of, &identity, dir, &|to| Ok(engine.stored().copy_files(to, progress)?));
+    if let Some(identity) = engine.identity_in_files()? {
+        return of_files(&identity, dir, &|to| Ok(engine.stored().copy_files(to, progress)?));
     }
     let form = engine.form_of_copy()?;
     // A backup contains the writes without sync from before the call.
@@ -155,7 +155,6 @@ fn fill(store_dir: &StoreDir, form: CopyForm, progress: Progress<'_>, copy: Copy
 /// # Errors
 /// `Option` if `target` is not empty; `NoRoom`; the errors of `copy` and of opening the copy.
 fn of_files(
-    dir: &Path,
     identity: &in_files::Identity,
     target: &Path,
     copy: &dyn Fn(&Path) -> Result<u64>,
@@ -185,7 +184,7 @@ fn of_files(
         match error {
             Error::NotMade { path, bytes } => Error::NoRoom { what: "the backup", path, bytes },
             Error::Pmem(pmem::Error::NoSpace { bytes, .. }) => {
-                Error::NoRoom { what: "the backup", path: dir.to_owned(), bytes }
+                Error::NoRoom { what: "the backup", path: target.to_owned(), bytes }
             }
             other => other,
         }
@@ -209,8 +208,9 @@ fn refuse_full(dir: &Path) -> Result<bool> {
     }
     let [new, new_journal] = StoreDir::new_names().map(Path::new);
     // The journal gets its name after the store's file is complete, and before that file gets its name.
-    let unfinished =
-        |name: &Path| name == new || name == new_journal || name == Path::new(JOURNAL_NAME) && has(new);
+    let unfinished = |name: &Path| {
+        name == new || name == new_journal || (name == Path::new(JOURNAL_NAME) || is_part(name)) && has(new)
+    };
     if let Some(name) = names.iter().find(|name| !unfinished(Path::new(name))) {
         return Err(Error::Option(format!(
             "{} is not empty ({} is there): name a directory that does not exist or is empty",

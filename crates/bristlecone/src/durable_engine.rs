@@ -435,11 +435,11 @@ impl<K: Kind> Engine<K> {
         Ok(engine)
     }
 
-    /// The directory and the identity of a store in files. `None` for other stores.
-    pub(crate) fn in_files_at(&self) -> Result<Option<(&Path, in_files::Identity)>> {
+    /// The identity of a store in files. `None` for other stores.
+    pub(crate) fn identity_in_files(&self) -> Result<Option<in_files::Identity>> {
         let Some(store_dir) = &self.opened.store_dir else { return Ok(None) };
         let dir = store_dir.path.parent().unwrap_or(Path::new("."));
-        Ok(in_files::Identity::of_store(dir)?.map(|identity| (dir, identity)))
+        in_files::Identity::of_store(dir)
     }
 
     /// Makes all writes without sync durable.

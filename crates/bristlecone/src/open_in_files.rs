@@ -20,7 +20,32 @@ use crate::tabled::Tabled;
 /// Default length of the log at which a checkpoint is made.
 const LOG_BYTES: u64 = 64 << 20;
 
-/// Makes or opens a store in files. `found` is the identity of an existing store.
+/// The form of the index of a store with this identity.
+fn form(about: &'static About, identity: &Identity) -> Form {
+    Form {
+        tables: identity.kind.ends_with(TABLES),
+        ..Form::new(about.name, identity.node_lines, identity.durability)
+    }
+}
+
+/// The files of an existing store, with the usual settings.
+fn files<'f>(dir: &'f Path, identity: &Identity, form: &'f Form) -> Files<'f> {
+    Files {
+        dir,
+        stem: FILE_NAME,
+        id: identity.id,
+        is_found: true,
+        form,
+        memory_bytes: memory_default(),
+        log_bytes: LOG_BYTES,
+        read_only: false,
+    }
+}
+
+/// Makes or opens a store in files.
+///
+/// # Errors
+/// As [`Store::open`](crate::Store::open).
 pub(crate) fn open<K: Tabled>(
     described: Described,
     opener: Opener<K>,
@@ -65,20 +90,13 @@ pub(crate) fn open<K: Tabled>(
     store_dir.set_promise_in_files(identity.durability);
     let unfinished = store_dir.again()?;
     let opened = (|| {
-        let form = Form {
-            max_bytes: options.max_bytes,
-            tables: identity.kind.ends_with(TABLES),
-            ..Form::new(about.name, identity.node_lines, identity.durability)
-        };
+        let form = Form { max_bytes: options.max_bytes, ..form(about, &identity) };
         let files = Files {
-            dir,
-            stem: FILE_NAME,
-            id: identity.id,
             is_found,
-            form: &form,
             memory_bytes,
             log_bytes: options.journal_bytes.unwrap_or(LOG_BYTES),
             read_only: options.read_only,
+            ..files(dir, &identity, &form)
         };
         let (index, found) = opener(&files)?;
         if !is_found {
@@ -98,27 +116,17 @@ pub(crate) fn open<K: Tabled>(
 }
 
 /// Opens the index of a store's files, and closes it: it recovers, and its keys are counted.
+///
+/// # Errors
+/// `Pmem`: those of the files.
 pub(crate) fn close<K: Kind>(
     identity: &Identity,
     opener: Opener<K>,
-    about: &About,
+    about: &'static About,
     dir: &Path,
 ) -> Result<u64> {
-    let form = Form {
-        tables: identity.kind.ends_with(TABLES),
-        ..Form::new(about.name, identity.node_lines, identity.durability)
-    };
-    let files = Files {
-        dir,
-        stem: FILE_NAME,
-        id: identity.id,
-        is_found: true,
-        form: &form,
-        memory_bytes: memory_default(),
-        log_bytes: LOG_BYTES,
-        read_only: false,
-    };
-    let (index, _) = opener(&files)?;
+    let form = form(about, identity);
+    let (index, _) = opener(&files(dir, identity, &form))?;
     let keys = index.len().keys;
     index.close()?;
     Ok(keys)

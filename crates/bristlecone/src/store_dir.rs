@@ -135,16 +135,18 @@ impl StoreDir {
             }
             make_dir(dir, made_dirs)?;
             let (new, journal) = (dir.join(NEW_NAME), dir.join(JOURNAL_NAME));
-            // Beside an unfinished store the journal belongs to it. A journal alone belongs to a store whose file was moved away. A new
-            // store would overwrite the latest writes of that store.
-            if journal.exists() && !new.exists() {
+            // Beside an unfinished store the journal and the files belong to it. Alone they belong to a store whose file was moved away. A
+            // new store would overwrite writes of that store.
+            let alone = journal.exists().then(|| journal.clone()).or_else(|| parts(dir).next());
+            if let Some(alone) = alone.filter(|_| !new.exists()) {
                 if path.exists() {
                     continue; // another process finished making the store between the two checks
                 }
+                let whose = if alone == journal { "journal" } else { "files" };
                 return Err(Error::Option(format!(
-                    "{} is there without {FILE_NAME}: put the store's file back beside its journal, or remove the journal \
+                    "{} is there without {FILE_NAME}: put the store's file back beside its {whose}, or remove the {whose} \
                      if that store is given up",
-                    journal.display()
+                    alone.display()
                 )));
             }
             let file = open_new(&new)?;
@@ -566,18 +568,21 @@ fn promise(backing: Backing, found: Option<bool>, options: &Options) -> Result<P
     Ok(Promise { backing, durability, journaled, medium, reason })
 }
 
+/// True for the name of a file of a store in files, other than its identity.
+pub(crate) fn is_part(name: &Path) -> bool {
+    let rest = name.to_str().and_then(|name| name.strip_prefix(FILE_NAME)).unwrap_or_default();
+    [".log-", ".pages-", ".checkpoint"].iter().any(|part| rest.starts_with(part))
+}
+
+/// The paths of these files in a directory.
+fn parts(dir: &Path) -> impl Iterator<Item = PathBuf> {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    entries.filter(|entry| is_part(Path::new(&entry.file_name()))).map(|entry| entry.path())
+}
+
 /// Removes the files of a store other than its identity. The caller has locked the store, and has removed its name.
 pub(crate) fn remove_parts(dir: &Path) {
-    let is_part = |name: &str| {
-        let rest = name.strip_prefix(FILE_NAME).unwrap_or_default();
-        [".log-", ".pages-", ".checkpoint"].iter().any(|part| rest.starts_with(part))
-    };
-    let Ok(entries) = std::fs::read_dir(dir) else { return };
-    for entry in entries.flatten() {
-        if entry.file_name().to_str().is_some_and(is_part) {
-            let _ = pmem::system::remove_file(&entry.path());
-        }
-    }
+    parts(dir).for_each(|part| _ = system::remove_file(&part));
 }
 
 /// The durability of a store in files.

@@ -161,6 +161,20 @@ fn a_store_that_cannot_be_made_leaves_nothing_and_a_removed_one_neither() {
     drop(store);
     bristlecone::store_dir::StoreDir::remove(&path).unwrap();
     assert_eq!(std::fs::read_dir(&path).unwrap().count(), 0);
+    // Files whose identity was moved away are not overwritten.
+    let store = Store::open(&path, options()).unwrap();
+    store.put(b"key", b"value").unwrap();
+    drop(store);
+    let (identity, aside) = (path.join(bristlecone::store_dir::FILE_NAME), dir.path().join("aside"));
+    std::fs::rename(&identity, &aside).unwrap();
+    for options in [options(), Options::default()] {
+        let error = Store::open(&path, options).map(drop).expect_err("a store is lost").to_string();
+        assert!(error.contains("put the store's file back"), "{error}");
+    }
+    std::fs::rename(&aside, &identity).unwrap();
+    let store = Store::open(&path, existing()).unwrap();
+    assert_eq!(store.get(b"key").unwrap().as_deref(), Some(&b"value"[..]));
+    drop(store);
     // A damaged identity is no reason to make a new store.
     let store = Store::open(&path, options()).unwrap();
     store.put(b"key", b"value").unwrap();
