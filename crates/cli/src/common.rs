@@ -92,7 +92,8 @@ impl StoreArgument {
 #[derive(clap::Args, Default)]
 pub struct Memory {
     /// Maximum bytes of memory for changed pages and for writes that are not checkpointed yet, at least 16M [default: a quarter of the
-    /// memory of the machine or of the control group]. A smaller bound causes more checkpoints.
+    /// memory of the machine or of the control group]. A smaller bound causes more checkpoints. `bwtree` in files: maximum bytes of
+    /// memory for its pages; the others are read from the files.
     #[arg(long, value_name = "BYTES", value_parser = size)]
     pub memory: Option<u64>,
 }
