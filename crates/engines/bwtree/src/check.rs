@@ -78,8 +78,8 @@ impl<P: Pairs> Walk<'_, '_, P> {
                 "changes beside it are not in the order of their LSNs, or not where they say".to_owned()
             });
         }
-        if let Body::Evicted { records, .. } = head.body() {
-            self.found.records += u64::from(*records);
+        if let Body::Evicted { leaf, .. } = head.body() {
+            self.found.records += u64::from(leaf.records);
             self.found.evicted += 1;
             return;
         }
@@ -239,6 +239,7 @@ impl<P: Pairs> Tree<P> {
             index_posts: tally(Count::IndexPosts),
             structure_failures: tally(Count::StructureFailures),
             helped: tally(Count::Helped),
+            paged_in: tally(Count::PagedIn),
             freed_objects: tally(Count::FreedObjects),
             freed_bytes: tally(Count::FreedBytes),
             freed_pids: tally(Count::FreedPids),

@@ -8,9 +8,10 @@ use loom::sync::Arc;
 use loom::thread;
 
 use crate::error::{Error, Result};
+use crate::image::{Address, ImageKind};
 use crate::model::{end, explore, options, put, split};
 use crate::omission::{Omission, omit};
-use crate::paged::{Address, Shelf};
+use crate::paged::Shelf;
 use crate::sync::NUMBER;
 use crate::tree::Tree;
 use crate::words::Words;
@@ -26,9 +27,13 @@ impl Shelf for InMemory {
         let images = IMAGES.lock().unwrap();
         images.get(&address.0.get()).cloned().ok_or(Error::Unreadable { why: "there is no image".into() })
     }
+
+    fn is_kept(&self, _: Address) -> bool {
+        true
+    }
 }
 
-fn keep(image: &[u8]) -> Result<Address> {
+fn keep(image: &[u8], _: ImageKind) -> Result<Address> {
     let mut images = IMAGES.lock().unwrap();
     let address = images.last_key_value().map_or(1, |(last, _)| last + 1);
     images.insert(address, image.to_vec());
@@ -42,7 +47,7 @@ fn save(tree: &Tree<Words>) {
 }
 
 fn evict_all(tree: &Tree<Words>) -> u64 {
-    (0..4).map(|page| tree.evict(page, |_| true)).sum()
+    (0..4).map(|page| tree.evict(page, true, |_| true)).sum()
 }
 
 fn evict(tree: &Tree<Words>) {
@@ -112,6 +117,29 @@ fn a_page_in_and_an_eviction_of_the_same_leaf_disturb_no_reader() {
 fn an_update_pages_the_leaf_in_while_its_image_is_moved() {
     let moves: Work = |tree| _ = tree.move_image(None, |_| true, keep).unwrap();
     model("move, update", save_and_evict, moves, |tree| put(tree, &[0]), &[0, 1, 2, 3, 4]);
+}
+
+/// Changes a record in each leaf, so that evicted leaves keep changes.
+fn save_change_and_evict(tree: &Tree<Words>) {
+    save(tree);
+    put(tree, &[1, 3]);
+    evict_all(tree);
+    assert!(tree.unsaved_bytes() > 0);
+}
+
+#[test]
+fn an_eviction_that_keeps_changes_loses_no_update() {
+    let before: Work = |tree| {
+        save(tree);
+        put(tree, &[1, 3]);
+    };
+    model("evict with changes, update", before, evict, |tree| put(tree, &[5]), &[1, 2, 3, 4, 5]);
+}
+
+#[test]
+fn kept_changes_are_saved_while_the_leaf_is_paged_in() {
+    model("save of changes, get", save_change_and_evict, save, get, &[1, 2, 3, 4]);
+    model("save of changes, update", save_change_and_evict, save, |tree| put(tree, &[0]), &[0, 1, 2, 3, 4]);
 }
 
 /// An eviction that does not compare the leaf with its image loses an update.

@@ -47,11 +47,15 @@
 //!
 //! Commit point: the exchange of the mapping-table word. Paper: Bw-tree §III.
 
+mod graves;
+
 use std::borrow::Borrow;
 use std::ptr::{self, NonNull};
 
+pub(crate) use graves::Graves;
+
 use crate::page::{Bounds, New, Term};
-use crate::paged::{Address, Saved};
+use crate::paged::{Evicted, Saved, Stub};
 use crate::pairs::{Changes, Pairs, Spot};
 use crate::pool::{ALIGN, Array, Block, Space, array_bytes};
 use crate::record::{Dead, Kept};
@@ -112,8 +116,8 @@ impl<P: Pairs> Copy for Head<'_, P> {}
 pub(crate) enum Body<P: Pairs> {
     /// A base page of records, with a slab for changes.
     Leaf { run: P::Leaf, bounds: Bounds<P>, changes: Slab<P>, saved: Saved },
-    /// A leaf whose contents are not in memory: they are the `records` records of its image that are within the bounds. It has no deltas.
-    Evicted { bounds: Bounds<P>, address: Address, records: u32 },
+    /// A leaf whose contents are not in memory. It has no deltas.
+    Evicted { bounds: Bounds<P>, leaf: Evicted },
     /// A base page of index terms: `children[0]` from the low key on, `children[i]` from `keys[i - 1]` on.
     Inner { keys: P::Keys, children: Array<Pid>, bounds: Bounds<P> },
     /// Keys from `key` on and below `high` are in the subtree of `child`.
@@ -160,9 +164,9 @@ impl<P: Pairs> Body<P> {
         let own = |key: &P::Fence| P::fence_memory(key);
         let may = |key: &Option<P::Fence>| key.as_ref().map_or(0, P::fence_memory);
         match self {
-            Self::Leaf { bounds, .. } | Self::Inner { bounds, .. } | Self::Evicted { bounds, .. } => {
-                may(&bounds.low) + may(&bounds.high)
-            }
+            Self::Leaf { bounds, saved, .. } => may(&bounds.low) + may(&bounds.high) + saved.memory(),
+            Self::Evicted { bounds, leaf } => may(&bounds.low) + may(&bounds.high) + leaf.memory(),
+            Self::Inner { bounds, .. } => may(&bounds.low) + may(&bounds.high),
             Self::IndexMerging { key } => own(key),
             Self::IndexInsert { key, high, .. } | Self::Merge { key, high, .. } => own(key) + may(high),
             Self::IndexDelete { key, low, high, .. } => own(key) + may(low) + may(high),
@@ -225,6 +229,7 @@ impl<P: Pairs> Made<P> {
         records: &[P::Record<'_>],
         bounds: Bounds<P>,
         places: u32,
+        saved: Saved,
     ) -> Self {
         Self::new(block, new, 0, Link::NONE, |space| {
             let (low, high) = (bounds.low.as_ref(), bounds.high.as_ref());
@@ -233,7 +238,7 @@ impl<P: Pairs> Made<P> {
             let word = unsafe { Kept::word() };
             let changes = Slab::new(space, places);
             let run = P::leaf(records, low.map(Borrow::borrow), high.map(Borrow::borrow), space, word);
-            Body::Leaf { run, bounds, changes, saved: Saved::default() }
+            Body::Leaf { run, bounds, changes, saved }
         })
     }
 
@@ -257,7 +262,10 @@ impl<P: Pairs> Made<P> {
         lsn: u64,
         places: u32,
     ) -> Option<(Self, Vec<P::Record<'g>>)> {
-        let Body::Leaf { run, bounds: Bounds { low, high, right }, .. } = head.body() else { return None };
+        let Body::Leaf { run, bounds: Bounds { low, high, right }, saved, .. } = head.body() else {
+            return None;
+        };
+        let saved = saved.after(P::len(run), || Changes::<P>(head.changes().collect()));
         let changes = Changes(head.changes().collect());
         let mut dead = Vec::new();
         let new = New { level: head.level(), lsn, bytes: head.bytes() };
@@ -268,14 +276,14 @@ impl<P: Pairs> Made<P> {
             let (run, not_in_it) = P::merged(run, changes, space, word);
             dead = not_in_it;
             let bounds = Bounds { low: low.clone(), high: high.clone(), right: *right };
-            Body::Leaf { run, bounds, changes: slab, saved: Saved::default() }
+            Body::Leaf { run, bounds, changes: slab, saved }
         });
         Some((made, dead))
     }
 
     /// A leaf whose contents are not in memory, in a block of [`delta_bytes`].
-    pub(crate) fn evicted(block: Block, new: New, bounds: Bounds<P>, address: Address, records: u32) -> Self {
-        Self::new(block, new, 0, Link::NONE, |_| Body::Evicted { bounds, address, records })
+    pub(crate) fn evicted(block: Block, new: New, bounds: Bounds<P>, leaf: Evicted) -> Self {
+        Self::new(block, new, 0, Link::NONE, |_| Body::Evicted { bounds, leaf })
     }
 
     /// A delta in front of `head`, in a block of [`delta_bytes`]. With the delta, the page has `bytes` bytes.
@@ -396,10 +404,21 @@ impl<'g, P: Pairs> Head<'g, P> {
         matches!(self.body(), Body::Leaf { .. } | Body::Inner { .. })
     }
 
-    /// The address of the image, if the page is not in memory.
+    /// The evicted leaf, if the page is one.
     #[inline(always)]
-    pub(crate) fn evicted(self) -> Option<Address> {
-        if let Body::Evicted { address, .. } = self.body() { Some(*address) } else { None }
+    pub(crate) fn evicted(self) -> Option<Stub> {
+        if let Body::Evicted { leaf, .. } = self.body() { Some(self.stub(leaf)) } else { None }
+    }
+
+    /// The state of an evicted leaf.
+    #[inline(always)]
+    pub(crate) fn stub(self, leaf: &Evicted) -> Stub {
+        Stub { lsn: self.node.lsn, address: leaf.image.address }
+    }
+
+    /// Number of records of a leaf's base page, without the changes.
+    pub(crate) fn base_records(self) -> usize {
+        if let Body::Leaf { run, .. } = self.body() { P::len(run) } else { 0 }
     }
 
     /// True if this is a remove delta.
@@ -587,79 +606,6 @@ impl<P: Pairs> Retired<P> {
 
 fn weight<P: Pairs>(dead: &[P::Record<'_>]) -> u64 {
     dead.iter().map(|record| P::record_memory(*record) as u64).sum()
-}
-
-/// Freed nodes and records. Their blocks are reused at once. Models and schedules keep the blocks until the tree is dropped.
-#[derive(Debug)]
-pub(crate) struct Graves<P: Pairs> {
-    #[cfg(any(all(test, loom), shuttle))]
-    nodes: std::sync::Mutex<Vec<Made<P>>>,
-    #[cfg(any(all(test, loom), shuttle))]
-    records: std::sync::Mutex<Vec<Dead>>,
-    pairs: std::marker::PhantomData<fn() -> P>,
-}
-
-impl<P: Pairs> Graves<P> {
-    pub(crate) fn new() -> Self {
-        Self {
-            #[cfg(any(all(test, loom), shuttle))]
-            nodes: std::sync::Mutex::default(),
-            #[cfg(any(all(test, loom), shuttle))]
-            records: std::sync::Mutex::default(),
-            pairs: std::marker::PhantomData,
-        }
-    }
-
-    /// Frees the node of a word.
-    ///
-    /// # Safety
-    /// The word is null or a node's. No other thread has the node or can get it.
-    pub(crate) unsafe fn bury(&self, word: *mut Node<P>, give: &mut impl FnMut(Block)) {
-        let Some(at) = NonNull::new(word.map_addr(|addr| addr & !SEEN)) else { return };
-        // SAFETY: by the caller's contract.
-        unsafe { at.as_ref() }.watch.free();
-        let made = Made(at);
-        #[cfg(any(all(test, loom), shuttle))]
-        {
-            let _ = give;
-            self.nodes.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(made);
-        }
-        #[cfg(not(any(all(test, loom), shuttle)))]
-        // SAFETY: by the caller's contract.
-        give(unsafe { made.free() });
-    }
-
-    /// Frees a record.
-    ///
-    /// # Safety
-    /// No other thread has the record or can get it.
-    pub(crate) unsafe fn bury_record(&self, dead: Dead, give: &mut impl FnMut(Block)) {
-        dead.bury();
-        #[cfg(any(all(test, loom), shuttle))]
-        {
-            let _ = give;
-            self.records.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(dead);
-        }
-        #[cfg(not(any(all(test, loom), shuttle)))]
-        // SAFETY: by the caller's contract.
-        give(unsafe { dead.free() });
-    }
-
-    /// Destroys the kept nodes and records. No thread has any of them.
-    pub(crate) fn empty(&mut self, mut give: impl FnMut(Block)) {
-        #[cfg(any(all(test, loom), shuttle))]
-        {
-            for made in self.nodes.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner).drain(..) {
-                // SAFETY: no thread had the node when it was buried, and the list has it once.
-                give(unsafe { made.free() });
-            }
-            for dead in self.records.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner).drain(..) {
-                // SAFETY: as above.
-                give(unsafe { dead.free() });
-            }
-        }
-        let _ = &mut give;
-    }
 }
 
 /// Frees everything that is reachable from these words, each node once: contents of an incomplete merge are reachable from two words.

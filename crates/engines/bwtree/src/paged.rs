@@ -4,38 +4,36 @@
 //! and the image's address replaces the leaf. The inner pages stay in memory. So a descent, a split of an inner page and the walk along the
 //! siblings need no image. An operation that needs the records of an evicted leaf pages it in.
 //!
-//! ```text
-//! image   number of records: u32 | for each record, in key order: key bytes: u32 | value bytes: u32 | key … | value …
-//! ```
+//! A leaf with few changes since its base (see [`image`](crate::image)) can be evicted without a save: the evicted leaf keeps the changes,
+//! as the bytes of an image that is not saved yet. So a save has the changes of many rounds in memory.
 //!
 //! Invariants:
-//! * I1: a leaf is *clean* if its state has the number that `Saved` notes. Then the image at the noted address has exactly the leaf's
-//!   records. Only a clean leaf without deltas is evicted, by one exchange of the state that was found clean.
-//! * I2: the contents of an evicted leaf are the records of its image that are within the leaf's bounds. An image may have more, because a
-//!   restored leaf may have narrower bounds than the leaf that was saved.
+//! * I1: a leaf is *clean* if it is a base page without changes in the slab, and its lineage says that the image is current. Only the
+//!   exchange that installs a base page makes a leaf clean: a save installs one with the same records. Any change makes it dirty.
+//! * I2: the contents of an evicted leaf are the records of its image, or of the base and the changes that it keeps, that are within the
+//!   leaf's bounds. An image may have more, because a restored leaf may have narrower bounds than the leaf that was saved.
 //! * I3: no delta is in front of an evicted leaf. A structure change that needs to put one there pages the leaf in first.
-//! * I4: one thread at a time saves and evicts (the caller's duty), so only one thread writes the fields of `Saved` together.
+//! * I4: one thread at a time saves, moves images and evicts (the caller's duty).
+//! * I5: an evicted leaf changes only while a thread has the turn of its page. So a thread with the turn reads the image that belongs to
+//!   the state which it replaces.
 //!
-//! Commit points: the exchanges that evict a leaf and page it in. Paper: Bw-tree §V.
+//! Commit points: the exchanges that evict a leaf and page it in, and that install a saved leaf. Paper: Bw-tree §V.
 
 use std::borrow::Borrow;
 use std::fmt::Debug;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::node::{Body, Head};
+use crate::image::{self, Address, Difference, Image, ImageBytes, ImageKind, Lineage, Origin};
+use crate::node::{Body, Head, Made};
 use crate::omission::{Omission, is_omitted};
 use crate::options::Options;
 use crate::page::{Bounds, New, Outline, Records, Term, term_bytes};
-use crate::pairs::{Pairs, Place};
+use crate::pairs::{Changes, Pairs, Place};
 use crate::stats::Count;
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
 use crate::table::{Pid, ROOT};
 use crate::tree::{Tree, Visit};
-
-/// The address of an image. The shelf gives it a meaning; the tree only keeps it. Never 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Address(pub std::num::NonZeroU64);
 
 /// The place where images are.
 pub trait Shelf: Debug + Send + Sync {
@@ -44,19 +42,47 @@ pub trait Shelf: Debug + Send + Sync {
     /// # Errors
     /// [`Error::Unreadable`] if it cannot be read or is damaged.
     fn read(&self, address: Address) -> Result<Vec<u8>>;
+
+    /// True if the image at this address is kept, and can become the base of changes. Called by the thread that saves (I4).
+    fn is_kept(&self, address: Address) -> bool;
 }
 
-/// Where the image of a leaf is, and whether the leaf was used (I1).
+/// The image of a leaf in memory, and how often the leaf was used.
 #[derive(Debug)]
 pub(crate) struct Saved {
-    /// 0: there is no image.
-    address: AtomicU64,
-    /// The number of the state that was saved.
-    state: AtomicU64,
-    /// Number of records of that state.
-    records: AtomicU64,
+    /// `None`: there is no image.
+    lineage: Option<Box<Lineage>>,
     /// Number of uses since the last round of the eviction, at most [`USED_MAX`].
     used: AtomicU64,
+}
+
+/// An evicted leaf that was found: the number of its state, and the address of its image. Equal for the same state only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stub {
+    pub(crate) lsn: u64,
+    pub(crate) address: Address,
+}
+
+/// A leaf whose contents are not in memory.
+#[derive(Debug)]
+pub(crate) struct Evicted {
+    /// Its image. With unsaved changes: their base.
+    pub(crate) image: Image,
+    /// Number of its records.
+    pub(crate) records: u32,
+    /// Changes that are not saved, as an image.
+    pub(crate) unsaved: Option<Box<[u8]>>,
+}
+
+impl Evicted {
+    fn unsaved(&self) -> Option<Vec<u8>> {
+        self.unsaved.as_ref().map(|changes| changes.to_vec())
+    }
+
+    /// Bytes of memory outside of the node.
+    pub(crate) fn memory(&self) -> usize {
+        self.unsaved.as_ref().map_or(0, |changes| changes.len())
+    }
 }
 
 /// Turns to page in: one thread at a time for each page.
@@ -81,23 +107,34 @@ const USED_MAX: u64 = 2;
 
 impl Default for Saved {
     fn default() -> Self {
-        let zero = || AtomicU64::new(0);
-        Self { address: zero(), state: zero(), records: zero(), used: zero() }
+        Self::new(None, 0)
     }
 }
 
 impl Saved {
-    /// The image, if it is that of the state with this number.
-    fn image_of(&self, state: u64) -> Option<Address> {
-        let address = std::num::NonZeroU64::new(self.address.load(Ordering::Acquire))?;
-        (self.state.load(Ordering::Acquire) == state).then_some(Address(address))
+    fn new(lineage: Option<Box<Lineage>>, used: u64) -> Self {
+        Self { lineage, used: AtomicU64::new(used) }
     }
 
-    fn note(&self, address: Address, state: u64, records: u32) {
-        self.address.store(0, Ordering::Release);
-        self.state.store(state, Ordering::Release);
-        self.records.store(records.into(), Ordering::Release);
-        self.address.store(address.0.get(), Ordering::Release);
+    /// That of the leaf after a consolidation with these changes. `records` is the number of its records before.
+    pub(crate) fn after<'g, P: Pairs>(
+        &self,
+        records: usize,
+        changes: impl FnOnce() -> Changes<'g, P>,
+    ) -> Self {
+        let lineage = self.lineage.as_ref().and_then(|lineage| lineage.after(records, changes()));
+        Self::new(lineage, self.used.load(Ordering::Relaxed))
+    }
+
+    /// The image of a leaf with this head, if it has all contents (I1).
+    fn current<P: Pairs>(&self, head: Head<'_, P>) -> Option<Image> {
+        let lineage = self.lineage.as_ref()?;
+        if head.depth() == 0 { lineage.current() } else { None }
+    }
+
+    /// Bytes of memory outside of the node.
+    pub(crate) fn memory(&self) -> usize {
+        self.lineage.as_ref().map_or(0, |lineage| lineage.memory())
     }
 
     /// Notes a use. Writes nothing if the leaf was used often.
@@ -120,8 +157,8 @@ impl Saved {
 /// The image of a leaf, or of the upper part of one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SavedLeaf<K> {
-    /// Where the image is.
-    pub address: Address,
+    /// The image.
+    pub image: Image,
     /// Number of records from the requested key on.
     pub records: u32,
     /// Bytes of the leaf in memory.
@@ -136,62 +173,27 @@ pub struct RestoredLeaf<K> {
     /// The low key. The first leaf has `None`.
     pub low: Option<K>,
     /// The image.
-    pub address: Address,
+    pub image: Image,
     /// Number of records of the image from the low key on and below the next leaf's low key.
     pub records: u32,
     /// Bytes of the leaf in memory.
     pub bytes: u64,
 }
 
-/// Appends the records of a leaf to an image.
-fn encode<P: Pairs>(records: &[P::Record<'_>], to: &mut Vec<u8>) {
-    to.extend((records.len() as u32).to_le_bytes());
-    for record in records {
-        let header = to.len();
-        to.extend([0; 8]);
-        P::write_key(P::record_key(*record), to);
-        let key_bytes = to.len() - header - 8;
-        if let Some(value) = P::record_value(*record) {
-            P::write_value(value, to);
-        }
-        let value_bytes = to.len() - header - 8 - key_bytes;
-        to[header..header + 4].copy_from_slice(&(key_bytes as u32).to_le_bytes());
-        to[header + 4..header + 8].copy_from_slice(&(value_bytes as u32).to_le_bytes());
-    }
-}
+/// A record of an image: key, value, origin.
+type Owned<P> = (<P as Pairs>::KeyBuf, <P as Pairs>::ValueBuf, Origin);
 
-/// A key and a value, as an image has them.
-type Raw<'i> = (&'i [u8], &'i [u8]);
-
-/// The records of an image, in key order. `None` if the image is not one.
-fn decode(image: &[u8]) -> Option<Vec<Raw<'_>>> {
-    fn take<'i>(from: &mut &'i [u8], bytes: usize) -> Option<&'i [u8]> {
-        let (taken, rest) = from.split_at_checked(bytes)?;
-        *from = rest;
-        Some(taken)
-    }
-    fn number(from: &mut &[u8]) -> Option<usize> {
-        Some(u32::from_le_bytes(take(from, 4)?.try_into().ok()?) as usize)
-    }
-    let mut rest = image;
-    let count = number(&mut rest)?;
-    // A record takes at least its header.
-    let mut records = Vec::with_capacity(count.min(rest.len() / 8));
-    for _ in 0..count {
-        let (key_bytes, value_bytes) = (number(&mut rest)?, number(&mut rest)?);
-        records.push((take(&mut rest, key_bytes)?, take(&mut rest, value_bytes)?));
-    }
-    Some(records)
-}
-
-/// The pairs of an image that are within the bounds of a leaf.
-type Owned<P> = Vec<(<P as Pairs>::KeyBuf, <P as Pairs>::ValueBuf)>;
-
-/// Reads the pairs of an image that are within these bounds (I2). `None` if the image is damaged.
-fn pairs_of<P: Pairs>(image: &[u8], low: Option<&P::Fence>, high: Option<&P::Fence>) -> Option<Owned<P>> {
-    let mut pairs: Owned<P> = Vec::new();
+/// Reads the records of an image that are within the bounds of a leaf (I2), and the number of records of its base. `None` if the image is
+/// damaged.
+fn records_of<P: Pairs>(
+    image: &ImageBytes,
+    low: Option<&P::Fence>,
+    high: Option<&P::Fence>,
+) -> Option<(Vec<Owned<P>>, usize)> {
+    let (raw, count) = image.records()?;
+    let mut records: Vec<Owned<P>> = Vec::with_capacity(raw.len());
     let mut last: Option<P::KeyBuf> = None;
-    for (key, value) in decode(image)? {
+    for ((key, value), origin) in raw {
         let key = P::read_key(key)?;
         if last.as_ref().is_some_and(|last| *last >= key) {
             return None;
@@ -200,10 +202,10 @@ fn pairs_of<P: Pairs>(image: &[u8], low: Option<&P::Fence>, high: Option<&P::Fen
         let is_inside = low.is_none_or(|low| low.borrow() <= key.borrow())
             && high.is_none_or(|high| key.borrow() < high.borrow());
         if is_inside {
-            pairs.push((key, P::read_value(value)?));
+            records.push((key, P::read_value(value)?, origin));
         }
     }
-    Some(pairs)
+    Some((records, count))
 }
 
 impl<P: Pairs> Tree<P> {
@@ -239,22 +241,28 @@ impl<P: Pairs> Tree<P> {
         Ok(tree)
     }
 
-    /// Reads the image of an evicted leaf, and replaces the evicted leaf. The caller has no visit.
-    #[cold]
-    pub(crate) fn page_in(&self, pid: Pid, address: Address) -> Result<()> {
+    /// Reads the image of an evicted leaf, or the base of the changes that it keeps. The caller has the turn of the page (I5), and no visit.
+    fn read_image(&self, address: Address, unsaved: Option<Vec<u8>>) -> Result<ImageBytes> {
         let Some(shelf) = &self.shelf else {
             return Err(Error::Unreadable { why: "there are no images".into() });
         };
+        let newest = unsaved.map_or_else(|| shelf.read(address), Ok)?;
+        ImageBytes::of(newest, |base| shelf.read(base))?.ok_or_else(|| damaged(address))
+    }
+
+    /// Reads the image of an evicted leaf, and replaces the evicted leaf. The caller has no visit.
+    #[cold]
+    pub(crate) fn page_in(&self, pid: Pid, stub: Stub) -> Result<()> {
         // Threads that want the same page wait for the first one, and find it in memory then.
         let _turn = self.paging.turn(pid);
-        let is_evicted = || self.visit().load(pid).is_some_and(|head| head.evicted() == Some(address));
-        if !is_evicted() {
-            return Ok(());
-        }
-        let image = shelf.read(address)?;
+        let unsaved = match self.visit().stub(pid, stub) {
+            Some((_, evicted)) => evicted.unsaved(),
+            None => return Ok(()),
+        };
+        let image = self.read_image(stub.address, unsaved)?;
         let visit = self.visit();
-        match visit.load(pid).filter(|head| head.evicted() == Some(address)) {
-            Some(head) => visit.fill(pid, head, address, &image),
+        match visit.stub(pid, stub) {
+            Some((head, evicted)) => visit.fill(pid, head, evicted, &image),
             None => Ok(()),
         }
     }
@@ -262,72 +270,93 @@ impl<P: Pairs> Tree<P> {
     /// Saves the leaf that contains `from` (`None`: the first leaf), unless its image is current. `keep` stores an image and returns its
     /// address. A leaf that changes meanwhile is saved in a state that it had during the call; then it stays dirty.
     ///
-    /// One thread at a time may call this and [`evict`](Self::evict) (I4).
+    /// One thread at a time may call this, [`move_image`](Self::move_image) and [`evict`](Self::evict) (I4).
     ///
     /// # Errors
     /// Those of `keep`, and of the shelf.
     pub fn save<E: From<Error>>(
         &self,
         from: Option<&P::Key>,
-        keep: impl FnOnce(&[u8]) -> std::result::Result<Address, E>,
+        mut keep: impl FnMut(&[u8], ImageKind) -> std::result::Result<Address, E>,
     ) -> std::result::Result<SavedLeaf<P::KeyBuf>, E> {
         let place = || from.map_or(Place::First, Place::At);
-        let visit = self.visit();
-        let (pid, mut head) = visit.leaf(place());
-        if !head.is_base() {
-            visit.maintain(pid);
-            head = visit.leaf(place()).1;
-        }
-        let outline = Outline::of(head);
-        let next = outline.high.map(|high| P::own_key(high.borrow()));
-        let is_whole = match (from, outline.low) {
-            (Some(from), Some(low)) => low.borrow() == from,
-            (from, low) => from.is_none() && low.is_none(),
-        };
-        if let Body::Evicted { bounds, address, records } = head.body() {
-            let (address, mut records, bytes) = (*address, *records, head.bytes() as u64);
-            if !is_whole {
-                let shelf = self.shelf.as_ref().ok_or(Error::Unreadable { why: String::new() })?;
-                let pairs = pairs_of::<P>(&shelf.read(address)?, None, bounds.high.as_ref())
-                    .ok_or_else(|| damaged(address))?;
-                let inside = pairs.iter().filter(|(key, _)| from.is_none_or(|from| key.borrow() >= from));
-                records = inside.count() as u32;
+        loop {
+            let visit = self.visit();
+            let (pid, mut head) = visit.leaf(place());
+            if !head.is_base() {
+                visit.maintain(pid);
+                head = visit.leaf(place()).1;
             }
-            return Ok(SavedLeaf { address, records, bytes, next });
+            let outline = Outline::of(head);
+            let is_whole = match (from, outline.low) {
+                (Some(from), Some(low)) => low.borrow() == from,
+                (from, low) => from.is_none() && low.is_none(),
+            };
+            let bytes = head.bytes() as u64;
+            let next = outline.high.map(|high| P::own_key(high.borrow()));
+            let saved = |image, records| SavedLeaf { image, records, bytes, next };
+            if let (Some(stub), Body::Evicted { leaf, .. }) = (head.evicted(), head.body()) {
+                if leaf.unsaved.is_none() && is_whole {
+                    return Ok(saved(leaf.image, leaf.records));
+                }
+                let (high, image) = (outline.high.cloned(), leaf.image);
+                drop(visit);
+                let _turn = self.paging.turn(pid);
+                let unsaved = match self.visit().stub(pid, stub) {
+                    Some((_, evicted)) => evicted.unsaved(),
+                    None => continue,
+                };
+                if let Some(changes) = unsaved {
+                    let base = Some(image.whole());
+                    let image = Image { address: keep(&changes, ImageKind::Changes)?, base };
+                    let visit = self.visit();
+                    if let Some((head, evicted)) = visit.stub(pid, stub) {
+                        visit.replace_stub(pid, head, evicted, visit.stub_with(head, evicted.records, image));
+                    }
+                    continue;
+                }
+                let bytes = self.read_image(image.address, None)?;
+                let (records, _) =
+                    records_of::<P>(&bytes, None, high.as_ref()).ok_or_else(|| damaged(image.address))?;
+                let inside = records.iter().filter(|(key, ..)| from.is_none_or(|from| key.borrow() >= from));
+                return Ok(saved(image, inside.count() as u32));
+            }
+            let Body::Leaf { saved: known, .. } = head.body() else { continue };
+            let Records { live, .. } = Records::of(head);
+            let inside = live.iter().filter(|own| from.is_none_or(|from| P::record_key(**own) >= from));
+            let records = inside.count() as u32;
+            if let Some(image) = known.current(head) {
+                return Ok(saved(image, records));
+            }
+            let difference = known.lineage.as_ref().and_then(|lineage| self.difference(lineage, head, &live));
+            let (state, whole) = (head.lsn(), difference.is_none().then(|| image::whole::<P>(&live)));
+            // Without a visit, so that retired memory can be freed while the image is written.
+            drop(live);
+            drop(visit);
+            let (image, lineage) = match (difference, whole) {
+                (Some(difference), _) => {
+                    let address = keep(&difference.image, ImageKind::Changes)?;
+                    (Image { address, base: Some(difference.base) }, Lineage::changed(address, difference))
+                }
+                (None, whole) => {
+                    let address = keep(&whole.unwrap_or_default(), ImageKind::Whole)?;
+                    (Image { address, base: None }, Lineage::whole(address))
+                }
+            };
+            self.visit().install_saved(place(), state, lineage);
+            return Ok(saved(image, records));
         }
-        let saved = if let Body::Leaf { saved, .. } = head.body() { Some(saved) } else { None };
-        let image = saved.and_then(|saved| saved.image_of(head.lsn()));
-        let bytes = head.bytes() as u64;
-        if let (Some(saved), Some(address), true) = (saved, image, is_whole) {
-            let records = saved.records.load(Ordering::Acquire) as u32;
-            return Ok(SavedLeaf { address, records, bytes, next });
-        }
-        let live = Records::of(head).live;
-        let inside = live.iter().filter(|own| from.is_none_or(|from| P::record_key(**own) >= from));
-        let records = inside.count() as u32;
-        if let Some(address) = image {
-            return Ok(SavedLeaf { address, records, bytes, next });
-        }
-        let (all, state) = (live.len() as u32, head.lsn());
-        let mut encoded = Vec::with_capacity(head.bytes());
-        encode::<P>(&live, &mut encoded);
-        // Without a visit, so that retired memory can be freed while the image is written.
-        drop(live);
-        drop(visit);
-        let address = keep(&encoded)?;
-        let visit = self.visit();
-        let (_, head) = visit.leaf(place());
-        if let Body::Leaf { saved, .. } = head.body()
-            && head.lsn() == state
-        {
-            saved.note(address, state, all);
-        }
-        Ok(SavedLeaf { address, records, bytes, next })
     }
 
-    /// Moves the image of the leaf that contains `from` (`None`: the first leaf), if its address satisfies `is_unwanted`. The image of an
-    /// evicted leaf is copied: `keep` stores it and returns the new address. A leaf in memory only forgets its image; the next
-    /// [`save`](Self::save) writes a new one. True if there is a leaf without the unwanted image now. Called as `save` (I4).
+    /// The difference of a leaf from its base, if it is to be saved or kept.
+    fn difference(&self, lineage: &Lineage, head: Head<'_, P>, live: &[P::Record<'_>]) -> Option<Difference> {
+        lineage
+            .difference::<P>(head, live, |base| self.shelf.as_ref().is_some_and(|shelf| shelf.is_kept(base)))
+    }
+
+    /// Moves the image of the leaf that contains `from` (`None`: the first leaf), if it or its base satisfies `is_unwanted`. The contents of
+    /// an evicted leaf become a whole image: `keep` stores it and returns its address. A leaf in memory only forgets its image; the next
+    /// [`save`](Self::save) writes a whole one. True if there is a leaf without the unwanted image now. Called as `save` (I4).
     ///
     /// # Errors
     /// Those of `keep`, and of the shelf.
@@ -335,37 +364,59 @@ impl<P: Pairs> Tree<P> {
         &self,
         from: Option<&P::Key>,
         is_unwanted: impl Fn(Address) -> bool,
-        keep: impl FnOnce(&[u8]) -> std::result::Result<Address, E>,
+        keep: impl FnOnce(&[u8], ImageKind) -> std::result::Result<Address, E>,
     ) -> std::result::Result<bool, E> {
-        let place = || from.map_or(Place::First, Place::At);
-        let (pid, address) = {
+        let (pid, stub) = {
             let visit = self.visit();
-            let (pid, head) = visit.leaf(place());
-            match (visit.image(head).filter(|address| is_unwanted(*address)), head.body()) {
-                (Some(address), Body::Evicted { .. }) => (pid, address),
-                (Some(_), Body::Leaf { saved, .. }) => {
-                    saved.address.store(0, Ordering::Release);
-                    return Ok(true);
+            let (pid, head) = visit.leaf(from.map_or(Place::First, Place::At));
+            let is_unwanted =
+                |image: Image| is_unwanted(image.address) || image.base.is_some_and(&is_unwanted);
+            match head.body() {
+                Body::Evicted { leaf, .. } if is_unwanted(leaf.image) => (pid, head.stub(leaf)),
+                Body::Leaf { saved: Saved { lineage: Some(lineage), .. }, .. } => {
+                    let is_there = lineage.image().is_some_and(is_unwanted);
+                    if is_there {
+                        lineage.forget();
+                    }
+                    return Ok(is_there);
                 }
                 _ => return Ok(false),
             }
         };
-        // While this thread has the turn, no other one pages the leaf in.
         let _turn = self.paging.turn(pid);
-        let is_evicted = |head: &Head<'_, P>| head.evicted() == Some(address);
-        if !self.visit().load(pid).is_some_and(|head| is_evicted(&head)) {
-            return Ok(false);
-        }
-        let shelf = self.shelf.as_ref().ok_or(Error::Unreadable { why: String::new() })?;
-        let moved = keep(&shelf.read(address)?)?;
+        let unsaved = match self.visit().stub(pid, stub) {
+            Some((_, evicted)) => evicted.unsaved(),
+            None => return Ok(false),
+        };
+        let bytes = self.read_image(stub.address, unsaved)?;
+        let moved = match bytes.only() {
+            Some(whole) => keep(whole, ImageKind::Whole)?,
+            None => {
+                let (records, _) = bytes.records().ok_or_else(|| damaged(stub.address))?;
+                keep(&image::whole_of(&records), ImageKind::Whole)?
+            }
+        };
         let visit = self.visit();
-        let Some(head) = visit.load(pid).filter(is_evicted) else { return Ok(false) };
-        let Body::Evicted { bounds, records, .. } = head.body() else { return Ok(false) };
-        let bounds = Bounds { low: bounds.low.clone(), high: bounds.high.clone(), right: bounds.right };
-        let new = New { level: 0, lsn: head.lsn(), bytes: head.bytes() };
-        let stub = visit.evicted_page(new, bounds, moved, *records);
-        visit.tell_change(head);
-        Ok(visit.replace(pid, head, stub, &[], Omission::Consolidation))
+        let Some((head, evicted)) = visit.stub(pid, stub) else { return Ok(false) };
+        let image = Image { address: moved, base: None };
+        Ok(visit.replace_stub(pid, head, evicted, visit.stub_with(head, evicted.records, image)))
+    }
+
+    /// The value of a key by the changes that an evicted leaf keeps. `None` if they do not have the key.
+    #[cold]
+    pub(crate) fn unsaved_value(&self, head: Head<'_, P>, key: &P::Key) -> Option<P::ValueBuf> {
+        let Body::Evicted { leaf, .. } = head.body() else { return None };
+        image::find::<P>(leaf.unsaved.as_ref()?, key)
+    }
+
+    /// Leaves that were read from their images.
+    pub fn paged_in(&self) -> u64 {
+        self.epochs.tally(Count::PagedIn)
+    }
+
+    /// Bytes of changes that evicted leaves keep.
+    pub fn unsaved_bytes(&self) -> u64 {
+        self.unsaved.load(std::sync::atomic::Ordering::Relaxed)
     }
 
     /// The state of the page with this number, for the eviction: see [`Residence`].
@@ -375,17 +426,18 @@ impl<P: Pairs> Tree<P> {
             return Residence::End;
         }
         match visit.load(Pid(page)) {
-            Some(head) if Pid(page) != ROOT && head.level() == 0 && head.is_base() => match head.body() {
+            Some(head) if Pid(page) != ROOT && head.level() == 0 => match head.body() {
                 Body::Leaf { saved, .. } if saved.cool() => Residence::Used,
-                Body::Leaf { saved, .. } if saved.image_of(head.lsn()).is_some() => Residence::Clean,
+                Body::Leaf { saved, .. } if saved.current(head).is_some() => Residence::Clean,
                 Body::Leaf { .. } => Residence::Dirty,
+                Body::Evicted { leaf, .. } if leaf.unsaved.is_some() => Residence::Unsaved,
                 _ => Residence::Elsewhere,
             },
             _ => Residence::Elsewhere,
         }
     }
 
-    /// The low key of a leaf in memory, by its page number. `None` if the page is no leaf in memory; `Some(None)` for the first leaf.
+    /// The low key of a leaf, by its page number. `None` if the page is no leaf; `Some(None)` for the first leaf.
     pub fn low_key(&self, page: u32) -> Option<Option<P::KeyBuf>> {
         if u64::from(page) >= self.table.used() {
             return None;
@@ -395,32 +447,43 @@ impl<P: Pairs> Tree<P> {
         Some(Outline::of(head).low.map(|low| P::own_key(low.borrow())))
     }
 
-    /// Evicts the leaf with this page number, if it is clean (I1). Returns the bytes of memory that become free; 0 if it was not evicted.
-    /// `may_evict` decides by the address of its image.
-    pub fn evict(&self, page: u32, may_evict: impl FnOnce(Address) -> bool) -> u64 {
+    /// Evicts the leaf with this page number, if it is clean (I1), or if it `may_keep` its changes and these are few. Returns the bytes of
+    /// memory that become free; 0 if it was not evicted. `may_evict` decides by the address of an image that will be needed. Called as
+    /// [`save`](Self::save) (I4).
+    pub fn evict(&self, page: u32, may_keep: bool, may_evict: impl Fn(Address) -> bool) -> u64 {
         if u64::from(page) >= self.table.used() {
             return 0;
         }
         let visit = self.visit();
         let pid = Pid(page);
         let Some(head) = visit.load(pid).filter(|head| pid != ROOT && head.level() == 0) else { return 0 };
-        let Body::Leaf { saved, bounds, .. } = head.body() else { return 0 };
-        let state =
-            if is_omitted(Omission::Clean) { saved.state.load(Ordering::Acquire) } else { head.lsn() };
-        let Some(address) = saved.image_of(state) else { return 0 };
-        if !may_evict(address) {
+        let Body::Leaf { saved, .. } = head.body() else { return 0 };
+        let Records { live, mut dead } = Records::of(head);
+        let current = match &saved.lineage {
+            Some(lineage) if is_omitted(Omission::Clean) => lineage.image(),
+            _ => saved.current(head),
+        };
+        let (image, unsaved) = match (current, &saved.lineage) {
+            (Some(image), _) => (image, None),
+            (None, Some(lineage)) if may_keep => {
+                let Some(difference) = self.difference(lineage, head, &live) else { return 0 };
+                (Image { address: difference.base, base: None }, Some(difference.image.into_boxed_slice()))
+            }
+            _ => return 0,
+        };
+        if !may_evict(image.address) || image.base.is_some_and(|base| !may_evict(base)) {
             return 0;
         }
-        let Records { live, mut dead } = Records::of(head);
-        let records = live.len() as u32;
+        let kept = unsaved.as_ref().map_or(0, |changes| changes.len()) as u64;
+        let leaf = Evicted { image, records: live.len() as u32, unsaved };
         // The evicted leaf has no records in memory, so all of them are dead (N6).
         dead.extend(live);
-        let bounds = Bounds { low: bounds.low.clone(), high: bounds.high.clone(), right: bounds.right };
-        let new = New { level: 0, lsn: head.lsn(), bytes: head.bytes() };
-        let stub = visit.evicted_page(new, bounds, address, records);
-        let freed = head.chain_memory() as u64;
-        visit.tell_change(head);
-        if visit.replace(pid, head, stub, &dead, Omission::Consolidation) { freed } else { 0 }
+        let freed = (head.chain_memory() as u64).saturating_sub(kept);
+        if !visit.replace(pid, head, visit.stub_of(head, leaf), &dead, Omission::Consolidation) {
+            return 0;
+        }
+        self.unsaved.fetch_add(kept, std::sync::atomic::Ordering::Relaxed);
+        freed
     }
 }
 
@@ -435,42 +498,83 @@ pub enum Residence {
     Used,
     /// It can be evicted.
     Clean,
-    /// It has to be saved first.
+    /// It has to be saved first, or to keep its changes.
     Dirty,
+    /// It is evicted, and keeps changes that are not saved.
+    Unsaved,
 }
 
 fn damaged(address: Address) -> Error {
     Error::Unreadable { why: format!("the image at {:#x} is damaged", address.0) }
 }
 
-impl<P: Pairs> Visit<'_, P> {
+impl<'v, P: Pairs> Visit<'v, P> {
     /// Draws a number that no page gets. An eviction and a page-in keep the number of the page, and the checker knows by the drawn numbers
     /// that the tree has changed.
     fn tell_change(&self, head: Head<'_, P>) {
         self.draw(head.lsn());
     }
 
-    /// The address of the current image of a leaf.
-    fn image(&self, head: Head<'_, P>) -> Option<Address> {
+    /// The evicted leaf on this page, if it still is in this state.
+    fn stub(&self, pid: Pid, stub: Stub) -> Option<(Head<'_, P>, &Evicted)> {
+        let head = self.load(pid)?;
         match head.body() {
-            Body::Evicted { address, .. } => Some(*address),
-            Body::Leaf { saved, .. } => saved.image_of(head.lsn()),
+            Body::Evicted { leaf, .. } if head.stub(leaf) == stub => Some((head, leaf)),
             _ => None,
         }
     }
 
+    /// An evicted leaf in place of the leaf with this head, in the same state.
+    fn stub_of(&self, head: Head<'_, P>, leaf: Evicted) -> Made<P> {
+        let Outline { low, high, right, .. } = Outline::of(head);
+        let bounds = Bounds { low: low.cloned(), high: high.cloned(), right };
+        self.tell_change(head);
+        self.evicted_page(New { level: 0, lsn: head.lsn(), bytes: head.bytes() }, bounds, leaf)
+    }
+
+    /// The evicted leaf with another image of the same contents.
+    fn stub_with(&self, head: Head<'_, P>, records: u32, image: Image) -> Made<P> {
+        self.stub_of(head, Evicted { image, records, unsaved: None })
+    }
+
+    /// Replaces an evicted leaf.
+    fn replace_stub(&self, pid: Pid, head: Head<'_, P>, old: &Evicted, page: Made<P>) -> bool {
+        let kept = old.unsaved.as_ref().map_or(0, |changes| changes.len()) as u64;
+        let done = self.replace(pid, head, page, &[], Omission::Consolidation);
+        if done {
+            self.tree.unsaved.fetch_sub(kept, std::sync::atomic::Ordering::Relaxed);
+        }
+        done
+    }
+
+    /// Notes the image of a leaf, if the leaf still has the state that was saved (I1).
+    fn install_saved(&self, place: Place<'_, P>, state: u64, lineage: Box<Lineage>) {
+        let (pid, head) = self.leaf(place);
+        let Body::Leaf { saved, .. } = head.body() else { return };
+        if head.lsn() != state {
+            return;
+        }
+        let Records { live, dead } = Records::of(head);
+        let saved = Saved::new(Some(lineage), saved.used.load(Ordering::Relaxed));
+        let Outline { low, high, right, .. } = Outline::of(head);
+        let bounds = Bounds { low: low.cloned(), high: high.cloned(), right };
+        self.tell_change(head);
+        let new = New { level: 0, lsn: state, bytes: head.bytes() };
+        let page = self.leaf_page(new, &live, bounds, saved);
+        self.replace(pid, head, page, &dead, Omission::Consolidation);
+    }
+
     /// Replaces an evicted leaf with its contents.
-    fn fill(&self, pid: Pid, head: Head<'_, P>, address: Address, image: &[u8]) -> Result<()> {
+    fn fill(&self, pid: Pid, head: Head<'_, P>, evicted: &Evicted, image: &ImageBytes) -> Result<()> {
         let outline = Outline::of(head);
-        let pairs = pairs_of::<P>(image, outline.low, outline.high).ok_or_else(|| damaged(address))?;
-        if let Body::Evicted { records, .. } = head.body()
-            && *records as usize != pairs.len()
-        {
-            return Err(damaged(address));
+        let damaged = || damaged(evicted.image.address);
+        let (pairs, count) = records_of::<P>(image, outline.low, outline.high).ok_or_else(damaged)?;
+        if evicted.records as usize != pairs.len() {
+            return Err(damaged());
         }
         let fresh: Vec<P::Fresh> = pairs
             .iter()
-            .map(|(key, value)| {
+            .map(|(key, value, _)| {
                 let (key, value) = (key.borrow(), Some(value.borrow()));
                 let bytes = P::fresh_space(key, value);
                 P::fresh(key, value, (bytes > 0).then(|| self.slot.take(bytes)))
@@ -481,14 +585,15 @@ impl<P: Pairs> Visit<'_, P> {
         let memory: usize = records.iter().map(|record| P::record_memory(*record)).sum();
         let bounds = Bounds { low: outline.low.cloned(), high: outline.high.cloned(), right: outline.right };
         self.tell_change(head);
+        let origins = pairs.iter().map(|(.., origin)| *origin).collect();
+        let lineage = Lineage::of(evicted.image, evicted.unsaved.is_none(), origins, count);
         // The contents are the same, so the new page keeps the number.
-        let page = self.leaf_page(New { level: 0, lsn: head.lsn(), bytes }, &records, bounds);
-        if let Body::Leaf { saved, .. } = page.head().body() {
-            saved.note(address, head.lsn(), pairs.len() as u32);
-        }
+        let new = New { level: 0, lsn: head.lsn(), bytes };
+        let page = self.leaf_page(new, &records, bounds, Saved::new(Some(lineage), 0));
         drop(records);
-        if self.replace(pid, head, page, &[], Omission::Consolidation) {
+        if self.replace_stub(pid, head, evicted, page) {
             self.slot.count(Count::MadeBytes, memory as u64);
+            self.count(Count::PagedIn);
         } else {
             fresh.into_iter().for_each(|fresh| self.drop_fresh(fresh));
         }
@@ -499,8 +604,8 @@ impl<P: Pairs> Visit<'_, P> {
     /// operation that needs the page reports the error).
     #[cold]
     pub(crate) fn make_resident(&self, pid: Pid, head: Head<'_, P>) -> bool {
-        let Some(address) = head.evicted() else { return true };
-        self.tree.page_in(pid, address).inspect_err(|error| self.fail(error.clone())).is_ok()
+        let Some(stub) = head.evicted() else { return true };
+        self.tree.page_in(pid, stub).inspect_err(|error| self.fail(error.clone())).is_ok()
     }
 
     /// Builds the pages of [`Tree::restore`]. `None` if there are not enough page ids.
@@ -512,7 +617,11 @@ impl<P: Pairs> Visit<'_, P> {
             let high = leaves.get(i + 1).and_then(|next| fence(&next.low));
             let new = New { level: 0, lsn: self.draw(root.lsn()), bytes: leaf.bytes as usize };
             let bounds = Bounds { low: fence(&leaf.low), high, right };
-            self.evicted_page(new, bounds, leaf.address, leaf.records)
+            self.evicted_page(
+                new,
+                bounds,
+                Evicted { image: leaf.image, records: leaf.records, unsaved: None },
+            )
         };
         let records: u64 = leaves.iter().map(|leaf| u64::from(leaf.records)).sum();
         self.slot.count(Count::Records, records);

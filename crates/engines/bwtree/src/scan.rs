@@ -126,10 +126,10 @@ impl<P: Pairs> Cursor<'_, P> {
         };
         let visit = self.tree.visit();
         let (pid, head) = visit.leaf(place);
-        if let Some(address) = head.evicted() {
+        if let Some(stub) = head.evicted() {
             drop(visit);
             // The next step of the scan copies the page.
-            return self.tree.page_in(pid, address);
+            return self.tree.page_in(pid, stub);
         }
         let records = Records::of(head).live;
         let start = records.partition_point(|own| !is_from::<P>(P::record_key(*own), &self.from));

@@ -28,6 +28,8 @@ pub(crate) enum Count {
     FreedBytes,
     RetiredPids,
     FreedPids,
+    /// Leaves that were read from their images.
+    PagedIn,
     /// Not a counter: the largest number that this thread slot drew for a state of a page.
     Drawn,
 }
@@ -138,6 +140,8 @@ pub struct Stats {
     pub retired_pids: u64,
     /// Page ids that have been freed for reuse.
     pub freed_pids: u64,
+    /// Leaves that were read from their images.
+    pub paged_in: u64,
 }
 
 impl Stats {

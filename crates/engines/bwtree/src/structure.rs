@@ -22,6 +22,7 @@ use crate::node::{Body, Head, Made, Retired};
 use crate::omission::{Omission, is_omitted};
 use crate::options::Options;
 use crate::page::{Bounds, New, Outline, Records, Term, find_term, term_bytes, term_bytes_of, terms};
+use crate::paged::Saved;
 use crate::pairs::{At, Pairs, Place, RECORD_BYTES};
 use crate::stats::Count;
 use crate::table::{Pid, ROOT};
@@ -110,7 +111,7 @@ impl<P: Pairs> Visit<'_, P> {
         let bytes = contents.bytes(range.clone());
         match contents {
             Contents::Leaf(records, _) => {
-                self.leaf_page(New { level: 0, lsn, bytes }, &records.live[range], bounds)
+                self.leaf_page(New { level: 0, lsn, bytes }, &records.live[range], bounds, Saved::default())
             }
             Contents::Inner(terms, level) => {
                 self.inner_page(New { level: *level, lsn, bytes }, &terms[range], bounds)

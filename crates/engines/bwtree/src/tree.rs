@@ -26,7 +26,7 @@ use crate::node::{
 use crate::omission::Omission;
 use crate::options::Options;
 use crate::page::{Bounds, New, Step, Term, lookup, step};
-use crate::paged::{Address, Paging, Shelf};
+use crate::paged::{Evicted, Paging, Saved, Shelf};
 use crate::pairs::{At, Pairs, RECORD_BYTES, Spot, Target};
 use crate::pool::{BATCH, BATCH_SMALL};
 use crate::stats::{Count, Memory};
@@ -56,6 +56,8 @@ pub struct Tree<P: Pairs> {
     pub(crate) options: Options,
     /// Images of leaves. Without a shelf no leaf is evicted.
     pub(crate) shelf: Option<Arc<dyn Shelf>>,
+    /// Bytes of changes that evicted leaves keep.
+    pub(crate) unsaved: std::sync::atomic::AtomicU64,
     pub(crate) paging: Paging,
 }
 
@@ -122,11 +124,11 @@ impl<P: Pairs> Tree<P> {
         let batch_bytes = if options.weighs_records { BATCH_SMALL } else { BATCH };
         let (table, epochs) = (Table::new(options.segment_entries), Epochs::new(batch_bytes));
         let (graves, paging) = (Graves::new(), Paging::new());
-        let tree = Self { table, graves, epochs, options, shelf: None, paging };
+        let tree = Self { table, graves, epochs, options, shelf: None, paging, unsaved: 0.into() };
         let bounds = Bounds { low: None, high: None, right: None };
         // The first PID of a table is ROOT.
         let visit = tree.visit();
-        visit.allocate(visit.leaf_page(New { level: 0, lsn: 0, bytes: 0 }, &[], bounds));
+        visit.allocate(visit.leaf_page(New { level: 0, lsn: 0, bytes: 0 }, &[], bounds, Saved::default()));
         drop(visit);
         tree
     }
@@ -171,9 +173,12 @@ impl<P: Pairs> Tree<P> {
         loop {
             let visit = self.visit();
             let (pid, head) = visit.leaf(At(key));
-            if let Some(address) = head.evicted() {
+            if let Some(stub) = head.evicted() {
+                if let Some(value) = self.unsaved_value(head, key) {
+                    return Ok(Some(with(value.borrow())));
+                }
                 drop(visit);
-                self.page_in(pid, address)?;
+                self.page_in(pid, stub)?;
                 continue;
             }
             self.touch(head);
@@ -290,9 +295,9 @@ impl<P: Pairs> Tree<P> {
             let visit = self.visit();
             loop {
                 let (pid, head) = visit.leaf(At(key));
-                if let Some(address) = head.evicted() {
+                if let Some(stub) = head.evicted() {
                     drop(visit);
-                    self.page_in(pid, address)?;
+                    self.page_in(pid, stub)?;
                     continue 'visits;
                 }
                 let Some((old, spot)) = head.locate(key) else {
@@ -503,21 +508,32 @@ impl<P: Pairs> Visit<'_, P> {
         self.tree.options.leaf_chain.min(SEEN_MAX)
     }
 
+    /// Bytes of the block of a leaf. In a tree with a memory budget there are two sizes for each doubling: leaves of random keys grow at the
+    /// same time, so with more sizes most free blocks would have sizes that no leaf has at the moment.
+    fn leaf_block(&self, records: usize) -> usize {
+        let bytes = leaf_bytes::<P>(records, self.places());
+        if !self.tree.options.weighs_records {
+            return bytes;
+        }
+        let above = bytes.next_power_of_two();
+        if bytes <= above / 4 * 3 { above / 4 * 3 } else { above }
+    }
+
     /// Makes a base page of these records.
-    pub(crate) fn leaf_page(&self, new: New, records: &[P::Record<'_>], bounds: Bounds<P>) -> Made<P> {
-        let block = self.slot.take(leaf_bytes::<P>(records.len(), self.places()));
-        Made::leaf(block, new, records, bounds, self.places())
+    pub(crate) fn leaf_page(
+        &self,
+        new: New,
+        records: &[P::Record<'_>],
+        bounds: Bounds<P>,
+        saved: Saved,
+    ) -> Made<P> {
+        let block = self.slot.take(self.leaf_block(records.len()));
+        Made::leaf(block, new, records, bounds, self.places(), saved)
     }
 
     /// Makes a leaf whose contents are not in memory.
-    pub(crate) fn evicted_page(
-        &self,
-        new: New,
-        bounds: Bounds<P>,
-        address: Address,
-        records: u32,
-    ) -> Made<P> {
-        Made::evicted(self.slot.take(delta_bytes::<P>()), new, bounds, address, records)
+    pub(crate) fn evicted_page(&self, new: New, bounds: Bounds<P>, leaf: Evicted) -> Made<P> {
+        Made::evicted(self.slot.take(delta_bytes::<P>()), new, bounds, leaf)
     }
 
     /// Makes a base page of these terms.
@@ -530,7 +546,7 @@ impl<P: Pairs> Visit<'_, P> {
     pub(crate) fn merged<'g>(&self, head: Head<'g, P>, lsn: u64) -> Option<(Made<P>, Vec<P::Record<'g>>)> {
         let Body::Leaf { run, .. } = head.body() else { return None };
         let records = P::len(run) + head.depth() as usize;
-        let block = self.slot.take(leaf_bytes::<P>(records, self.places()));
+        let block = self.slot.take(self.leaf_block(records));
         Made::merged(block, head, lsn, self.places())
     }
 

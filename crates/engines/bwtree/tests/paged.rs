@@ -4,33 +4,48 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
 use std::sync::{Arc, Mutex};
 
-use bwtree::{Address, Bytes, Error, Options, RestoredLeaf, Shelf, Tree};
+use bwtree::{Address, Bytes, Error, ImageKind, Options, RestoredLeaf, Shelf, Tree};
 
 /// Images in memory.
 #[derive(Debug, Default)]
-struct Images(Mutex<(HashMap<Address, Vec<u8>>, u64, bool)>);
+struct Images(Mutex<Kept>);
+
+#[derive(Debug, Default)]
+struct Kept {
+    images: HashMap<Address, Vec<u8>>,
+    newest: u64,
+    fails: bool,
+    /// Number of images of each kind.
+    kinds: [u64; 2],
+}
 
 impl Shelf for Images {
     fn read(&self, address: Address) -> bwtree::Result<Vec<u8>> {
         let images = self.0.lock().unwrap();
-        if images.2 {
+        if images.fails {
             return Err(Error::Unreadable { why: "as the test wishes".into() });
         }
-        Ok(images.0[&address].clone())
+        Ok(images.images[&address].clone())
+    }
+
+    fn is_kept(&self, address: Address) -> bool {
+        // As if some images were about to be removed.
+        !address.0.get().is_multiple_of(5)
     }
 }
 
 impl Images {
-    fn keep(&self, image: &[u8]) -> Result<Address, Error> {
+    fn keep(&self, image: &[u8], kind: ImageKind) -> Result<Address, Error> {
         let mut images = self.0.lock().unwrap();
-        images.1 += 1;
-        let address = Address(images.1.try_into().unwrap());
-        images.0.insert(address, image.to_vec());
+        images.kinds[kind as usize] += 1;
+        images.newest += 1;
+        let address = Address(images.newest.try_into().unwrap());
+        images.images.insert(address, image.to_vec());
         Ok(address)
     }
 
     fn fail(&self, fails: bool) {
-        self.0.lock().unwrap().2 = fails;
+        self.0.lock().unwrap().fails = fails;
     }
 }
 
@@ -40,9 +55,9 @@ type Pages = Vec<RestoredLeaf<Box<[u8]>>>;
 fn save(tree: &Tree<Bytes>, images: &Images) -> Pages {
     let (mut leaves, mut from) = (Vec::new(), None::<Box<[u8]>>);
     loop {
-        let saved = tree.save(from.as_deref(), |image| images.keep(image)).unwrap();
-        let (address, records, bytes) = (saved.address, saved.records, saved.bytes);
-        leaves.push(RestoredLeaf { low: from, address, records, bytes });
+        let saved = tree.save(from.as_deref(), |image, kind| images.keep(image, kind)).unwrap();
+        let (image, records, bytes) = (saved.image, saved.records, saved.bytes);
+        leaves.push(RestoredLeaf { low: from, image, records, bytes });
         from = saved.next;
         if from.is_none() {
             return leaves;
@@ -52,8 +67,8 @@ fn save(tree: &Tree<Bytes>, images: &Images) -> Pages {
 
 fn evict(tree: &Tree<Bytes>, one_in: u32, random: &mut fastrand::Rng) -> u64 {
     let pages = tree.stats().pids as u32 * 4;
-    let chosen = (0..pages).filter(|_| random.u32(..one_in) == 0);
-    chosen.map(|page| tree.evict(page, |_| true)).sum()
+    let chosen: Vec<u32> = (0..pages).filter(|_| random.u32(..one_in) == 0).collect();
+    chosen.into_iter().map(|page| tree.evict(page, random.bool(), |_| true)).sum()
 }
 
 fn options(is_tiny: bool) -> Options {
@@ -79,7 +94,7 @@ fn churn(seed: u64, is_tiny: bool, steps: usize) {
     let images = Arc::new(Images::default());
     let mut tree = Tree::<Bytes>::with_shelf(options(is_tiny), Arc::clone(&images) as _).unwrap();
     let mut model = BTreeMap::new();
-    let (keys, mut evicted) = (if is_tiny { 60 } else { 2000 }, 0);
+    let (keys, mut evicted, mut unsaved, mut moved) = (if is_tiny { 60 } else { 2000 }, 0, 0, 0);
     for step in 0..steps {
         let key = format!("key {:04}", random.u32(..keys)).into_bytes();
         match random.u32(..10) {
@@ -93,7 +108,14 @@ fn churn(seed: u64, is_tiny: bool, steps: usize) {
         }
         if step % 37 == 0 {
             save(&tree, &images);
+        }
+        if step % 20 == 0 {
             evicted += evict(&tree, 2, &mut random);
+            unsaved = unsaved.max(tree.unsaved_bytes());
+            let key = format!("key {:04}", random.u32(..keys)).into_bytes();
+            let is_unwanted = |address: Address| address.0.get().is_multiple_of(3);
+            let keep = |image: &[u8], kind| images.keep(image, kind);
+            moved += u64::from(tree.move_image(Some(&key), is_unwanted, keep).unwrap());
         }
         if step % 501 == 0 {
             compare(&tree, &model);
@@ -103,8 +125,12 @@ fn churn(seed: u64, is_tiny: bool, steps: usize) {
             compare(&tree, &model);
         }
     }
-    assert!(evicted > 0);
+    assert!(evicted > 0 && moved > 0);
+    // Tiny leaves have no small changes.
+    let kinds = images.0.lock().unwrap().kinds;
+    assert!(is_tiny || (unsaved > 0 && kinds.iter().all(|count| *count > 0)), "{unsaved}, {kinds:?}");
     compare(&tree, &model);
+    assert_eq!(tree.unsaved_bytes(), 0, "all leaves were read");
     for key in model.keys() {
         assert!(tree.delete(key).unwrap());
     }

@@ -7,7 +7,7 @@
 //! ```text
 //! header (512 bytes; lsn: where the replay begins)
 //! LSN at the publication: u64 | number of leaves: u64 | bytes of the leaves: u64
-//! leaf     address: u64 | bytes in memory: u64 | records: u32 | bytes of the low key: u32 | low key …
+//! leaf     address: u64 | address of the base, or 0: u64 | bytes in memory: u64 | records: u32 | bytes of the low key: u32 | low key …
 //! CRC-32C of everything before: u32 | 0: u32
 //! ```
 //!
@@ -23,7 +23,7 @@ use std::fs::OpenOptions;
 use std::num::NonZeroU64;
 use std::path::PathBuf;
 
-use bwtree::{Address, Pairs, RestoredLeaf};
+use bwtree::{Address, Image, Pairs, RestoredLeaf};
 use pmem::file::io;
 use pmem::{Error, Result, system};
 
@@ -33,7 +33,7 @@ use crate::omission::{Omission, is_omitted};
 use crate::place::Place;
 
 const HEAD: usize = header::BYTES + 24;
-const LEAF: usize = 24;
+const LEAF: usize = 32;
 
 /// A checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,7 +61,8 @@ fn encode<P: Pairs>(store: u64, checkpoint: &Checkpoint<P::KeyBuf>) -> Vec<u8> {
     bytes.extend((leaves.len() as u64).to_le_bytes());
     bytes.extend([0; 8]);
     for leaf in leaves {
-        bytes.extend(leaf.address.0.get().to_le_bytes());
+        bytes.extend(leaf.image.address.0.get().to_le_bytes());
+        bytes.extend(leaf.image.base.map_or(0, |base| base.0.get()).to_le_bytes());
         bytes.extend(leaf.bytes.to_le_bytes());
         bytes.extend(leaf.records.to_le_bytes());
         let from = bytes.len();
@@ -144,7 +145,7 @@ fn decode<P: Pairs>(bytes: &[u8], store: u64, path: &std::path::Path) -> Result<
     let count = word(bytes, HEAD - 16);
     let (mut leaves, mut at) = (Vec::new(), HEAD);
     while at < end {
-        let key_bytes = (word(bytes, at + 16) >> 32) as usize;
+        let key_bytes = (word(bytes, at + 24) >> 32) as usize;
         let behind = at + LEAF + key_bytes;
         let address =
             NonZeroU64::new(word(bytes, at)).filter(|_| behind <= end).ok_or_else(|| corrupt(at))?;
@@ -154,9 +155,12 @@ fn decode<P: Pairs>(bytes: &[u8], store: u64, path: &std::path::Path) -> Result<
         };
         leaves.push(RestoredLeaf {
             low,
-            address: Address(address),
-            records: word(bytes, at + 16) as u32,
-            bytes: word(bytes, at + 8),
+            image: Image {
+                address: Address(address),
+                base: NonZeroU64::new(word(bytes, at + 8)).map(Address),
+            },
+            records: word(bytes, at + 24) as u32,
+            bytes: word(bytes, at + 16),
         });
         at = behind;
     }
@@ -174,7 +178,10 @@ mod tests {
     fn every_damaged_byte_of_a_checkpoint_is_noticed() {
         let leaf = |low: Option<&[u8]>, address: u64| RestoredLeaf {
             low: low.map(Into::into),
-            address: Address(address.try_into().unwrap()),
+            image: Image {
+                address: Address(address.try_into().unwrap()),
+                base: (address > 5).then(|| Address(9.try_into().unwrap())),
+            },
             records: 3,
             bytes: 100,
         };

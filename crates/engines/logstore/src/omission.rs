@@ -16,6 +16,8 @@ pub enum Omission {
     Rename,
     /// Segments are removed before the checkpoint that frees them is published (P3).
     Removal,
+    /// A segment is removed although changes have their base there (P3).
+    Bases,
     /// A leaf is evicted, and read again, although its image is not written (P1).
     Written,
     /// The replay begins at the end of the log, also if records below it are unfinished (C2).

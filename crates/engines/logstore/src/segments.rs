@@ -7,20 +7,24 @@
 //! ```
 //!
 //! Invariants:
-//! * P1: an image is read only when it is written. A leaf is evicted only when its image is written ([`Segments::is_written`]).
+//! * P1: an image is read from its file when it is written, and from the buffer before. A leaf in memory is evicted only when its image is
+//!   written ([`Segments::is_written`]).
 //! * P2: a checkpoint is published only when the segments of its images are synced.
 //! * P3: a segment is removed only when no current image and no image of the published checkpoint is in it, and the checkpoint is durable.
+//!   The base of changes that were made since the checkpoint began is current, too ([`Segments::begin_checkpoint`]).
 //! * P4: a recovered store continues in a new segment.
+//!
+//! Changes are replaced far sooner than whole images, so each kind has segments of its own. Segments of changes soon have no live image.
 //!
 //! One thread at a time appends and removes; any number of threads read.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
 use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::sync::{Arc, RwLock};
 
-use bwtree::{Address, Shelf};
+use bwtree::{Address, ImageKind, Shelf};
 use pmem::file::io;
 use pmem::{Error, Result, system};
 
@@ -85,13 +89,38 @@ impl Segment {
     }
 }
 
-/// The segment that is appended to.
+/// The segments to which nothing was appended after a moment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Filled {
+    /// Segments that were appended to at that moment.
+    current: [Option<u64>; 2],
+    /// Number of the next segment.
+    end: u64,
+}
+
+impl Filled {
+    /// True if a segment is one of them.
+    pub(crate) fn has(&self, number: u64) -> bool {
+        number < self.end && !self.current.contains(&Some(number))
+    }
+}
+
+/// A segment that is appended to.
 #[derive(Debug, Default)]
-struct Writer {
+struct Stream {
     current: Option<(u64, Arc<Segment>)>,
     /// Bytes that are not written yet.
     buffer: Vec<u8>,
+}
+
+/// The segments that are appended to.
+#[derive(Debug, Default)]
+struct Writer {
+    /// One for each kind of images.
+    streams: [Stream; 2],
     next_number: u64,
+    /// Segments of the bases of changes that were made since the last checkpoint began (P3).
+    bases: BTreeSet<u64>,
     /// Segments that were written to since the last sync.
     unsynced: Vec<Arc<Segment>>,
 }
@@ -171,33 +200,37 @@ impl Segments {
         self.open.read().unwrap_or_else(PoisonError::into_inner).get(&number).cloned()
     }
 
-    /// Appends an image. It may be read when it is written.
+    /// Appends an image.
     ///
     /// # Errors
     /// `NoSpace`; `Io`; `Full` if there are too many segments.
-    pub(crate) fn append(&self, image: &[u8]) -> Result<Address> {
+    pub(crate) fn append(&self, image: &[u8], kind: ImageKind) -> Result<Address> {
         let mut writer = lock(&self.writer);
         let bytes = (HEAD + image.len()).next_multiple_of(UNIT as usize);
-        let end =
-            writer.current.as_ref().map_or(0, |(_, segment)| segment.written()) + writer.buffer.len() as u64;
-        if writer.current.is_none() || (end + bytes as u64 > self.bytes && end > header::BYTES as u64) {
-            self.begin(&mut writer)?;
+        let stream = &writer.streams[kind as usize];
+        let written = stream.current.as_ref().map_or(0, |(_, segment)| segment.written());
+        let end = written + stream.buffer.len() as u64;
+        if stream.current.is_none() || (end + bytes as u64 > self.bytes && end > header::BYTES as u64) {
+            self.begin(&mut writer, kind)?;
         }
-        let Some((number, segment)) = writer.current.clone() else { return Err(Error::Closed) };
-        let offset = segment.written() + writer.buffer.len() as u64;
+        let Writer { streams, unsynced, .. } = &mut *writer;
+        let stream = &mut streams[kind as usize];
+        let Some((number, segment)) = stream.current.clone() else { return Err(Error::Closed) };
+        let buffer = &mut stream.buffer;
+        let offset = segment.written() + buffer.len() as u64;
         let parts = Parts { segment: number, offset, bytes: bytes as u64 };
         let address = parts.pack().ok_or(Error::Full { max_bytes: self.bytes * SEGMENT_MAX })?;
-        let from = writer.buffer.len();
-        writer.buffer.extend(MAGIC.to_le_bytes());
-        writer.buffer.extend([0; 4]);
-        writer.buffer.extend(self.place.store.to_le_bytes());
-        writer.buffer.extend((image.len() as u64).to_le_bytes());
-        writer.buffer.extend(image);
-        let sum = crc32c::crc32c(&writer.buffer[from + 8..]);
-        writer.buffer[from + 4..from + 8].copy_from_slice(&sum.to_le_bytes());
-        writer.buffer.resize(from + bytes, 0);
-        if writer.buffer.len() >= BUFFER {
-            self.write(&mut writer)?;
+        let from = buffer.len();
+        buffer.extend(MAGIC.to_le_bytes());
+        buffer.extend([0; 4]);
+        buffer.extend(self.place.store.to_le_bytes());
+        buffer.extend((image.len() as u64).to_le_bytes());
+        buffer.extend(image);
+        let sum = crc32c::crc32c(&buffer[from + 8..]);
+        buffer[from + 4..from + 8].copy_from_slice(&sum.to_le_bytes());
+        buffer.resize(from + bytes, 0);
+        if buffer.len() >= BUFFER {
+            self.write(stream, unsynced)?;
         }
         Ok(address)
     }
@@ -207,7 +240,11 @@ impl Segments {
     /// # Errors
     /// `NoSpace`: a later call tries again; `Io`.
     pub(crate) fn write_all(&self) -> Result<()> {
-        self.write(&mut lock(&self.writer))
+        self.write_streams(&mut lock(&self.writer))
+    }
+
+    fn write_streams(&self, Writer { streams, unsynced, .. }: &mut Writer) -> Result<()> {
+        streams.iter_mut().try_for_each(|stream| self.write(stream, unsynced))
     }
 
     /// Makes all images that were appended durable, if the store promises to survive a power cut (P2).
@@ -216,7 +253,7 @@ impl Segments {
     /// `NoSpace`; `Io`: after a failed sync the images may be lost, so the caller must fail.
     pub(crate) fn sync(&self) -> Result<()> {
         let mut writer = lock(&self.writer);
-        self.write(&mut writer)?;
+        self.write_streams(&mut writer)?;
         for segment in std::mem::take(&mut writer.unsynced) {
             if self.syncs && !is_omitted(Omission::ImageSync) {
                 system::sync_all(&segment.file, &segment.path)
@@ -230,9 +267,9 @@ impl Segments {
         Ok(())
     }
 
-    fn write(&self, writer: &mut Writer) -> Result<()> {
+    fn write(&self, stream: &mut Stream, unsynced: &mut Vec<Arc<Segment>>) -> Result<()> {
         use std::sync::atomic::Ordering;
-        let Writer { current: Some((_, segment)), buffer, unsynced, .. } = writer else { return Ok(()) };
+        let Stream { current: Some((_, segment)), buffer } = stream else { return Ok(()) };
         if buffer.is_empty() {
             return Ok(());
         }
@@ -255,8 +292,8 @@ impl Segments {
     }
 
     /// Begins the next segment.
-    fn begin(&self, writer: &mut Writer) -> Result<()> {
-        self.write(writer)?;
+    fn begin(&self, writer: &mut Writer, kind: ImageKind) -> Result<()> {
+        self.write(&mut writer.streams[kind as usize], &mut writer.unsynced)?;
         let number = writer.next_number;
         let path = self.place.path(PAGES, number);
         let mut how = OpenOptions::new();
@@ -266,8 +303,9 @@ impl Segments {
         let header = Header { kind: Kind::Segment, store: self.place.store, number, lsn: 0, text };
         let segment = Arc::new(Segment { file, path, written: 0.into() });
         writer.next_number += 1;
-        writer.buffer.extend(header.encode());
-        writer.current = Some((number, Arc::clone(&segment)));
+        let stream = &mut writer.streams[kind as usize];
+        stream.buffer.extend(header.encode());
+        stream.current = Some((number, Arc::clone(&segment)));
         self.open.write().unwrap_or_else(PoisonError::into_inner).insert(number, segment);
         Ok(())
     }
@@ -284,10 +322,17 @@ impl Segments {
             || self.find(parts.segment).is_some_and(|segment| parts.offset < segment.written())
     }
 
-    /// Number of the segment that is appended to. Images that are appended from now on are in this segment or in later ones.
-    pub(crate) fn current(&self) -> u64 {
-        let writer = lock(&self.writer);
-        writer.current.as_ref().map_or(writer.next_number, |(number, _)| *number)
+    /// Begins a checkpoint: returns the segments to which nothing is appended any more.
+    pub(crate) fn begin_checkpoint(&self) -> Filled {
+        let mut writer = lock(&self.writer);
+        writer.bases.clear();
+        let current = writer.streams.each_ref().map(|stream| stream.current.as_ref().map(|own| own.0));
+        Filled { current, end: writer.next_number }
+    }
+
+    /// True if a segment has the base of changes that were made since the last checkpoint began (P3).
+    pub(crate) fn is_base(&self, number: u64) -> bool {
+        !is_omitted(Omission::Bases) && lock(&self.writer).bases.contains(&number)
     }
 
     /// All segments, with their bytes.
@@ -317,6 +362,19 @@ impl Segments {
         (self.written.load(Ordering::Relaxed), self.read.load(Ordering::Relaxed))
     }
 
+    /// An image that is not written yet (P1).
+    fn buffered(&self, parts: Parts, segment: &Segment) -> Option<Vec<u8>> {
+        if parts.offset < segment.written() || is_omitted(Omission::Written) {
+            return None;
+        }
+        let writer = lock(&self.writer);
+        let is_in = |stream: &&Stream| stream.current.as_ref().is_some_and(|own| own.0 == parts.segment);
+        let buffer = &writer.streams.iter().find(is_in)?.buffer;
+        let from = parts.offset.checked_sub(segment.written())? as usize;
+        let bytes = word(buffer, from + 16) as usize;
+        Some(buffer.get(from + HEAD..(from + HEAD).checked_add(bytes)?)?.to_vec())
+    }
+
     /// Reads an image, checked.
     ///
     /// # Errors
@@ -325,9 +383,8 @@ impl Segments {
         let parts = Parts::of(address);
         let corrupt = || Error::Corrupt { what: "image of a page", at: parts.offset };
         let segment = self.find(parts.segment).ok_or_else(corrupt)?;
-        if parts.offset >= segment.written() && !is_omitted(Omission::Written) {
-            // P1.
-            self.write_all()?;
+        if let Some(image) = self.buffered(parts, &segment) {
+            return Ok(image);
         }
         let read = |bytes: usize| {
             let mut image = vec![0; bytes];
@@ -373,6 +430,15 @@ impl Shelf for Segments {
             *lock(&self.error) = Some(error);
             bwtree::Error::Unreadable { why }
         })
+    }
+
+    fn is_kept(&self, address: Address) -> bool {
+        let number = Parts::of(address).segment;
+        let is_kept = self.find(number).is_some();
+        if is_kept {
+            lock(&self.writer).bases.insert(number);
+        }
+        is_kept
     }
 }
 

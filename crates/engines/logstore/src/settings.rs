@@ -96,4 +96,10 @@ pub struct StoreStats {
     pub evictions: u64,
     /// Images that the cleaner moved since the open.
     pub moved_images: u64,
+    /// Leaves that were read from their images since the open.
+    pub paged_in: u64,
+    /// Bytes of changes that evicted leaves keep.
+    pub unsaved_bytes: u64,
+    /// Memory of the pages.
+    pub memory: bwtree::Memory,
 }

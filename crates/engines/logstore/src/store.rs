@@ -159,7 +159,8 @@ impl<P: Pairs> Store<P> {
         let why = "the store's checkpoint is missing";
         let Checkpoint { number, redo, end, leaves } =
             checkpoint::load::<P>(&place)?.ok_or(Error::Foreign { path, why })?;
-        let mut used: Vec<u64> = leaves.iter().map(|leaf| Parts::of(leaf.address).segment).collect();
+        let images = leaves.iter().flat_map(|leaf| [Some(leaf.image.address), leaf.image.base]);
+        let mut used: Vec<u64> = images.flatten().map(|address| Parts::of(address).segment).collect();
         used.sort_unstable();
         used.dedup();
         let (bytes, syncs) = (settings.segment(), settings.survives_power);
@@ -532,6 +533,9 @@ impl<P: Pairs> Store<P> {
             image_bytes_written: written,
             image_bytes_read: read,
             segment_bytes: self.segments.sizes().iter().map(|(_, bytes)| bytes).sum(),
+            paged_in: self.tree.paged_in(),
+            unsaved_bytes: self.tree.unsaved_bytes(),
+            memory: self.tree.memory(),
             ..upkeep.stats
         }
     }

@@ -6,12 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use bwtree::{Pairs, Residence, RestoredLeaf};
+use bwtree::{Image, Pairs, Residence, RestoredLeaf};
 use pmem::{Error, Result};
 
 use crate::checkpoint::{self, Checkpoint};
 use crate::omission::{Omission, is_omitted};
-use crate::segments::Parts;
+use crate::segments::{Filled, Parts};
 use crate::settings::StoreStats;
 use crate::store::{Failure, Store, thread};
 use crate::sync::{lock, try_lock};
@@ -24,6 +24,8 @@ thread_local! {
 const EVICT_FROM: u64 = 13;
 /// Leaves are evicted until pages take this share.
 const EVICT_TO: u64 = 12;
+/// Evicted leaves keep changes up to this share.
+const UNSAVED: u64 = 3;
 
 /// The work of one thread at a time (A4).
 #[derive(Debug, Default)]
@@ -126,17 +128,18 @@ impl<P: Pairs> Store<P> {
                     (upkeep.hand, laps) = (0, laps + 1);
                     self.evict_saved(upkeep, &mut saved)?;
                 }
-                Residence::Clean => self.evict(upkeep, page),
+                Residence::Clean => _ = self.evict(upkeep, page, false),
                 Residence::Dirty if self.settings.read_only => {}
                 Residence::Dirty => {
-                    if let Some(low) = self.tree.low_key(page) {
-                        self.tree.save(low.as_ref().map(Borrow::borrow), |image| {
-                            self.segments.append(image).map_err(Failure)
-                        })?;
+                    let may_keep = self.tree.unsaved_bytes() < self.budget(UNSAVED);
+                    if !(may_keep && self.evict(upkeep, page, true)) && self.save(page)? {
                         saved.push(page);
                     }
                 }
-                Residence::Used | Residence::Elsewhere => {}
+                Residence::Unsaved if self.tree.unsaved_bytes() > self.budget(UNSAVED) => {
+                    self.save(page)?;
+                }
+                Residence::Unsaved | Residence::Used | Residence::Elsewhere => {}
             }
             if saved.len() >= 64 {
                 self.evict_saved(upkeep, &mut saved)?;
@@ -161,16 +164,27 @@ impl<P: Pairs> Store<P> {
             if !is_omitted(Omission::Written) {
                 self.segments.write_all()?;
             }
-            saved.drain(..).for_each(|page| self.evict(upkeep, page));
+            saved.drain(..).for_each(|page| _ = self.evict(upkeep, page, false));
         }
         Ok(())
     }
 
-    fn evict(&self, upkeep: &mut Upkeep, page: u32) {
+    /// Appends the image of a leaf, by its page number. False if the page is no leaf.
+    fn save(&self, page: u32) -> Result<bool> {
+        let Some(low) = self.tree.low_key(page) else { return Ok(false) };
+        self.tree.save(low.as_ref().map(Borrow::borrow), |image, kind| {
+            self.segments.append(image, kind).map_err(Failure)
+        })?;
+        Ok(true)
+    }
+
+    /// Evicts a leaf that is saved, or, if it `may_keep` its changes, one with few changes. False if it is still in memory.
+    fn evict(&self, upkeep: &mut Upkeep, page: u32, may_keep: bool) -> bool {
         // A2. The gate may be closed by this thread, so it must not wait.
-        let Some(_gate) = self.gate.try_single(thread()) else { return };
-        let freed = self.tree.evict(page, |address| self.segments.is_written(address));
+        let Some(_gate) = self.gate.try_single(thread()) else { return false };
+        let freed = self.tree.evict(page, may_keep, |address| self.segments.is_written(address));
         upkeep.stats.evictions += u64::from(freed > 0);
+        freed > 0
     }
 
     /// Makes a checkpoint now.
@@ -186,15 +200,15 @@ impl<P: Pairs> Store<P> {
         let log_at = log.stats().written_bytes;
         // C2.
         let redo = if is_omitted(Omission::Redo) { log.end() } else { log.commit_all()? };
-        let first = self.segments.current();
+        let filled = self.segments.begin_checkpoint();
         let mut leaves: Vec<RestoredLeaf<P::KeyBuf>> = Vec::new();
         let mut from: Option<P::KeyBuf> = None;
         loop {
-            let saved = self.tree.save(from.as_ref().map(Borrow::borrow), |image| {
-                self.segments.append(image).map_err(Failure)
+            let saved = self.tree.save(from.as_ref().map(Borrow::borrow), |image, kind| {
+                self.segments.append(image, kind).map_err(Failure)
             })?;
-            let (address, records, bytes) = (saved.address, saved.records, saved.bytes);
-            leaves.push(RestoredLeaf { low: from, address, records, bytes });
+            let (image, records, bytes) = (saved.image, saved.records, saved.bytes);
+            leaves.push(RestoredLeaf { low: from, image, records, bytes });
             from = saved.next;
             if from.is_none() {
                 break;
@@ -213,7 +227,7 @@ impl<P: Pairs> Store<P> {
         let live = live(&leaves);
         let checkpoint = Checkpoint { number, redo, end, leaves };
         if is_omitted(Omission::Removal) {
-            self.remove_unused(&live, first)?;
+            self.remove_unused(&live, filled)?;
         }
         let syncs = self.settings.survives_power;
         // If this fails, the old checkpoint and the new one are both sound, because nothing that they need was removed.
@@ -225,19 +239,19 @@ impl<P: Pairs> Store<P> {
         upkeep.stats.checkpoint_bytes += bytes;
         log.discard_below(redo)?;
         upkeep.stats.live_bytes = live.values().sum();
-        self.remove_unused(&live, first)?;
+        self.remove_unused(&live, filled)?;
         upkeep.images_at = self.segments.traffic().0;
         upkeep.has_moved = false;
-        self.clean(upkeep, &checkpoint.leaves, &live, first)
+        self.clean(upkeep, &checkpoint.leaves, &live, filled)
     }
 
-    /// P3: removes the segments before `first` that have no live bytes. A current image is in the checkpoint, or was appended since it
-    /// began.
-    fn remove_unused(&self, live: &BTreeMap<u64, u64>, first: u64) -> Result<()> {
-        let sizes = self.segments.sizes();
-        let unused = sizes.iter().map(|(number, _)| *number);
-        let unused: Vec<u64> =
-            unused.filter(|number| *number < first && !live.contains_key(number)).collect();
+    /// P3: removes the segments that were filled before the checkpoint and have no live bytes. A current image is in the checkpoint, was
+    /// appended since it began, or is a base that the segments know.
+    fn remove_unused(&self, live: &BTreeMap<u64, u64>, filled: Filled) -> Result<()> {
+        let is_unused =
+            |number| filled.has(number) && !live.contains_key(&number) && !self.segments.is_base(number);
+        let numbers = self.segments.sizes().into_iter().map(|(number, _)| number);
+        let unused: Vec<u64> = numbers.filter(|number| is_unused(*number)).collect();
         self.segments.remove(&unused)
     }
 
@@ -248,10 +262,10 @@ impl<P: Pairs> Store<P> {
         upkeep: &mut Upkeep,
         leaves: &[RestoredLeaf<P::KeyBuf>],
         live: &BTreeMap<u64, u64>,
-        first: u64,
+        filled: Filled,
     ) -> Result<()> {
         let sizes: Vec<(u64, u64)> =
-            self.segments.sizes().into_iter().filter(|(number, _)| *number < first).collect();
+            self.segments.sizes().into_iter().filter(|(number, _)| filled.has(*number)).collect();
         let total: u64 = sizes.iter().map(|(_, bytes)| bytes).sum();
         let allowed = upkeep.stats.live_bytes / 5 * 7 + 2 * self.settings.segment();
         if total <= allowed {
@@ -275,11 +289,16 @@ impl<P: Pairs> Store<P> {
             freed += bytes - live;
             moved += live;
         }
-        for leaf in leaves.iter().filter(|leaf| victims.contains(&Parts::of(leaf.address).segment)) {
-            let is_victim = |address| victims.contains(&Parts::of(address).segment);
+        let is_victim = |address| victims.contains(&Parts::of(address).segment);
+        for leaf in leaves {
+            let Image { address, base } = leaf.image;
+            if !is_victim(address) && !base.is_some_and(is_victim) {
+                continue;
+            }
             let low = leaf.low.as_ref().map(Borrow::borrow);
-            let has_moved =
-                self.tree.move_image(low, is_victim, |image| self.segments.append(image).map_err(Failure))?;
+            let has_moved = self.tree.move_image(low, is_victim, |image, kind| {
+                self.segments.append(image, kind).map_err(Failure)
+            })?;
             upkeep.stats.moved_images += u64::from(has_moved);
             upkeep.has_moved |= has_moved;
         }
@@ -321,12 +340,73 @@ pub(crate) fn live<K>(leaves: &[RestoredLeaf<K>]) -> BTreeMap<u64, u64> {
     let mut live = BTreeMap::new();
     let mut last = None;
     for leaf in leaves {
-        let Parts { segment, offset, bytes } = Parts::of(leaf.address);
         // Two leaves may share an image, if they were merged while the checkpoint was made.
-        if last != Some((segment, offset)) {
-            *live.entry(segment).or_insert(0) += if bytes > 0 { bytes } else { leaf.bytes };
+        if last != Some(leaf.image) {
+            let Image { address, base } = leaf.image;
+            for Parts { segment, bytes, .. } in [Some(address), base].into_iter().flatten().map(Parts::of) {
+                *live.entry(segment).or_insert(0) += if bytes > 0 { bytes } else { leaf.bytes };
+            }
         }
-        last = Some((segment, offset));
+        last = Some(leaf.image);
     }
     live
+}
+
+#[cfg(all(test, not(loom), feature = "omissions"))]
+mod tests {
+    use bwtree::{Bytes, Change};
+
+    use super::*;
+    use crate::omission::omit;
+    use crate::settings::Settings;
+
+    /// A checkpoint saves a leaf whole, but the leaf changes meanwhile: it has few changes since its image before, which the checkpoint does
+    /// not name. The leaf is evicted with these changes. Then the checkpoint removes segments, and the leaf is read.
+    fn change_during_a_save(omission: Option<Omission>) -> Result<bool> {
+        let dir = tempfile::tempdir().unwrap();
+        let settings = Settings { is_small: true, ..Settings::default() };
+        let store = Store::<Bytes>::create(dir.path(), "store", 1, settings)?;
+        let put = |key: u8, value: &[u8]| store.update(&[key], |_| Change::Put(value), false).map(drop);
+        // In this order each leaf has two keys.
+        [0, 2, 4, 1, 3, 5].into_iter().try_for_each(|key| put(key, &[1; 100]))?;
+        store.checkpoint()?;
+        // The next image is in another segment.
+        store.segments.append(&[0; 4096], bwtree::ImageKind::Whole)?;
+        [0, 2, 3, 4].into_iter().try_for_each(|key| put(key, &[2; 100]))?;
+        let filled = store.segments.begin_checkpoint();
+        let mut leaves = Vec::new();
+        let mut from = None;
+        loop {
+            let is_first = from.is_none();
+            let saved = store.tree.save(from.as_deref(), |image, kind| {
+                if is_first {
+                    put(0, b"3").map_err(Failure)?;
+                }
+                store.segments.append(image, kind).map_err(Failure)
+            })?;
+            let (image, records, bytes) = (saved.image, saved.records, saved.bytes);
+            leaves.push(RestoredLeaf { low: from, image, records, bytes });
+            from = saved.next;
+            if from.is_none() {
+                break;
+            }
+        }
+        assert_eq!(leaves[0].image.base, None);
+        (0..8).for_each(|page| _ = store.evict(&mut lock(&store.upkeep), page, true));
+        assert!(store.tree.unsaved_bytes() > 0);
+        omit(omission);
+        let removed = store.remove_unused(&live(&leaves), filled);
+        omit(None);
+        removed?;
+        store.get(&[0], |value| assert_eq!(value, b"3"))?;
+        // This one needs the base.
+        store.get(&[1], |value| assert_eq!(value, [1; 100]))
+    }
+
+    #[test]
+    fn the_base_of_changes_is_not_removed() {
+        assert!(change_during_a_save(None).unwrap());
+        let error = change_during_a_save(Some(Omission::Bases)).unwrap_err();
+        assert!(matches!(error, Error::Corrupt { .. }), "{error}");
+    }
 }

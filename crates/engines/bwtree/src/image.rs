@@ -1,0 +1,362 @@
+//! Images: the contents of a leaf as bytes.
+//!
+//! ```text
+//! whole    number of records: u32 | record | record …
+//! changes  1 << 31 | number of parts: u32 | address of the base: u64 | part | part …
+//! part     record, or run: 1 << 31 | first record: u32, number of records: u32
+//! record   key bytes: u32 | value bytes: u32 | key … | value …
+//! ```
+//!
+//! A *whole* image has all records of a leaf. An image of *changes* is the difference from a whole image, its *base*: records that the base
+//! does not have, and runs of records that are the same. Records and parts are in key order.
+//!
+//! A leaf in memory notes for each record its position in the base, its *origin* ([`Lineage`]). So its changes are found without a read of
+//! the base. Two reads give the contents of any leaf. Paper: Bw-tree §V-A, incremental flush; there a page may have a chain of them.
+
+use std::num::NonZeroU64;
+
+use crate::node::Head;
+use crate::pairs::{Changes, Pairs};
+use crate::sync::{AtomicU64, IS_SMALL, Ordering};
+
+/// The address of an image. The shelf gives it a meaning; the tree only keeps it. Never 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Address(pub NonZeroU64);
+
+/// The image of a leaf.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Image {
+    /// Its address.
+    pub address: Address,
+    /// If it has changes: the whole image that they belong to.
+    pub base: Option<Address>,
+}
+
+impl Image {
+    /// The whole image, to which new changes can belong.
+    pub(crate) fn whole(self) -> Address {
+        self.base.unwrap_or(self.address)
+    }
+}
+
+/// The kind of an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ImageKind {
+    /// It has all records of the leaf.
+    Whole,
+    /// It has the changes since a whole image.
+    Changes,
+}
+
+/// Marks a run, and an image of changes.
+const MARK: u32 = 1 << 31;
+/// An image of changes may take this share of the whole one. With larger changes, each save would cost more than the whole images that it
+/// saves. With smaller ones, whole images would be written too often.
+const SHARE: usize = 4;
+
+/// A key and a value, as an image has them.
+pub(crate) type Raw<'i> = (&'i [u8], &'i [u8]);
+
+/// The position of a record in its base, plus 1. 0: the base does not have the record.
+pub(crate) type Origin = u16;
+
+enum Part<'i> {
+    Record(Raw<'i>),
+    Run { first: usize, count: usize },
+}
+
+fn put_number(number: usize, to: &mut Vec<u8>) {
+    to.extend((number as u32).to_le_bytes());
+}
+
+fn put_record<P: Pairs>(record: P::Record<'_>, to: &mut Vec<u8>) {
+    let head = to.len();
+    to.extend([0; 8]);
+    P::write_key(P::record_key(record), to);
+    let key_bytes = to.len() - head - 8;
+    if let Some(value) = P::record_value(record) {
+        P::write_value(value, to);
+    }
+    let value_bytes = to.len() - head - 8 - key_bytes;
+    to[head..head + 4].copy_from_slice(&(key_bytes as u32).to_le_bytes());
+    to[head + 4..head + 8].copy_from_slice(&(value_bytes as u32).to_le_bytes());
+}
+
+/// The whole image of these records.
+pub(crate) fn whole<P: Pairs>(records: &[P::Record<'_>]) -> Vec<u8> {
+    let mut image = Vec::new();
+    put_number(records.len(), &mut image);
+    records.iter().for_each(|record| put_record::<P>(*record, &mut image));
+    image
+}
+
+/// The whole image of records that were read from images.
+pub(crate) fn whole_of(records: &[(Raw<'_>, Origin)]) -> Vec<u8> {
+    let mut image = Vec::new();
+    put_number(records.len(), &mut image);
+    for ((key, value), _) in records {
+        put_number(key.len(), &mut image);
+        put_number(value.len(), &mut image);
+        image.extend(*key);
+        image.extend(*value);
+    }
+    image
+}
+
+/// The changes of these records since the base. `None` if they take more than `bytes_max`.
+fn changes<P: Pairs>(
+    records: &[P::Record<'_>],
+    origins: &[Origin],
+    base: Address,
+    bytes_max: usize,
+) -> Option<Vec<u8>> {
+    let (mut image, mut parts, mut at) = (vec![0; 4], 0, 0);
+    image.extend(base.0.get().to_le_bytes());
+    while at < records.len() && image.len() <= bytes_max {
+        let first = usize::from(origins[at]);
+        let mut count = 1;
+        if first == 0 {
+            put_record::<P>(records[at], &mut image);
+        } else {
+            while origins.get(at + count).is_some_and(|next| usize::from(*next) == first + count) {
+                count += 1;
+            }
+            put_number(MARK as usize | (first - 1), &mut image);
+            put_number(count, &mut image);
+        }
+        (parts, at) = (parts + 1, at + count);
+    }
+    image[..4].copy_from_slice(&(MARK | parts).to_le_bytes());
+    (image.len() <= bytes_max).then_some(image)
+}
+
+fn take<'i>(from: &mut &'i [u8], bytes: usize) -> Option<&'i [u8]> {
+    let (taken, rest) = from.split_at_checked(bytes)?;
+    *from = rest;
+    Some(taken)
+}
+
+fn take_number(from: &mut &[u8]) -> Option<u32> {
+    Some(u32::from_le_bytes(take(from, 4)?.try_into().ok()?))
+}
+
+/// The base and the parts of an image. `None` if the bytes are no image.
+fn decode(image: &[u8]) -> Option<(Option<Address>, Vec<Part<'_>>)> {
+    let mut rest = image;
+    let count = take_number(&mut rest)?;
+    let has_base = count & MARK != 0;
+    let base = match has_base {
+        true => Some(Address(NonZeroU64::new(u64::from_le_bytes(take(&mut rest, 8)?.try_into().ok()?))?)),
+        false => None,
+    };
+    let count = (count & !MARK) as usize;
+    // A part takes at least its numbers.
+    let mut parts = Vec::with_capacity(count.min(rest.len() / 8));
+    for _ in 0..count {
+        let (a, b) = (take_number(&mut rest)?, take_number(&mut rest)? as usize);
+        parts.push(match (a & MARK != 0, has_base) {
+            (true, true) => Part::Run { first: (a & !MARK) as usize, count: b },
+            (true, false) => return None,
+            (false, _) => Part::Record((take(&mut rest, a as usize)?, take(&mut rest, b)?)),
+        });
+    }
+    Some((base, parts))
+}
+
+/// The value of a key in an image of changes, if the image has the key's record. No answer does not say that the key is absent.
+pub(crate) fn find<P: Pairs>(changes: &[u8], key: &P::Key) -> Option<P::ValueBuf> {
+    use std::borrow::Borrow;
+    let (_, parts) = decode(changes)?;
+    parts.iter().find_map(|part| {
+        let Part::Record((own, value)) = part else { return None };
+        let own = P::read_key(own)?;
+        if own.borrow() == key { P::read_value(value) } else { None }
+    })
+}
+
+/// The bytes of a leaf outside of memory: a whole image, and the changes since.
+#[derive(Debug)]
+pub(crate) struct ImageBytes {
+    whole: Vec<u8>,
+    changes: Option<Vec<u8>>,
+}
+
+impl ImageBytes {
+    /// From the newest image of a leaf. `read` reads another one. `None` if the bytes are no image.
+    pub(crate) fn of<E>(
+        newest: Vec<u8>,
+        read: impl FnOnce(Address) -> Result<Vec<u8>, E>,
+    ) -> Result<Option<Self>, E> {
+        let Some((base, _)) = decode(&newest) else { return Ok(None) };
+        Ok(Some(match base {
+            None => Self { whole: newest, changes: None },
+            Some(base) => Self { whole: read(base)?, changes: Some(newest) },
+        }))
+    }
+
+    /// The whole image, if there are no changes.
+    pub(crate) fn only(&self) -> Option<&[u8]> {
+        self.changes.is_none().then_some(&self.whole)
+    }
+
+    /// The records in key order, each with its origin (0 behind the first 65,535 records), and the number of records of the whole image.
+    /// `None` if the bytes are damaged.
+    pub(crate) fn records(&self) -> Option<(Vec<(Raw<'_>, Origin)>, usize)> {
+        let (None, parts) = decode(&self.whole)? else { return None };
+        let mut base = Vec::with_capacity(parts.len());
+        for (i, part) in parts.iter().enumerate() {
+            let Part::Record(raw) = part else { return None };
+            base.push((*raw, Origin::try_from(i + 1).unwrap_or(0)));
+        }
+        let count = base.len();
+        let Some(changes) = &self.changes else { return Some((base, count)) };
+        let (_, parts) = decode(changes)?;
+        let mut records = Vec::with_capacity(count + parts.len());
+        for part in parts {
+            match part {
+                Part::Record(raw) => records.push((raw, 0)),
+                Part::Run { first, count } => {
+                    records.extend(base.get(first..first.checked_add(count)?)?);
+                }
+            }
+        }
+        Some((records, count))
+    }
+}
+
+/// The origins of a leaf's records.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Origins {
+    /// The records are those of the base.
+    Same,
+    /// One for each record.
+    Each(Box<[Origin]>),
+    /// There are too many records in the base, or too many changes.
+    Unknown,
+}
+
+/// The difference of a leaf from its base.
+#[derive(Debug)]
+pub(crate) struct Difference {
+    /// The image of changes.
+    pub(crate) image: Vec<u8>,
+    origins: Vec<Origin>,
+    /// The base.
+    pub(crate) base: Address,
+}
+
+/// The image of a leaf in memory, and the difference of the leaf from the image's base. It does not change, except that the image can be
+/// forgotten.
+#[derive(Debug)]
+pub(crate) struct Lineage {
+    image: Image,
+    origins: Origins,
+    /// The image has the contents of the leaf without its changes in the slab.
+    is_current: bool,
+    /// 1: the image is to be removed.
+    is_forgotten: AtomicU64,
+}
+
+impl Lineage {
+    fn new(image: Image, origins: Origins, is_current: bool) -> Box<Self> {
+        Box::new(Self { image, origins, is_current, is_forgotten: AtomicU64::new(0) })
+    }
+
+    /// That of a leaf with these origins. `count`: the number of records of the base.
+    pub(crate) fn of(image: Image, is_current: bool, origins: Vec<Origin>, count: usize) -> Box<Self> {
+        let is_same = origins.len() == count
+            && origins.iter().enumerate().all(|(i, origin)| usize::from(*origin) == i + 1);
+        let origins = match count > usize::from(Origin::MAX) {
+            true => Origins::Unknown,
+            false if is_same => Origins::Same,
+            false => Origins::Each(origins.into()),
+        };
+        Self::new(image, origins, is_current)
+    }
+
+    /// That of a leaf that was just saved whole.
+    pub(crate) fn whole(address: Address) -> Box<Self> {
+        Self::new(Image { address, base: None }, Origins::Same, true)
+    }
+
+    /// That of a leaf whose difference was just saved.
+    pub(crate) fn changed(address: Address, difference: Difference) -> Box<Self> {
+        let image = Image { address, base: Some(difference.base) };
+        Self::new(image, Origins::Each(difference.origins.into()), true)
+    }
+
+    /// The image, unless it is forgotten.
+    pub(crate) fn image(&self) -> Option<Image> {
+        (self.is_forgotten.load(Ordering::Acquire) == 0).then_some(self.image)
+    }
+
+    /// The image, if it has the contents of the leaf without its changes in the slab.
+    pub(crate) fn current(&self) -> Option<Image> {
+        self.image().filter(|_| self.is_current)
+    }
+
+    /// The next save writes a whole image, to which nothing of this one belongs.
+    pub(crate) fn forget(&self) {
+        self.is_forgotten.store(1, Ordering::Release);
+    }
+
+    /// The origins after changes of a leaf of `records` records. `None` if they are not known.
+    fn origins_after<P: Pairs>(&self, records: usize, changes: Changes<'_, P>) -> Option<Vec<Origin>> {
+        let before = |i: usize| match &self.origins {
+            Origins::Same => Origin::try_from(i + 1).ok(),
+            Origins::Each(origins) => origins.get(i).copied(),
+            Origins::Unknown => None,
+        };
+        let (sorted, _) = changes.sorted();
+        let (mut after, mut next) = (Vec::with_capacity(records + sorted.len()), 0);
+        for (spot, change) in sorted {
+            let (from, to) = spot.records();
+            for i in next..from {
+                after.push(before(i)?);
+            }
+            next = to;
+            if P::record_value(change).is_some() {
+                after.push(0);
+            }
+        }
+        for i in next..records {
+            after.push(before(i)?);
+        }
+        Some(after)
+    }
+
+    /// That of a leaf of `records` records after a consolidation with these changes. `None` if the next image has to be a whole one.
+    pub(crate) fn after<P: Pairs>(&self, records: usize, changes: Changes<'_, P>) -> Option<Box<Self>> {
+        let image = self.image()?;
+        if changes.0.is_empty() {
+            return Some(Self::new(image, self.origins.clone(), self.is_current));
+        }
+        let origins = self.origins_after(records, changes)?;
+        let changed = origins.iter().filter(|origin| **origin == 0).count();
+        (changed * 2 <= origins.len()).then(|| Self::new(image, Origins::Each(origins.into()), false))
+    }
+
+    /// The difference of a leaf from its base. `live` are its records. `None` if a whole image is better, or is needed.
+    pub(crate) fn difference<P: Pairs>(
+        &self,
+        head: Head<'_, P>,
+        live: &[P::Record<'_>],
+        may_build_on: impl FnOnce(Address) -> bool,
+    ) -> Option<Difference> {
+        let base = self.image()?.whole();
+        if !may_build_on(base) {
+            return None;
+        }
+        let origins = self.origins_after::<P>(head.base_records(), Changes(head.changes().collect()))?;
+        // The leaves of models are smaller than the head of an image.
+        let bytes_max = if IS_SMALL { usize::MAX } else { head.bytes() / SHARE };
+        let image = changes::<P>(live, &origins, base, bytes_max)?;
+        Some(Difference { image, origins, base })
+    }
+
+    /// Bytes of memory.
+    pub(crate) fn memory(&self) -> usize {
+        let origins = if let Origins::Each(origins) = &self.origins { size_of_val(&**origins) } else { 0 };
+        size_of::<Self>() + origins
+    }
+}
