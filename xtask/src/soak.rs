@@ -191,6 +191,11 @@ fn campaigns() -> Result<Vec<Campaign>, String> {
             4,
         ),
         Campaign::tests(
+            "logstore churn",
+            "cargo test --package bristlecone-logstore --test main -- churn::",
+            30,
+        ),
+        Campaign::tests(
             "failing calls",
             "cargo test --package bristlecone --test main -- failing_calls::",
             1,

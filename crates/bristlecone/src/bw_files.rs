@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ::index::engine::{
-    Capabilities, Change, Count, Cursor, Decide, Files, InFiles, KeyValue, NextPair, View,
+    Capabilities, Change, Count, Cursor, Decide, Files, InFiles, KeyValue, NextPair, Paging, View,
 };
 use ::index::schema::TABLES;
 use ::index::{Index, Kind, Lifecycle, Report, Write, WriteOptions};
@@ -118,6 +118,10 @@ impl<P: Pairs + 'static> Lifecycle for BwFiles<P> {
         self.store.copy_to(to, progress)
     }
 
+    fn compact_files(&self, progress: &dyn Fn(u64, u64)) -> Result<()> {
+        self.store.compact(progress)
+    }
+
     fn set_snapshot_bytes(&self, _bytes: u64) {}
 
     fn identity(&self) -> Option<&Identity> {
@@ -132,6 +136,26 @@ impl<P: Pairs + 'static> Lifecycle for BwFiles<P> {
         let stats = self.store.stats();
         let live_bytes = stats.live_bytes.min(stats.segment_bytes);
         Usage { live_bytes, free_bytes: stats.segment_bytes - live_bytes, overhead_bytes: 0 }
+    }
+
+    fn paging(&self) -> Option<Paging> {
+        let stats = self.store.stats();
+        Some(Paging {
+            memory_bytes: self.store.settings().memory_bytes,
+            page_bytes: stats.memory.page_bytes,
+            unsaved_bytes: stats.unsaved_bytes,
+            used_leaves: stats.used_leaves,
+            read_leaves: stats.paged_in,
+            evictions: stats.evictions,
+            put_bytes: stats.put_bytes,
+            log_bytes: stats.log.written_bytes,
+            image_bytes: stats.image_bytes_written,
+            read_bytes: stats.image_bytes_read,
+            syncs: stats.log.syncs,
+            checkpoints: stats.checkpoints,
+            checkpoint_bytes: stats.checkpoint_bytes,
+            moved_images: stats.moved_images,
+        })
     }
 
     fn limbo_bytes(&self) -> Option<u64> {

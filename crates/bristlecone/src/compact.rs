@@ -9,6 +9,8 @@
 //! Invariant: no other handle, in this process or another one, has the store open during a compaction. The file system needs space for both
 //! files. Without it the compaction fails and the old store stays.
 //!
+//! A store in files ([`in_files`]) is cleaned in place instead.
+//!
 //! The commit point is the rename of the new file to the store's name.
 //!
 //! | step | state after a crash during the step |
@@ -33,6 +35,7 @@ use crate::registry::Open;
 use crate::rewrite::{Written, write_pairs};
 use crate::store::StoreOf;
 use crate::store_dir::{FILE_NAME, JOURNAL_NAME, StoreDir, io, sync_dir};
+use ::index::Kind as _;
 use ::index::engine::TableOps;
 use ::index::kind::{Bytes, Fixed, U64};
 
@@ -41,9 +44,9 @@ use ::index::kind::{Bytes, Fixed, U64};
 pub struct Compacted {
     /// Number of keys.
     pub keys: u64,
-    /// Bytes of the store's file before.
+    /// Bytes of the store's file, or of all its files, before.
     pub bytes_before: u64,
-    /// Bytes of the store's file after.
+    /// Bytes of the store's file, or of all its files, after.
     pub bytes: u64,
 }
 
@@ -56,11 +59,12 @@ pub struct Compacted {
 /// read, `Io`. After an error the store is unchanged. Only the last step, the sync of the directory, is an exception: if it fails, the new
 /// file already has the store's name, but a power failure can bring back the old one.
 pub fn compact(dir: &Path, progress: Progress<'_>) -> Result<Compacted> {
-    in_files::Identity::refuse(
-        dir,
-        "needs no compaction",
-        "it frees the space of removed keys by itself while it is open",
-    )?;
+    if let Some(identity) = in_files::Identity::of_store(dir)? {
+        return match identity.kind == U64::NAME {
+            true => compact_files::<U64>(dir, progress),
+            false => compact_files::<Bytes>(dir, progress),
+        };
+    }
     // The kind of a store is known when it is open.
     match compact_kind::<Bytes>(dir, progress) {
         Err(Error::Pmem(pmem::Error::Mismatch { .. })) => {}
@@ -70,6 +74,23 @@ pub fn compact(dir: &Path, progress: Progress<'_>) -> Result<Compacted> {
         Err(Error::Pmem(pmem::Error::Mismatch { .. })) => compact_kind::<Fixed>(dir, progress),
         other => other,
     }
+}
+
+/// Compacts a store in files. It stays whole at every step: its cleaner moves images and makes checkpoints, as it always does.
+fn compact_files<K: Open>(dir: &Path, progress: Progress<'_>) -> Result<Compacted> {
+    let bytes_of = || -> Result<u64> {
+        let entries = std::fs::read_dir(dir).map_err(|source| io("cannot read directory", dir, source))?;
+        let names =
+            entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with(FILE_NAME));
+        Ok(names.filter_map(|entry| entry.metadata().ok()).map(|about| about.len()).sum())
+    };
+    let bytes_before = bytes_of()?;
+    let store = StoreOf::<K>::open(dir, Options::default().create(false))?;
+    store.engine().stored().compact_files(progress)?;
+    let keys = store.engine().keys()?;
+    store.close()?;
+    drop(store);
+    Ok(Compacted { keys, bytes_before, bytes: bytes_of()? })
 }
 
 fn compact_kind<K: Open>(dir: &Path, progress: Progress<'_>) -> Result<Compacted> {

@@ -521,6 +521,7 @@ impl<K: Kind> Engine<K> {
             beside_writer: opened.store_dir.as_ref().is_some_and(|dir| dir.hold == Hold::BesideWriter),
             journal: self.journal_stats(),
             limbo: self.index.limbo_bytes().map(|bytes| LimboStats { bytes }),
+            paging: self.index.paging(),
             latency: LatencyStats::default(),
         }
     }

@@ -10,8 +10,12 @@ use ::index::engine::{Files, InFiles};
 use pmem::Durability;
 use pmem::copy::Progress;
 
-use crate::error::{Error, Result};
+#[cfg(not(feature = "bwtree"))]
+use crate::error::Error;
+use crate::error::Result;
 use crate::store_dir::{FILE_NAME, StoreDir};
+#[cfg(feature = "bwtree")]
+use logstore::salvage::Lost;
 
 /// The identity of a store in files.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,14 +105,31 @@ impl Identity {
         Err(Error::Unsupported("no engine with files of its own is compiled".into()))
     }
 
-    /// The error of an operation that stores in files do not have.
-    pub(crate) fn refuse(dir: &Path, what: &str, remedy: &str) -> Result<()> {
-        match Self::of_store(dir)? {
-            None => Ok(()),
-            Some(Self { engine, .. }) => Err(Error::Unsupported(format!(
-                "{} holds a store of {engine} in files, which {what}: {remedy}",
-                dir.display()
-            ))),
-        }
+    /// Reads all pairs of keys and values of byte strings that can be read, also of a damaged store: see [`logstore::salvage`].
+    ///
+    /// # Errors
+    /// `Pmem`: `Io`; those of `apply`.
+    #[cfg(feature = "bwtree")]
+    pub(crate) fn read_bytes(
+        &self,
+        dir: &Path,
+        apply: logstore::salvage::Apply<'_, bwtree::Bytes>,
+        progress: &dyn Fn(f64),
+    ) -> Result<Lost> {
+        Ok(logstore::salvage::salvage::<bwtree::Bytes>(dir, FILE_NAME, self.id, apply, progress)?)
+    }
+
+    /// As [`read_bytes`](Self::read_bytes), for keys and values of integers.
+    ///
+    /// # Errors
+    /// As `read_bytes`.
+    #[cfg(feature = "bwtree")]
+    pub(crate) fn read_words(
+        &self,
+        dir: &Path,
+        apply: logstore::salvage::Apply<'_, bwtree::Words>,
+        progress: &dyn Fn(f64),
+    ) -> Result<Lost> {
+        Ok(logstore::salvage::salvage::<bwtree::Words>(dir, FILE_NAME, self.id, apply, progress)?)
     }
 }

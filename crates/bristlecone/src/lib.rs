@@ -39,6 +39,8 @@ pub mod options;
 pub mod registry;
 mod rewrite;
 pub mod salvage;
+#[cfg(feature = "bwtree")]
+mod salvage_files;
 pub mod snapshot;
 pub mod stats;
 pub mod store;
@@ -72,7 +74,7 @@ pub use pmem::region::FORMAT_VERSION;
 pub use pmem::{Durability, journal};
 pub use salvage::{SalvageReport, salvage};
 pub use snapshot::Snapshot;
-pub use stats::{JournalActivity, JournalStats, LimboStats, Space, Stats};
+pub use stats::{JournalActivity, JournalStats, LimboStats, PagingStats, Space, Stats};
 pub use store::{Scan, Store, StoreFixed, StoreOf, StoreU64, prefix_range};
 pub use tickets::{Durable, Ticket};
 pub use transaction::{Transaction, TransactionTable};

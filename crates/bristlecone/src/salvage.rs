@@ -25,14 +25,13 @@ use pmem::region::{Geometry, Identity};
 use pmem::{Durability, Medium, Native, Region, record};
 
 use crate::error::{Error, Result};
-use crate::in_files;
 use crate::options::Options;
 use crate::registry;
 use crate::store::{Store, StoreFixed, StoreU64};
 use crate::store_dir::{FILE_NAME, JOURNAL_NAME, StoreDir, io};
 
 /// Writes without sync. The close of the new store makes all of them durable.
-const UNSYNCED: WriteOptions = WriteOptions { sync: false };
+pub(crate) const UNSYNCED: WriteOptions = WriteOptions { sync: false };
 
 /// The result of a salvage.
 #[derive(Clone, Debug, Default, serde::Serialize)]
@@ -43,14 +42,17 @@ pub struct SalvageReport {
     pub from_records: u64,
     /// Keys taken from chunks with a damaged header. They may have been deleted before.
     pub from_damaged_chunks: u64,
+    /// Leaves of a store in files of which a part could not be read.
+    pub damaged_leaves: u64,
     /// Leaf entries whose record is damaged.
     pub damaged_records: u64,
     /// Number of records that were left out because the new store refused them as too large: a write of them exceeds the largest write
     /// group, or a key or value exceeds a limit of the store. Records with a key or value longer than any store takes are not counted.
     pub too_long: u64,
-    /// True if the superblock could not be read. Then default sizes were assumed.
+    /// True if the superblock could not be read. Then default sizes were assumed. In a store in files: the checkpoint; then deleted keys may
+    /// come back.
     pub superblock_lost: bool,
-    /// True if the journal could not be read, or a group in it is damaged. Then the latest writes may be missing.
+    /// True if the journal (in a store in files: the log) could not be read, or a group in it is damaged. Then the latest writes may be missing.
     pub journal_lost: bool,
     /// Bytes missing at the end of the store's file. If the store has a journal, the parts that its write groups contain were restored; the
     /// rest is zero.
@@ -76,13 +78,30 @@ impl SalvageReport {
 /// store's engine; `NotMade` if the file system has no space for the new store; `Pmem` if the store is in use, or files cannot be read or
 /// written.
 pub fn salvage(dir: &Path, new_dir: &Path, progress: &dyn Fn(f64)) -> Result<SalvageReport> {
-    let remedy = "open it and copy its pairs (`scan`, `load`), or restore a backup";
-    in_files::Identity::refuse(dir, "cannot be salvaged yet", remedy)?;
+    require_no_store(new_dir)?;
+    #[cfg(feature = "bwtree")]
+    if let Some(identity) = crate::in_files::Identity::of_store(dir)? {
+        return crate::salvage_files::salvage(dir, new_dir, &identity, progress);
+    }
     let mut report = copy_intact(dir, new_dir, progress)?;
     // The check comes after the copy. If a damaged store makes the check fail, the copied records are already durable.
     let nothing_lost = !report.superblock_lost && !report.journal_lost;
     report.complete = nothing_lost && keys_if_sound(dir).is_ok_and(|keys| keys == report.keys());
     Ok(report)
+}
+
+/// Refuses a directory that has a store.
+///
+/// # Errors
+/// `Option`.
+fn require_no_store(new_dir: &Path) -> Result<()> {
+    if new_dir.join(FILE_NAME).exists() {
+        return Err(Error::Option(format!(
+            "{} already holds a store: name a directory that has no store yet",
+            new_dir.display()
+        )));
+    }
+    Ok(())
 }
 
 /// Number of keys of the store in `dir` with its journal replayed in memory. An error if it is not sound.
@@ -107,12 +126,6 @@ fn copy_intact(dir: &Path, new_dir: &Path, progress: &dyn Fn(f64)) -> Result<Sal
         Err(source) => return Err(io("cannot open", &path, source)),
     };
     pmem::file::lock_for_reading(&file, &path)?;
-    if new_dir.join(FILE_NAME).exists() {
-        return Err(Error::Option(format!(
-            "{} already holds a store: name a directory that has no store yet",
-            new_dir.display()
-        )));
-    }
     let journal_path = dir.join(JOURNAL_NAME);
     let journaled = pmem::journal::is_journaled(&file, &path, &journal_path)?;
     // The new journal is at least as large as the old one and as the default, so it holds every value that the old one held. If the new

@@ -1,6 +1,7 @@
 //! Sizes and counts of an open store.
 
 use crate::latency::LatencyStats;
+pub use index::engine::Paging as PagingStats;
 
 /// Sizes and counts of an open store.
 #[derive(Clone, Debug, Default, serde::Serialize)]
@@ -42,6 +43,9 @@ pub struct Stats {
     /// Blocks that a latch-free index has removed and not freed yet. `None` for other indexes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limbo: Option<LimboStats>,
+    /// The pages of an engine whose data may be larger than memory. `None` for other engines.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub paging: Option<PagingStats>,
     /// Latencies of operations since the open.
     pub latency: LatencyStats,
 }

@@ -84,6 +84,16 @@ fn contents_four_times_the_memory_are_read_and_changed_by_several_threads() {
         assert!(store.get(&number.to_be_bytes()).unwrap() == Some(expected(number)), "{number}");
     }
     assert_eq!(store.scan(..).map(Result::unwrap).count(), keys as usize);
+    let paging = store.stats().paging.unwrap();
+    // Keys of 4 bytes, values of 1004, and one byte each for the table and the kind of value.
+    let again: usize = (0..2).map(|thread| (thread..keys).step_by(14).count()).sum();
+    assert_eq!(paging.put_bytes, (u64::from(keys) + again as u64) * 1010, "{paging:?}");
+    assert!(paging.page_bytes < paging.memory_bytes && paging.memory_bytes == 16 << 20, "{paging:?}");
+    let rates = (paging.hit_rate().unwrap(), paging.write_amplification().unwrap());
+    assert!(
+        rates.0 > 0.1 && rates.0 < 1.0 && rates.1 > 1.0 && paging.read_leaves > 0,
+        "{rates:?}, {paging:?}"
+    );
     store.close().unwrap();
     drop(store);
     let store = Store::open(dir.path(), existing().memory_bytes(16 << 20)).unwrap();
@@ -116,6 +126,92 @@ fn a_backup_of_an_open_store_and_of_a_closed_one_has_all_pairs() {
     assert_eq!(pairs(&closed).len(), wanted.len() + 1);
 }
 
+fn bytes_in(dir: &Path) -> u64 {
+    std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().metadata().unwrap().len()).sum()
+}
+
+fn segment_bytes(dir: &Path) -> u64 {
+    let files = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap());
+    let segments = files.filter(|entry| entry.file_name().to_string_lossy().contains(".pages-"));
+    segments.map(|entry| entry.metadata().unwrap().len()).sum()
+}
+
+#[test]
+fn a_compaction_frees_the_space_of_removed_and_replaced_values() {
+    let dir = scratch();
+    let store = Store::open(dir.path(), options()).unwrap();
+    for round in 0..3u8 {
+        for number in 0..40_000u32 {
+            store.put(&number.to_be_bytes(), &[round; 2000]).unwrap();
+        }
+    }
+    (0..40_000u32).filter(|number| number % 8 > 0).for_each(|number| {
+        assert!(store.delete(&number.to_be_bytes()).unwrap());
+    });
+    store.close().unwrap();
+    drop(store);
+    let (before, segments_before) = (bytes_in(dir.path()), segment_bytes(dir.path()));
+    let done = compact(dir.path(), &|done, all| assert!(done <= all)).unwrap();
+    assert_eq!((done.keys, done.bytes_before, done.bytes), (5000, before, bytes_in(dir.path())));
+    // 5000 pairs of 2004 bytes in images that are nearly full.
+    let (before, after) = (segments_before, segment_bytes(dir.path()));
+    assert!(after < 13_000_000 && before > 3 * after, "{before}, {after}, {done:?}");
+    let store = Store::open(dir.path(), existing()).unwrap();
+    let pairs: Vec<_> = store.scan(..).map(Result::unwrap).collect();
+    assert!(pairs.len() == 5000 && pairs.iter().all(|(_, value)| *value == [2; 2000]));
+    assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+}
+
+#[test]
+fn salvage_of_a_damaged_store_keeps_tables_deadlines_and_all_intact_pairs() {
+    let dir = scratch();
+    let store = Store::open(dir.path(), options().tables(true)).unwrap();
+    let key = |number: u32| number.to_be_bytes();
+    let write = |from: u32, value: u8| {
+        let table = store.table("rows").unwrap();
+        for number in from..from + 3000 {
+            table.put(&key(number), &[value; 200]).unwrap();
+        }
+    };
+    write(0, 1);
+    write(1000, 2);
+    let long = std::time::Duration::from_secs(100_000);
+    store.table("rows").unwrap().put_with(&key(7), b"short", long).unwrap();
+    store.put(b"in the first table", b"value").unwrap();
+    store.close().unwrap();
+    drop(store);
+    let rescued = scratch();
+    let whole = salvage(dir.path(), &rescued.path().join("whole"), &|_| {}).unwrap();
+    assert!(whole.complete && whole.from_leaves == 4001, "{whole:?}");
+    assert!(salvage(dir.path(), &rescued.path().join("whole"), &|_| {}).is_err(), "it holds a store");
+    // The middle of the largest segment.
+    let files = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path());
+    let segment = files.filter(|path| path.to_string_lossy().contains(".pages-"));
+    let segment = segment.max_by_key(|path| path.metadata().unwrap().len()).unwrap();
+    let mut bytes = std::fs::read(&segment).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&segment, bytes).unwrap();
+    let report = salvage(dir.path(), &rescued.path().join("rest"), &|_| {}).unwrap();
+    assert!(!report.complete && report.damaged_leaves == 1, "{report:?}");
+    assert!(report.from_leaves > 3800 && report.from_leaves < 4001, "{report:?}");
+    for (name, keys) in [("whole", 4000), ("rest", report.from_leaves - 1)] {
+        let store = Store::open(&rescued.path().join(name), existing()).unwrap();
+        let table = store.table("rows").unwrap();
+        let found: Vec<_> = table.scan(..).map(Result::unwrap).collect();
+        assert!(found.len() as u64 == keys || found.len() as u64 == keys + 1, "{name}: {}", found.len());
+        for (found, value) in &found {
+            let number = u32::from_be_bytes(found[..].try_into().unwrap());
+            let expected =
+                if number == 7 { b"short".to_vec() } else { vec![1 + u8::from(number >= 1000); 200] };
+            assert!(*value == expected, "{name}, {number}");
+        }
+        let has_deadline = found.iter().any(|(found, _)| found[..] == key(7));
+        assert_eq!(table.count_deadlines(10).unwrap(), u64::from(has_deadline), "{name}");
+        assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+    }
+}
+
 #[test]
 fn another_kind_engine_or_durability_and_a_second_opener_are_refused() {
     let dir = scratch();
@@ -135,9 +231,6 @@ fn another_kind_engine_or_durability_and_a_second_opener_are_refused() {
     assert!(other.contains("engine bwtree") && other.contains("leave the engine out"), "{other}");
     let power = Options::default().durability(Durability::Power);
     assert!(refused(StoreU64::open(dir.path(), power).map(drop)).contains("made with process durability"));
-    assert!(refused(compact(dir.path(), &|_, _| {}).map(drop)).contains("needs no compaction"));
-    let salvaged = salvage(dir.path(), &dir.path().join("new"), &|_| {}).map(drop);
-    assert!(refused(salvaged).contains("restore a backup"));
     // A reader changes nothing and sees everything.
     let reader = StoreU64::open(dir.path(), Options::default().read_only(true)).unwrap();
     assert_eq!(reader.get(&1).unwrap(), Some(2));

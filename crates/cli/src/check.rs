@@ -78,6 +78,9 @@ fn salvage(arguments: &Arguments, new_dir: &Path) -> Result<ExitCode> {
             "{damaged} from chunks with damaged headers (they may have been deleted before)"
         ))?;
         output.line(&format!("{} records were damaged and left out", report.damaged_records))?;
+        if report.damaged_leaves > 0 {
+            output.line(&format!("{} leaves have parts that could not be read", report.damaged_leaves))?;
+        }
         if report.too_long > 0 {
             let count = report.too_long;
             output.line(&format!(

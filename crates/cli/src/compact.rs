@@ -10,7 +10,8 @@ use crate::failure::Result;
 const EXAMPLES: &str = "\
 Writes all pairs in key order to a new file, and then renames it over the old one. A crash leaves the old file or the new one.
 No other process may have the store open, and the disk must have space for both files. A store with versions keeps only the
-newest one, without names. (Writes use the space of deleted keys again also without this command.)
+newest one, without names. (Writes use the space of deleted keys again also without this command.) A store of `bwtree` in
+files is compacted in place.
 
 Example:
   bristlecone compact --dir data               (or: bristlecone compact data)";
@@ -28,7 +29,7 @@ pub struct Arguments {
 
 /// Runs the command.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let bar = progress_bar(0, "{wide_bar} {human_pos}/{human_len} keys {eta}");
+    let bar = progress_bar(0, "{wide_bar} {percent} % {eta}");
     let done = bristlecone::compact(arguments.store.dir(), &|done, total| {
         bar.set_length(total);
         bar.set_position(done);

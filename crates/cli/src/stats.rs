@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use bristlecone::{JournalActivity, JournalStats, Space, Stats};
+use bristlecone::{JournalActivity, JournalStats, PagingStats, Space, Stats};
 
 use terminal::Output;
 
@@ -48,6 +48,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         rows.extend(
             told.stats.journal.as_ref().and_then(|journal| journal.activity).iter().flat_map(of_activity),
         );
+        rows.extend(told.stats.paging.iter().flat_map(of_paging));
         rows.extend(of_space(&told.space));
         for (name, value) in rows {
             output.line(&format!("{name:<12}{value}"))?;
@@ -55,6 +56,22 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     output.end()?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Without a use or a write since the open, as in this command itself, there is no rate.
+fn of_paging(paging: &PagingStats) -> Vec<Row> {
+    let mut rows = vec![(
+        "pages",
+        format!(
+            "{} bytes in memory, with {} bytes of unsaved changes; the budget is {} bytes",
+            paging.page_bytes, paging.unsaved_bytes, paging.memory_bytes
+        ),
+    )];
+    rows.extend(paging.hit_rate().map(|rate| ("hit rate", format!("{:.1} %", rate * 100.0))));
+    rows.extend(
+        paging.write_amplification().map(|ratio| ("written", format!("{ratio:.1} times the bytes put"))),
+    );
+    rows
 }
 
 type Row = (&'static str, String);

@@ -23,6 +23,7 @@ use pmem::{Durability, Found, Geometry, Medium, Native, Region, Result};
 use crate::check::Report;
 use crate::entry::Entry;
 use crate::kind::{Bytes, Fixed, Kind, SchemaOf, U64};
+pub use crate::paging::Paging;
 use crate::write::{Decision, Write, WriteOptions};
 
 /// The description of an engine, for its registry entry.
@@ -277,6 +278,13 @@ pub trait Lifecycle: Send + Sync {
     fn copy_files(&self, _to: &Path, _progress: &dyn Fn(u64, u64)) -> Result<u64> {
         Err(pmem::Error::Unsupported { engine: "this engine", what: "files of its own" })
     }
+    /// Makes the files of an index in files of its own as small as the pairs allow. `progress` gets the finished and all steps.
+    ///
+    /// # Errors
+    /// `Unsupported` for other indexes; `NoSpace`; `Io`; `Failed`.
+    fn compact_files(&self, _progress: &dyn Fn(u64, u64)) -> Result<()> {
+        Err(pmem::Error::Unsupported { engine: "this engine", what: "files of its own" })
+    }
     /// Sets the bound of the memory for before-images in bytes. No effect on an index without before-images.
     fn set_snapshot_bytes(&self, bytes: u64);
     /// The identity in the region's superblock. `None` without a region.
@@ -285,6 +293,10 @@ pub trait Lifecycle: Send + Sync {
     fn region_bytes(&self) -> u64;
     /// The use of the region's bytes.
     fn usage(&self) -> Usage;
+    /// The work of an index whose pages are partly outside of memory. `None` for other indexes.
+    fn paging(&self) -> Option<Paging> {
+        None
+    }
     /// Bytes that a latch-free index has removed but not freed yet. `None` for an index with locks.
     fn limbo_bytes(&self) -> Option<u64> {
         None

@@ -12,7 +12,7 @@
 //!   [`write`](mod@write): write requests.
 //! * [`leaf_list`]: the shared part of the indexes over one list of leaves.
 //! * [`region`]: creates and opens the region of an index. [`owner`]: recovery of the allocation bits. [`check`]:
-//!   verification.
+//!   verification. [`paging`]: counts of an index that is larger than memory.
 //! * [`sorting`]: sort functions that all engines share, to keep the code small.
 //! * [`tables`]: several tables, with deadlines of keys, in one ordered index.
 //!
@@ -37,6 +37,7 @@ pub mod kind;
 pub mod leaf_list;
 pub mod moves;
 pub mod owner;
+pub mod paging;
 pub mod region;
 pub mod schema;
 pub mod shape;

@@ -224,6 +224,34 @@ impl ImageBytes {
     }
 }
 
+/// The pairs of an image that can be read, for salvage, and whether these are all. `read` reads the base.
+pub fn salvage<P: Pairs>(
+    newest: Vec<u8>,
+    read: impl FnOnce(Address) -> Option<Vec<u8>>,
+) -> (Vec<(P::KeyBuf, P::ValueBuf)>, bool) {
+    let own = |(key, value): Raw<'_>| Some((P::read_key(key)?, P::read_value(value)?));
+    let mut pairs = Vec::new();
+    let mut is_whole = true;
+    let mut keep = |raw: Raw<'_>| match own(raw) {
+        Some(pair) => pairs.push(pair),
+        None => is_whole = false,
+    };
+    let changes = newest.clone();
+    let image = ImageBytes::of(newest, |base| read(base).ok_or(()));
+    let records = image.as_ref().ok().and_then(|image| image.as_ref()?.records());
+    if let Some((records, _)) = records {
+        records.into_iter().for_each(|(raw, _)| keep(raw));
+        return (pairs, is_whole);
+    }
+    // Without the base, the changes alone.
+    for part in decode(&changes).map(|(_, parts)| parts).unwrap_or_default() {
+        if let Part::Record(raw) = part {
+            keep(raw);
+        }
+    }
+    (pairs, false)
+}
+
 /// The origins of a leaf's records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Origins {

@@ -6,7 +6,7 @@
 //! * `node`: base pages, deltas, and their ownership. `slab`: changes in the block of a leaf. `page`: the meaning of a delta chain.
 //! * [`pairs`]: the kinds of keys and values: [`Words`], [`Bytes`]. `record`: a byte-string key and its value. `search`: search in arrays.
 //! * [`tree`]: the tree, and operations on single keys. [`scan`]: cursors.
-//! * [`paged`]: leaves outside of memory. `image`: their contents as bytes.
+//! * [`paged`]: leaves outside of memory. [`image`]: their contents as bytes.
 //! * `structure`: consolidation, splits, index terms. `merge`: merges, and the shrink of the root.
 //! * `epoch`: decides when retired memory can be freed. `limbo`: frees it. `pool`: an allocation pool for each thread slot.
 //! * [`check`]: the structure checker. [`stats`]: counters.
@@ -19,7 +19,7 @@ pub mod bytes;
 pub mod check;
 mod epoch;
 pub mod error;
-mod image;
+pub mod image;
 mod limbo;
 mod merge;
 mod node;

@@ -28,9 +28,9 @@ use pmem::file::io;
 use pmem::{Error, Result, system};
 
 use crate::header::{self, Header, Kind, word};
-use crate::log::read;
 use crate::omission::{Omission, is_omitted};
 use crate::place::Place;
+use crate::replay::read;
 
 const HEAD: usize = header::BYTES + 24;
 const LEAF: usize = 32;

@@ -2,9 +2,11 @@
 //! memory, on ordinary files, written by many threads at once, and safe from power cuts.
 //!
 //! * [`store`]: the store, and its recovery. `upkeep`: checkpoints, eviction, cleaning. `settings`: settings, limits, counts.
-//! * `log`: the commit log. `buffer`: its buffers, which threads fill without a lock. `record`: the contents of its records.
+//! * `log`: the commit log. `replay`: its reading. `buffer`: its buffers, which threads fill without a lock. `record`: the contents of its records.
 //! * `segments`: images of leaves. `checkpoint`: the leaves of the store at a checkpoint.
+//! * `counts`: counts of operations.
 //! * `gate`: single updates and batches exclude each other. `marks`: which keys have updates that are not durable yet.
+//! * [`salvage`]: reads a damaged store.
 //! * [`copy`]: copies of a store's files. [`omission`]: faults that tests inject.
 //! * `header`: the first sector of every file. [`identity`]: the store's own file.
 //! * `sync`: the only module that selects the atomics: the processor's, or those of a model checker.
@@ -15,6 +17,7 @@
 mod buffer;
 mod checkpoint;
 pub mod copy;
+mod counts;
 mod gate;
 mod header;
 pub mod identity;
@@ -23,6 +26,8 @@ mod marks;
 pub mod omission;
 mod place;
 mod record;
+mod replay;
+pub mod salvage;
 mod segments;
 mod settings;
 pub mod store;

@@ -27,6 +27,11 @@ pub(crate) fn encode<P: Pairs>(key: &P::Key, value: Option<&P::Value>, to: &mut 
     to[from + 8..from + HEAD].copy_from_slice(&(value_bytes as u32).to_le_bytes());
 }
 
+/// Bytes of the keys and values of a record with this number of updates.
+pub(crate) fn pair_bytes(contents: usize, updates: usize) -> u64 {
+    contents.saturating_sub(updates * HEAD) as u64
+}
+
 /// An update of a record.
 pub(crate) type Update<P> = (<P as Pairs>::KeyBuf, Option<<P as Pairs>::ValueBuf>);
 

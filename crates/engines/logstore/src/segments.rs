@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! file      header (512 bytes) | image | image | …
-//! image     magic: u32 | CRC-32C of the rest: u32 | id of the store: u64 | bytes: u64 | bytes … | zeros up to a multiple of 64
+//! image     magic: u32 | CRC-32C of the rest: u32 | id of the store: u64 | bytes: u64 | LSN after the log's last record: u64 |
+//!           number of the image since the open: u64 | bytes … | zeros up to a multiple of 64
 //! address   segment: 24 bits | offset / 64: 20 bits | length / 64: 18 bits, 0 if it needs more
 //! ```
 //!
@@ -40,7 +41,7 @@ pub(crate) const SEGMENT: u64 = 64 << 20;
 /// Bytes that are collected before a write.
 const BUFFER: usize = 1 << 20;
 const UNIT: u64 = 64;
-const HEAD: usize = 24;
+const HEAD: usize = 40;
 const MAGIC: u32 = 0x4547_4d49;
 const SEGMENT_MAX: u64 = (1 << 24) - 1;
 const OFFSET_BITS: u32 = 20;
@@ -119,6 +120,8 @@ struct Writer {
     /// One for each kind of images.
     streams: [Stream; 2],
     next_number: u64,
+    /// Number of images since the open.
+    images: u64,
     /// Segments of the bases of changes that were made since the last checkpoint began (P3).
     bases: BTreeSet<u64>,
     /// Segments that were written to since the last sync.
@@ -196,15 +199,74 @@ impl Segments {
         })
     }
 
+    /// All segments that can be read, also those with a damaged header. Only for salvage.
+    ///
+    /// # Errors
+    /// `Io` if the directory cannot be read.
+    pub(crate) fn salvage(place: Place) -> Result<Self> {
+        let mut open = BTreeMap::new();
+        for number in place.numbers(PAGES)? {
+            let path = place.path(PAGES, number);
+            let file = system::open(OpenOptions::new().read(true), &path);
+            let length = file.as_ref().ok().and_then(|file| system::inspect(file, &path).ok());
+            if let (Ok(file), Some(length)) = (file, length) {
+                open.insert(number, Arc::new(Segment { file, path, written: length.len().into() }));
+            }
+        }
+        Ok(Self {
+            place,
+            bytes: SEGMENT,
+            syncs: false,
+            open: RwLock::new(open),
+            error: Mutex::new(None),
+            writer: Mutex::new(Writer::default()),
+            written: 0.into(),
+            read: 0.into(),
+        })
+    }
+
+    /// The good images of a segment: the LSN and the number of each, and its address.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(crate) fn images(&self, number: u64) -> Result<Vec<((u64, u64), Address)>> {
+        let Some(segment) = self.find(number) else { return Ok(Vec::new()) };
+        let bytes = crate::replay::read(&segment.path)?;
+        let (mut images, mut at) = (Vec::new(), header::BYTES);
+        while at + HEAD <= bytes.len() {
+            let length = usize::try_from(word(&bytes, at + 16)).ok();
+            let end = length.and_then(|length| (at + HEAD).checked_add(length));
+            let image = end.and_then(|end| bytes.get(at..end)).filter(|image| self.is_good(image));
+            let Some(image) = image else {
+                at += UNIT as usize;
+                continue;
+            };
+            let length = image.len().next_multiple_of(UNIT as usize);
+            let parts = Parts { segment: number, offset: at as u64, bytes: length as u64 };
+            let order = (word(image, 24), word(image, 32));
+            images.extend(parts.pack().map(|address| (order, address)));
+            at += length;
+        }
+        Ok(images)
+    }
+
+    /// True if these bytes are an image of this store, with its head, without padding.
+    fn is_good(&self, image: &[u8]) -> bool {
+        image.len() >= HEAD
+            && word(image, 0) as u32 == MAGIC
+            && word(image, 8) == self.place.store
+            && crc32c::crc32c(&image[8..]) == (word(image, 0) >> 32) as u32
+    }
+
     fn find(&self, number: u64) -> Option<Arc<Segment>> {
         self.open.read().unwrap_or_else(PoisonError::into_inner).get(&number).cloned()
     }
 
-    /// Appends an image.
+    /// Appends an image. Salvage orders images by `lsn` and their numbers.
     ///
     /// # Errors
     /// `NoSpace`; `Io`; `Full` if there are too many segments.
-    pub(crate) fn append(&self, image: &[u8], kind: ImageKind) -> Result<Address> {
+    pub(crate) fn append(&self, image: &[u8], kind: ImageKind, lsn: u64) -> Result<Address> {
         let mut writer = lock(&self.writer);
         let bytes = (HEAD + image.len()).next_multiple_of(UNIT as usize);
         let stream = &writer.streams[kind as usize];
@@ -213,7 +275,8 @@ impl Segments {
         if stream.current.is_none() || (end + bytes as u64 > self.bytes && end > header::BYTES as u64) {
             self.begin(&mut writer, kind)?;
         }
-        let Writer { streams, unsynced, .. } = &mut *writer;
+        let Writer { streams, unsynced, images, .. } = &mut *writer;
+        *images += 1;
         let stream = &mut streams[kind as usize];
         let Some((number, segment)) = stream.current.clone() else { return Err(Error::Closed) };
         let buffer = &mut stream.buffer;
@@ -224,7 +287,9 @@ impl Segments {
         buffer.extend(MAGIC.to_le_bytes());
         buffer.extend([0; 4]);
         buffer.extend(self.place.store.to_le_bytes());
-        buffer.extend((image.len() as u64).to_le_bytes());
+        for number in [image.len() as u64, lsn, *images] {
+            buffer.extend(number.to_le_bytes());
+        }
         buffer.extend(image);
         let sum = crc32c::crc32c(&buffer[from + 8..]);
         buffer[from + 4..from + 8].copy_from_slice(&sum.to_le_bytes());
@@ -413,7 +478,7 @@ impl Segments {
         if parts.bytes == 0 {
             image = read(end)?;
         }
-        if image.len() < end || crc32c::crc32c(&image[8..end]) != (word(&image, 0) >> 32) as u32 {
+        if image.len() < end || !self.is_good(&image[..end]) {
             return Err(corrupt());
         }
         self.read.fetch_add(end as u64, std::sync::atomic::Ordering::Relaxed);

@@ -96,6 +96,10 @@ pub struct StoreStats {
     pub evictions: u64,
     /// Images that the cleaner moved since the open.
     pub moved_images: u64,
+    /// Leaves that operations used since the open. A scan uses a leaf once for all its pairs.
+    pub used_leaves: u64,
+    /// Bytes of keys and values of updates since the open.
+    pub put_bytes: u64,
     /// Leaves that were read from their images since the open.
     pub paged_in: u64,
     /// Bytes of changes that evicted leaves keep.

@@ -33,11 +33,13 @@ use pmem::{Error, Result};
 use crate::buffer::Entry;
 use crate::checkpoint::{self, Checkpoint};
 use crate::copy;
+use crate::counts::Counts;
 use crate::gate::Gate;
 use crate::log::{self, Log};
 use crate::marks::Marks;
 use crate::place::Place;
 use crate::record;
+use crate::replay;
 use crate::segments::{Parts, Segments};
 use crate::settings::{BATCH_BYTES_MAX, Opened, Settings, StoreStats, VALUE_BYTES_MAX};
 use crate::sync::{Mutex, lock};
@@ -54,6 +56,7 @@ pub struct Store<P: Pairs> {
     pub(crate) settings: Settings,
     pub(crate) gate: Gate,
     marks: Marks,
+    counts: Counts,
     pub(crate) upkeep: Mutex<Upkeep>,
     /// Bytes that the last round of the eviction left, if it could not evict enough.
     pub(crate) least_bytes: AtomicU64,
@@ -83,6 +86,9 @@ pub(crate) fn thread() -> usize {
 struct Single<'s> {
     log: &'s Log,
     marks: &'s Marks,
+    counts: &'s Counts,
+    /// Bytes of the key and the value of the last record.
+    bytes: Cell<u64>,
     /// End of the last committed record.
     end: Cell<u64>,
     /// The first error of the log.
@@ -98,6 +104,7 @@ impl<'s, P: Pairs> Recorder<P> for Single<'s> {
             record::encode::<P>(key, value, scratch);
             match check_length(scratch.len()).and_then(|()| self.log.add(scratch)) {
                 Ok(entry) => {
+                    self.bytes.set(record::pair_bytes(scratch.len(), 1));
                     self.marks.note(key, entry.end);
                     Ok(entry)
                 }
@@ -112,6 +119,7 @@ impl<'s, P: Pairs> Recorder<P> for Single<'s> {
 
     fn commit(&self, entry: Entry<'s>) {
         self.end.set(entry.end);
+        self.counts.put(thread(), self.bytes.get());
         entry.commit();
     }
 }
@@ -177,13 +185,14 @@ impl<P: Pairs> Store<P> {
             place: place.clone(),
             gate: Gate::new(),
             marks: Marks::new(),
+            counts: Counts::default(),
             upkeep: Mutex::new(Upkeep::new(number)),
             closed: AtomicBool::new(settings.read_only),
             least_bytes: AtomicU64::new(0),
             log_at: AtomicU64::new(0),
             settings,
         };
-        let replayed = log::replay(&place, redo, &mut |contents| {
+        let replayed = replay::replay(&place, redo, &mut |contents| {
             opened.records += 1;
             let updates = record::decode::<P>(contents)
                 .ok_or(Error::Corrupt { what: "record of the commit log", at: opened.log_bytes })?;
@@ -237,6 +246,7 @@ impl<P: Pairs> Store<P> {
             .gate
             .read(thread(), || self.tree.look_up(key, &mut copy))
             .map_err(|error| self.refused(error))?;
+        self.counts.leaves(thread(), 1);
         self.wait_readable(self.marks.end(key))?;
         self.relieve();
         Ok(found.is_some())
@@ -251,6 +261,7 @@ impl<P: Pairs> Store<P> {
             keys.iter().map(|key| self.tree.look_up(key, P::own_value)).collect()
         };
         let values = self.gate.read(thread(), read).map_err(|error| self.refused(error))?;
+        self.counts.leaves(thread(), keys.len() as u64);
         let end = keys.iter().map(|key| self.marks.end(*key)).max();
         self.wait_readable(end.unwrap_or(0))?;
         self.relieve();
@@ -270,7 +281,9 @@ impl<P: Pairs> Store<P> {
     ) -> Result<bool> {
         let log = self.log()?;
         log.write_ahead()?;
-        let single = Single { log, marks: &self.marks, end: Cell::new(0), error: RefCell::new(None) };
+        let (marks, counts) = (&self.marks, &self.counts);
+        let (bytes, end, error) = (Cell::new(0), Cell::new(0), RefCell::new(None));
+        let single = Single { log, marks, counts, bytes, end, error };
         let was_there = {
             let _gate = self.gate.single(thread());
             self.tree.update_logged(key, decide, &single)
@@ -279,6 +292,7 @@ impl<P: Pairs> Store<P> {
             Some(error) => return Err(error),
             None => was_there.map_err(|error| self.refused(error))?,
         };
+        self.counts.leaves(thread(), 1);
         let end = if single.end.get() > 0 { single.end.get() } else { self.marks.end(key) };
         self.end(end, sync)?;
         self.relieve();
@@ -360,6 +374,8 @@ impl<P: Pairs> Store<P> {
                 return Err(self.refused(error));
             }
             entry.commit();
+            self.counts.leaves(thread(), writes.len() as u64);
+            self.counts.put(thread(), record::pair_bytes(contents.len(), writes.len()));
         }
         drop(alone);
         self.end(end, sync)?;
@@ -413,6 +429,11 @@ impl<P: Pairs> Store<P> {
     /// True if there are no keys.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// The settings.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
     }
 
     /// The tree, for statistics.
@@ -528,7 +549,10 @@ impl<P: Pairs> Store<P> {
     pub fn stats(&self) -> StoreStats {
         let upkeep = lock(&self.upkeep);
         let (written, read) = self.segments.traffic();
+        let (used_leaves, put_bytes) = self.counts.sum();
         StoreStats {
+            used_leaves,
+            put_bytes,
             log: self.log.as_ref().map(Log::stats).unwrap_or_default(),
             image_bytes_written: written,
             image_bytes_read: read,
@@ -588,6 +612,7 @@ impl<P: Pairs> StoreCursor<'_, P> {
             Some(log) if log.check().is_ok() => {
                 if self.copies != self.cursor.copies() {
                     self.copies = self.cursor.copies();
+                    self.store.counts.leaves(thread(), 1);
                     self.store.wait_readable(log.end())?;
                 }
             }

@@ -6,10 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use bwtree::{Image, Pairs, Residence, RestoredLeaf};
+use bwtree::{Address, Image, ImageKind, Pairs, Residence, RestoredLeaf};
 use pmem::{Error, Result};
 
 use crate::checkpoint::{self, Checkpoint};
+use crate::log::Log;
 use crate::omission::{Omission, is_omitted};
 use crate::segments::{Filled, Parts};
 use crate::settings::StoreStats;
@@ -37,6 +38,8 @@ pub(crate) struct Upkeep {
     pub(crate) stats: StoreStats,
     /// Bytes of images that were written before the last checkpoint.
     images_at: u64,
+    /// True if all segments with free space are to be cleaned.
+    is_compacting: bool,
     /// True if the cleaner moved images since the last checkpoint.
     has_moved: bool,
     committed_at: Option<Instant>,
@@ -169,12 +172,15 @@ impl<P: Pairs> Store<P> {
         Ok(())
     }
 
+    fn append(&self, image: &[u8], kind: ImageKind) -> std::result::Result<Address, Failure> {
+        let lsn = self.log.as_ref().map_or(0, Log::end);
+        self.segments.append(image, kind, lsn).map_err(Failure)
+    }
+
     /// Appends the image of a leaf, by its page number. False if the page is no leaf.
     fn save(&self, page: u32) -> Result<bool> {
         let Some(low) = self.tree.low_key(page) else { return Ok(false) };
-        self.tree.save(low.as_ref().map(Borrow::borrow), |image, kind| {
-            self.segments.append(image, kind).map_err(Failure)
-        })?;
+        self.tree.save(low.as_ref().map(Borrow::borrow), |image, kind| self.append(image, kind))?;
         Ok(true)
     }
 
@@ -204,9 +210,8 @@ impl<P: Pairs> Store<P> {
         let mut leaves: Vec<RestoredLeaf<P::KeyBuf>> = Vec::new();
         let mut from: Option<P::KeyBuf> = None;
         loop {
-            let saved = self.tree.save(from.as_ref().map(Borrow::borrow), |image, kind| {
-                self.segments.append(image, kind).map_err(Failure)
-            })?;
+            let saved =
+                self.tree.save(from.as_ref().map(Borrow::borrow), |image, kind| self.append(image, kind))?;
             let (image, records, bytes) = (saved.image, saved.records, saved.bytes);
             leaves.push(RestoredLeaf { low: from, image, records, bytes });
             from = saved.next;
@@ -267,7 +272,9 @@ impl<P: Pairs> Store<P> {
         let sizes: Vec<(u64, u64)> =
             self.segments.sizes().into_iter().filter(|(number, _)| filled.has(*number)).collect();
         let total: u64 = sizes.iter().map(|(_, bytes)| bytes).sum();
-        let allowed = upkeep.stats.live_bytes / 5 * 7 + 2 * self.settings.segment();
+        let is_compacting = upkeep.is_compacting;
+        let usual = upkeep.stats.live_bytes / 5 * 7 + 2 * self.settings.segment();
+        let allowed = if is_compacting { 0 } else { usual };
         if total <= allowed {
             return Ok(());
         }
@@ -282,7 +289,8 @@ impl<P: Pairs> Store<P> {
         let (mut victims, mut freed, mut moved) = (BTreeSet::new(), 0, 0);
         for (share, number, bytes, live) in by_share {
             // A segment that is nearly all live costs more than it frees.
-            if freed >= total - allowed || moved > 4 * self.settings.segment() || share > 0.85 {
+            let is_enough = freed >= total - allowed || moved > 4 * self.settings.segment() || share > 0.85;
+            if if is_compacting { share > 0.95 } else { is_enough } {
                 break;
             }
             victims.insert(number);
@@ -296,13 +304,31 @@ impl<P: Pairs> Store<P> {
                 continue;
             }
             let low = leaf.low.as_ref().map(Borrow::borrow);
-            let has_moved = self.tree.move_image(low, is_victim, |image, kind| {
-                self.segments.append(image, kind).map_err(Failure)
-            })?;
+            let has_moved = self.tree.move_image(low, is_victim, |image, kind| self.append(image, kind))?;
             upkeep.stats.moved_images += u64::from(has_moved);
             upkeep.has_moved |= has_moved;
         }
         self.segments.write_all()
+    }
+
+    /// Moves all images out of segments of which more than a twentieth is free, and removes these segments. Reads and updates go on.
+    /// `progress` gets the finished rounds and all rounds.
+    ///
+    /// # Errors
+    /// As [`checkpoint`](Self::checkpoint).
+    pub fn compact(&self, progress: &dyn Fn(u64, u64)) -> Result<()> {
+        const ROUNDS: u64 = 3;
+        let mut upkeep = lock(&self.upkeep);
+        upkeep.is_compacting = true;
+        // A round removes the segments that the round before has emptied. Updates meanwhile make new ones, so the rounds are bounded.
+        let mut rounds = 0..ROUNDS;
+        let done = rounds.try_for_each(|round| {
+            progress(round, ROUNDS);
+            if round > 0 && !upkeep.has_moved { Ok(()) } else { self.checkpoint_with(&mut upkeep) }
+        });
+        upkeep.is_compacting = false;
+        progress(ROUNDS, ROUNDS);
+        done
     }
 
     /// One step of background work: commits updates without sync, evicts leaves, makes a checkpoint. Returns the pause before the next
@@ -371,7 +397,7 @@ mod tests {
         [0, 2, 4, 1, 3, 5].into_iter().try_for_each(|key| put(key, &[1; 100]))?;
         store.checkpoint()?;
         // The next image is in another segment.
-        store.segments.append(&[0; 4096], bwtree::ImageKind::Whole)?;
+        store.segments.append(&[0; 4096], bwtree::ImageKind::Whole, 0)?;
         [0, 2, 3, 4].into_iter().try_for_each(|key| put(key, &[2; 100]))?;
         let filled = store.segments.begin_checkpoint();
         let mut leaves = Vec::new();
@@ -382,7 +408,7 @@ mod tests {
                 if is_first {
                     put(0, b"3").map_err(Failure)?;
                 }
-                store.segments.append(image, kind).map_err(Failure)
+                store.append(image, kind)
             })?;
             let (image, records, bytes) = (saved.image, saved.records, saved.bytes);
             leaves.push(RestoredLeaf { low: from, image, records, bytes });

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use bwtree::Bytes;
 use logstore::Store;
+use logstore::salvage::{Lost, salvage};
 
 use crate::common::life::{number_from, settings};
 use crate::common::{Dir, ID, Model, STEM, contents, open, put};
@@ -213,4 +214,69 @@ fn absurd_lengths_with_right_sums_are_refused() {
     }
     println!("absurd lengths: {refused} refused");
     assert!(refused > 50);
+}
+
+/// Salvages the files, damaged by `damage`. All salvaged values must be values that their keys had.
+fn salvaged(sample: &Sample, damage: impl FnOnce(&Path)) -> (Model, Lost) {
+    let dir = Dir::new("salvage");
+    for (name, bytes) in &sample.files {
+        std::fs::write(dir.0.join(name), bytes).unwrap();
+    }
+    damage(&dir.0);
+    let mut model = Model::new();
+    let mut apply = |key: &[u8], value: Option<&[u8]>| {
+        match value {
+            Some(value) => _ = model.insert(key.to_vec(), value.to_vec()),
+            None => _ = model.remove(key),
+        }
+        Ok(())
+    };
+    let lost = salvage::<Bytes>(&dir.0, STEM, ID, &mut apply, &|_| ()).unwrap();
+    for (key, value) in &model {
+        let had = |state: &Model| state.get(key) == Some(value);
+        assert!(sample.states.iter().any(had), "{key:?} never had {value:?}");
+    }
+    (model, lost)
+}
+
+#[test]
+fn salvage_reads_what_is_not_damaged_and_nothing_else() {
+    let sample = sample(ID, 3, 30);
+    let last = sample.states.last().unwrap();
+    let (whole, lost) = salvaged(&sample, |_| ());
+    assert!(whole == *last && lost == Lost::default(), "{lost:?}");
+    let is_of = |name: &str, kind: &str| name.contains(kind);
+    let (whole, lost) = salvaged(&sample, |dir| {
+        let (name, _) = sample.files.iter().find(|(name, _)| is_of(name, "checkpoint")).unwrap();
+        std::fs::remove_file(dir.join(name)).unwrap();
+    });
+    // No key was deleted, so all images and the log are enough.
+    assert!(whole == *last && lost == Lost { checkpoint: true, ..Lost::default() }, "{lost:?}");
+    let mut random = fastrand::Rng::with_seed(4);
+    let (mut complete, mut kept, mut all) = (0, 0, 0);
+    for (name, bytes) in &sample.files {
+        for turn in 0..40 {
+            let mut damaged = bytes.clone();
+            match turn {
+                0 => damaged.clear(),
+                1 => damaged.truncate(random.usize(..bytes.len())),
+                2 => damaged[..512].fill(0),
+                _ => {
+                    let from = random.usize(..damaged.len());
+                    let to = (from + random.usize(1..200)).min(damaged.len());
+                    damaged[from..to].iter_mut().for_each(|byte| *byte ^= random.u8(1..));
+                }
+            }
+            let (found, lost) = salvaged(&sample, |dir| std::fs::write(dir.join(name), &damaged).unwrap());
+            let right = last.iter().filter(|(key, value)| found.get(*key) == Some(value)).count();
+            (kept, all) = (kept + right, all + last.len());
+            if lost == Lost::default() {
+                complete += 1;
+                // The last block of the log is indistinguishable from one that was never written.
+                assert!(sample.states.iter().rev().take(30).any(|state| found == *state), "{name}, {turn}");
+            }
+        }
+    }
+    println!("{complete} salvages lost nothing; {kept} of {all} values are the newest");
+    assert!(complete > 0 && kept * 10 > all * 7, "{complete}, {kept} of {all}");
 }

@@ -2,6 +2,7 @@
 
 #![cfg(not(loom))]
 
+mod churn;
 mod common;
 mod cuts;
 mod damage;

@@ -53,7 +53,7 @@ use catalog::Catalog;
 use keys::DEADLINES;
 
 pub use keys::{TABLE_KEY_BYTES_MAX, TABLE_VALUE_BYTES_MAX};
-pub use salvage::{is_pair, salvage};
+pub use salvage::{is_pair, repeat, salvage};
 pub use table::Table;
 
 /// The clock of the deadlines. The default is the system's clock; before 1970 it shows 1970.

@@ -47,6 +47,38 @@ pub fn salvage(new: &dyn Index<Bytes>, key: &[u8], value: &[u8]) -> Result<bool>
     Ok(is_new && split_key(key).is_some())
 }
 
+/// Repeats an update of a store in a new one: stores a pair, or removes a key. The entries of deadlines follow the values; those of the old
+/// store, and its counts, are skipped. Returns the change of the number of keys of tables.
+///
+/// # Errors
+/// Those of writes. A value that is none of a table is skipped.
+pub fn repeat(new: &dyn Index<Bytes>, key: &[u8], value: Option<&[u8]>) -> Result<i64> {
+    if key == COUNTS || split_entry(key).is_some() {
+        return Ok(0);
+    }
+    let is_in_table = split_key(key).is_some();
+    let deadline_of = |value: Option<&[u8]>| match value {
+        Some(value) if is_in_table => split_value(value).map(|(_, deadline)| deadline),
+        _ => Ok(None),
+    };
+    let Ok(next) = deadline_of(value) else { return Ok(0) };
+    let (mut last, mut was_there) = (None, false);
+    let mut decide = |old: Option<&[u8]>| {
+        (last, was_there) = (deadline_of(old).ok().flatten(), old.is_some());
+        value.map_or(Decision::Delete, |value| Decision::Put(Cow::Owned(value.to_vec())))
+    };
+    new.update(key, &mut decide, UNSYNCED)?;
+    if last != next {
+        if let Some(deadline) = last {
+            new.delete(&entry(deadline, key), UNSYNCED)?;
+        }
+        if let Some(deadline) = next {
+            new.put(&entry(deadline, key), &[], UNSYNCED)?;
+        }
+    }
+    Ok(if is_in_table { i64::from(value.is_some()) - i64::from(was_there) } else { 0 })
+}
+
 impl Tables {
     /// Reads the catalog. If keys have a table number that the catalog does not have, adds a table with this number. Counts all keys again.
     pub(super) fn adopt(&self) -> Result<()> {

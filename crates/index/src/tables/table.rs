@@ -15,7 +15,7 @@ use super::{Counted, Tables, UNSYNCED};
 use crate::check::Report;
 use crate::engine::{
     Commit, Count, Cursor, Deadline, Decide, DecideUntil, Expiring, History, Index, KeyValue, Lifecycle,
-    Next, NextPair, Slot, TableOps, TableRead, TableWrite, View, take_pairs,
+    Next, NextPair, Paging, Slot, TableOps, TableRead, TableWrite, View, take_pairs,
 };
 use crate::kind::Bytes;
 use crate::write::{Decision, Write, WriteOptions};
@@ -92,6 +92,9 @@ impl Lifecycle for Table {
     }
     fn usage(&self) -> Usage {
         self.index().usage()
+    }
+    fn paging(&self) -> Option<Paging> {
+        self.index().paging()
     }
     fn limbo_bytes(&self) -> Option<u64> {
         self.index().limbo_bytes()

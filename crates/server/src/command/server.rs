@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering;
 
-use bristlecone::{JournalStats, LatencyStats, Percentiles, Space};
+use bristlecone::{JournalStats, LatencyStats, PagingStats, Percentiles, Space};
 
 use super::connection::REDIS_VERSION;
 use super::{Call, Command, CommandError, Flags, Handler, NO_KEYS, is};
@@ -249,6 +249,30 @@ fn keyspace_fields(shared: &Shared) -> Vec<(&'static str, String)> {
     (0..DATABASES).filter_map(field).collect()
 }
 
+/// The pages of an engine whose data may be larger than memory.
+fn paging_fields(paging: &PagingStats) -> Vec<(&'static str, String)> {
+    let counts = [
+        ("page_memory_bytes", paging.memory_bytes),
+        ("page_bytes", paging.page_bytes),
+        ("page_unsaved_bytes", paging.unsaved_bytes),
+        ("pages_used", paging.used_leaves),
+        ("pages_read", paging.read_leaves),
+        ("pages_evicted", paging.evictions),
+        ("pages_moved", paging.moved_images),
+        ("page_bytes_read", paging.read_bytes),
+        ("page_bytes_written", paging.image_bytes),
+        ("log_bytes_written", paging.log_bytes),
+        ("log_syncs", paging.syncs),
+        ("checkpoints", paging.checkpoints),
+        ("checkpoint_bytes_written", paging.checkpoint_bytes),
+        ("bytes_put", paging.put_bytes),
+    ];
+    let rates = [("page_hit_rate", paging.hit_rate()), ("write_amplification", paging.write_amplification())];
+    let counts = counts.into_iter().map(|(name, count)| (name, count.to_string()));
+    let rates = rates.into_iter().filter_map(|(name, rate)| Some((name, format!("{:.3}", rate?))));
+    counts.chain(rates).collect()
+}
+
 fn store_fields(shared: &Shared) -> Vec<(&'static str, String)> {
     let stats = shared.store.stats();
     let mut fields = vec![
@@ -263,5 +287,6 @@ fn store_fields(shared: &Shared) -> Vec<(&'static str, String)> {
         ("opened", stats.opened),
     ];
     fields.extend(stats.limbo.map(|limbo| ("limbo_bytes", limbo.bytes.to_string())));
+    fields.extend(stats.paging.iter().flat_map(paging_fields));
     fields
 }

@@ -1,0 +1,87 @@
+//! Four threads change data of four times the memory budget. Again and again the store ends without a close, as in a killed process, and is
+//! opened again. Then it has exactly the writes that returned.
+//!
+//! `BRISTLECONE_ROUNDS` multiplies the operations (default 1). `BRISTLECONE_SEED` changes the seeds.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use faults::mix;
+use logstore::{Settings, StoreStats};
+
+use crate::common::life::number_from;
+use crate::common::{Dir, Model, compare, create, delete, get, open, put};
+
+const THREADS: u64 = 4;
+const LIVES: u64 = 4;
+const KEYS: u32 = 4000;
+
+fn settings() -> Settings {
+    // 16,000 keys with values of about 500 bytes: 8 MB.
+    Settings { survives_power: false, memory_bytes: 2 << 20, log_bytes: 1 << 20, ..Settings::default() }
+}
+
+/// Random operations of one thread on its own keys.
+fn operate(store: &logstore::Store<bwtree::Bytes>, model: &mut Model, thread: u64, seed: u64, count: u64) {
+    let mut random = fastrand::Rng::with_seed(mix(seed, thread));
+    for _ in 0..count {
+        // Two of three operations are on an eighth of the keys.
+        let number = if random.u32(..3) > 0 { random.u32(..KEYS / 8) } else { random.u32(..KEYS) };
+        let key = format!("{number:05} of {thread}").into_bytes();
+        match random.u32(..10) {
+            0..=4 => {
+                let value = vec![random.u8(..); random.usize(..1000)];
+                assert_eq!(put(store, &key, &value).unwrap(), model.insert(key, value).is_some());
+            }
+            5 => assert_eq!(delete(store, &key).unwrap(), model.remove(&key).is_some()),
+            _ => assert!(get(store, &key).unwrap().as_ref() == model.get(&key), "{key:?}"),
+        }
+    }
+}
+
+#[test]
+fn data_larger_than_memory_survives_threads_and_crashes() {
+    let (rounds, seed) = (number_from("BRISTLECONE_ROUNDS", 1), number_from("BRISTLECONE_SEED", 0));
+    let dir = Dir::new("churn");
+    let mut store = create(&dir.0, settings());
+    let mut models: Vec<Model> = vec![Model::new(); THREADS as usize];
+    for (thread, model) in models.iter_mut().enumerate() {
+        for number in 0..KEYS {
+            let key = format!("{number:05} of {thread}").into_bytes();
+            put(&store, &key, &[1; 600]).unwrap();
+            model.insert(key, vec![1; 600]);
+        }
+    }
+    for life in 0..LIVES * rounds {
+        let is_done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let upkeep = scope.spawn(|| {
+                while !is_done.load(Ordering::Relaxed) {
+                    std::thread::sleep(store.upkeep().unwrap());
+                }
+            });
+            let writers: Vec<_> = models
+                .iter_mut()
+                .zip(0..THREADS)
+                .map(|(model, thread)| {
+                    let store = &store;
+                    scope.spawn(move || operate(store, model, thread, mix(seed, life), 8000))
+                })
+                .collect();
+            writers.into_iter().for_each(|writer| writer.join().unwrap());
+            is_done.store(true, Ordering::Relaxed);
+            upkeep.join().unwrap();
+        });
+        let StoreStats { memory, unsaved_bytes, paged_in, evictions, .. } = store.stats();
+        assert!(memory.page_bytes + memory.table_bytes <= settings().memory_bytes, "{memory:?}");
+        println!(
+            "life {life}: {paged_in} page-ins, {evictions} evictions, {unsaved_bytes} bytes of unsaved changes"
+        );
+        assert!(paged_in > 1000 && evictions > 1000);
+        drop(store);
+        store = open(&dir.0, settings()).unwrap();
+        let all: Model = models.iter().flatten().map(|(key, value)| (key.clone(), value.clone())).collect();
+        compare(&store, &all);
+        let bytes: usize = all.iter().map(|(key, value)| key.len() + value.len()).sum();
+        assert!(bytes as u64 > 3 * settings().memory_bytes, "{bytes} bytes of data");
+    }
+}
