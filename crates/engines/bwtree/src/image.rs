@@ -224,11 +224,14 @@ impl ImageBytes {
     }
 }
 
+/// A key and its value.
+pub type Pair<P> = (<P as Pairs>::KeyBuf, <P as Pairs>::ValueBuf);
+
 /// The pairs of an image that can be read, for salvage, and whether these are all. `read` reads the base.
 pub fn salvage<P: Pairs>(
     newest: Vec<u8>,
     read: impl FnOnce(Address) -> Option<Vec<u8>>,
-) -> (Vec<(P::KeyBuf, P::ValueBuf)>, bool) {
+) -> (Vec<Pair<P>>, bool) {
     let own = |(key, value): Raw<'_>| Some((P::read_key(key)?, P::read_value(value)?));
     let mut pairs = Vec::new();
     let mut is_whole = true;
