@@ -13,7 +13,7 @@ use crate::differential::Redis;
 const MISSING: &[(&str, &str)] = &[
     ("cluster", "no: the server is a single node"),
     ("connection", "no: a connection has no such state here"),
-    ("generic", "not yet: sorting, or a format of Redis's own"),
+    ("generic", "not yet: a format of Redis's own"),
     ("hyperloglog", "no: tests of Redis itself"),
     ("scripting", "not yet: functions; SCRIPT DEBUG"),
     ("sentinel", "no: there is no sentinel"),

@@ -205,6 +205,7 @@ impl Maker {
             // Degrees. No two members are at the same distance, so that their order is certain.
             "X" => format!("{:.6}", (maker.rng.f64() - 0.5) * 60.0).into_bytes(),
             "Y" => format!("{:.6}", (maker.rng.f64() - 0.5) * 140.0).into_bytes(),
+            "Z" => maker.rng.u8(..9).to_string().into_bytes(),
             "U" => maker.rng.choice(["BIT", "BYTE", "bits"]).unwrap().as_bytes().to_vec(),
             other => other.as_bytes().to_vec(),
         };

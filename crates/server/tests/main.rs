@@ -16,6 +16,7 @@ mod parser;
 mod scripts;
 mod settings;
 mod sockets;
+mod sort;
 mod streams;
 mod structures;
 mod subscriptions;

@@ -239,8 +239,32 @@ fn shorten(mut list: Structure<'_>, all: &mut Together<'_>, end: End, count: u64
     list.finish(all)
 }
 
+/// Makes a list of these elements in place of the key's value of any type. Without elements it only removes the key. Returns the length.
+///
+/// # Errors
+/// Those of the store.
+pub fn make(
+    all: &mut Together<'_>,
+    db: usize,
+    key: &[u8],
+    values: impl IntoIterator<Item = Vec<u8>>,
+) -> Accessed<u64> {
+    if all.db(db)?.contains(key)? {
+        all.db(db)?.delete(key)?;
+    }
+    let mut list = Structure::find_or_new(all, db, key, Kind::List)?;
+    for value in values {
+        all.shared.eviction.charge(value.len());
+        add(&mut list, all, End::Right, &value)?;
+    }
+    let count = list.head.count;
+    list.finish(all)?;
+    Ok(count)
+}
+
 /// The range of the elements from one position to before another.
-fn elements(head: &Head, from: u64, to: u64) -> crate::structures::access::Range {
+#[must_use]
+pub fn elements(head: &Head, from: u64, to: u64) -> crate::structures::access::Range {
     let key = |at: u64| head.element(AT, &at.to_be_bytes());
     (Bound::Included(key(from)), Bound::Excluded(key(to)))
 }

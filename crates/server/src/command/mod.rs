@@ -6,7 +6,7 @@
 //!   [`combinations`]: ZUNION … [`geo`]: GEOADD … [`hyperloglogs`]: PFADD … [`streams`]: XADD …
 //!   [`stream_groups`]: XGROUP … [`stream_pending`]: XCLAIM … [`stream_info`]: XINFO.
 //!   [`blocking`]: BLPOP …
-//! * [`keys`]: DEL, EXISTS, SCAN, KEYS, RANGE …
+//! * [`keys`]: DEL, EXISTS, SCAN, KEYS, RANGE … [`sort`]: SORT.
 //! * [`expiry`]: EXPIRE, TTL … [`databases`]: SELECT, MOVE, FLUSHDB …
 //! * [`acl`]: users and permissions.
 //! * [`connection`]: PING, HELLO, AUTH … [`client`]: CLIENT. [`observe`]: SLOWLOG, MONITOR, MEMORY …
@@ -49,6 +49,7 @@ pub mod save;
 pub mod scripts;
 pub mod server;
 pub mod sets;
+pub mod sort;
 pub mod sorted_sets;
 pub mod stream_groups;
 pub mod stream_info;
@@ -284,6 +285,7 @@ static COMMANDS: LazyLock<Vec<&'static Command>> = LazyLock::new(|| {
         hyperloglogs::COMMANDS,
         blocking::COMMANDS,
         keys::COMMANDS,
+        sort::COMMANDS,
         expiry::COMMANDS,
         databases::COMMANDS,
         connection::COMMANDS,

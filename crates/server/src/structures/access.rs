@@ -224,7 +224,15 @@ impl View<'_> {
     /// # Errors
     /// `WrongType`; those of the store.
     pub fn find(&mut self, key: &[u8], kind: Kind) -> Result<Option<Head>> {
-        let stored = match &mut self.0 {
+        self.stored(key)?.map(|stored| of_kind(&stored, kind)).transpose()
+    }
+
+    /// The stored form of a key's value of any type. `None` if the key is absent.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn stored(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        Ok(match &mut self.0 {
             Place::Now { db, heads, .. } => {
                 let stored = db.get(key)?;
                 heads.push((key.to_vec(), stored.clone()));
@@ -232,8 +240,7 @@ impl View<'_> {
             }
             Place::Past { db, .. } => db.get(key)?,
             Place::Own { all, db } => all.db(*db)?.stored(key)?.map(|(stored, _)| stored),
-        };
-        stored.map(|stored| of_kind(&stored, kind)).transpose()
+        })
     }
 
     /// The value of an element.
@@ -342,6 +349,15 @@ pub fn bytes_of(view: &mut View<'_>, key: &[u8], kind: Kind) -> Result<u64> {
     Ok(bytes)
 }
 
+impl Together<'_> {
+    /// The structures of a database in the transaction.
+    #[must_use]
+    pub fn view(&mut self, db: usize) -> View<'_> {
+        let all = Together { transaction: self.transaction, shared: self.shared };
+        View(Place::Own { all, db })
+    }
+}
+
 impl Access<'_> {
     /// Calls `read` with the structures of the database at one moment; perhaps again, if others change them meanwhile.
     ///
@@ -351,8 +367,7 @@ impl Access<'_> {
         let (shared, number, db) = match self {
             Self::Store { shared, db, store, .. } => (*shared, *db, *store),
             Self::Transaction { transaction, shared, db } => {
-                let all = Together { transaction, shared };
-                return read(&mut View(Place::Own { all, db: *db }));
+                return read(&mut Together { transaction, shared }.view(*db));
             }
         };
         for _ in 0..READS {
