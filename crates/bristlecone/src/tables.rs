@@ -89,6 +89,14 @@ impl<K: Kind> StoreOf<K> {
         Ok(self.table_ops()?.expiring(position, most)?)
     }
 
+    /// Calls `told` from now on with the name of the table and the key of each expired key that is removed or replaced. `told` replaces an
+    /// earlier one. It must not use the store. A key is absent from its deadline on, and is removed soon after it: by the background thread,
+    /// or by the next write of the key.
+    pub fn tell_expired(&self, told: impl Fn(&str, &[u8]) + Send + Sync + 'static) -> Result<()> {
+        self.table_ops()?.tell_expired(Arc::new(told));
+        Ok(())
+    }
+
     /// Removes a table in one step; its handles return errors from then on. Its keys are removed in the background. The default table only
     /// becomes empty. False if there is no such table.
     pub fn drop_table(&self, name: &str) -> Result<bool> {

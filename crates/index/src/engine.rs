@@ -469,6 +469,9 @@ pub trait TableOps<K: Kind>: Send + Sync {
     /// At most `most` keys with deadlines, of all tables, in the order of deadlines. `position` is where the previous call ended; empty for
     /// the first deadline. The call sets it to its own end, and to empty after the last deadline. O(`most`).
     fn expiring(&self, position: &mut Vec<u8>, most: usize) -> Result<Vec<Expiring<K>>>;
+    /// Calls `told` from now on with the table and the key of each removal of an expired key. Replaces an earlier one. `told` must not use
+    /// the store.
+    fn tell_expired(&self, told: OnExpired);
     /// The tables and their numbers of keys, by name.
     fn list(&self) -> Vec<(String, Count)>;
     /// The index that holds the keys of all tables, the catalog and the deadlines.
@@ -481,6 +484,9 @@ pub trait TableOps<K: Kind>: Send + Sync {
     /// `salvaged-1`, `salvaged-2` …, by number. No other thread uses the tables.
     fn adopt(&self) -> Result<()>;
 }
+
+/// Gets the name of a table, empty for the default table, and a key.
+pub type OnExpired = Arc<dyn Fn(&str, &[u8]) + Send + Sync>;
 
 /// A key with a deadline.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,6 +11,7 @@ mod expiry;
 mod limits;
 mod memcached;
 mod metrics;
+mod notifications;
 mod observe;
 mod parser;
 mod scripts;

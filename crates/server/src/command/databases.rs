@@ -4,6 +4,7 @@
 //! command is a SELECT. A store that was made without tables ([`Options::tables`](bristlecone::Options::tables)) has only database 0.
 
 use super::{Call, Command, CommandError, Flags, Handler, NO_KEYS, ONE_KEY, integer, is};
+use crate::notifications::Event;
 use crate::shared::{DATABASES, lock};
 
 const fn command(
@@ -79,6 +80,9 @@ fn move_key(call: &mut Call<'_>) -> Result<(), CommandError> {
         }
         all.db(from)?.delete_head(key)?;
         all.db(to)?.put_stored(key, &stored, deadline)?;
+        all.events.note(Event::NEW, to, key);
+        all.events.note(Event::generic("move_from"), from, key);
+        all.events.note(Event::generic("move_to"), to, key);
         Ok(true)
     })?;
     call.reply.flag(moved);

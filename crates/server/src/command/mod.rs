@@ -344,7 +344,12 @@ pub fn run(shared: &Shared, session: &mut SessionState, arguments: &[Bytes], out
     let started = session.command_start;
     let mut reply = Reply::new(output, protocol, bytes_max);
     match Access::new(shared, session.db) {
-        Ok(keys) => run_in(&mut Call { arguments, reply, keys, session, shared }),
+        Ok(mut keys) => {
+            if is_again {
+                keys.events().ignore_misses();
+            }
+            run_in(&mut Call { arguments, reply, keys, session, shared });
+        }
         Err(error) => reply.error(&CommandError::from(error).to_string()),
     }
     let now = Instant::now();
@@ -428,6 +433,9 @@ fn run_admitted(command: &Command, call: &mut Call<'_>) -> Result<(), CommandErr
     };
     let result = if is_long(command, call) { off_the_worker(|| run(call)) } else { run(call) };
     call.shared.eviction.note_command(command, db, call.arguments);
+    if matches!(call.keys, Access::Store { .. }) && !call.keys.events().is_empty() {
+        call.keys.events().send(call.shared);
+    }
     if command.flags.has(Flags::WRITE) && !command.flags.has(Flags::GROWS) {
         call.shared.eviction.note_change();
     }

@@ -74,10 +74,13 @@ fn run(
     let limit = call.shared.settings.script_ms.load(Relaxed);
     let limit = Duration::from_millis(limit);
     let shared = call.shared;
-    if let Access::Transaction { transaction, .. } = &mut call.keys {
+    if let Access::Transaction { transaction, events, .. } = &mut call.keys {
         let (session, reply) = (&mut *call.session, &mut call.reply);
+        // The commands of the script add to the events of the transaction.
+        std::mem::swap(&mut session.events, events);
         let mut host = Host { shared, session, transaction, reply, is_read_only };
         let result = shared.scripts.run(script, arguments, limit, &mut host);
+        std::mem::swap(&mut call.session.events, events);
         if result.is_err() {
             call.session.transaction.void();
         }

@@ -6,6 +6,7 @@ use std::cmp::Ordering;
 
 use super::{Call, Command, CommandError, Flags, Handler, ONE_KEY, integer, is, lists};
 use crate::access::{AccessError, Result as Accessed};
+use crate::notifications::Event;
 use crate::resp::reply::ReplyTooLong;
 use crate::structures::access::{View, tagged};
 use crate::structures::scores::{MEMBER, Selection};
@@ -347,7 +348,7 @@ fn sort(call: &mut Call<'_>, may_store: bool) -> Result<(), CommandError> {
             Err(error) => return Ok(Err(error)),
         };
         let values = results.into_iter().map(Option::unwrap_or_default);
-        Ok(Ok(lists::make(all, db, target, values)?))
+        Ok(Ok(lists::make(all, db, target, values, Event::list("sortstore"))?))
     })??;
     call.reply.count(count);
     Ok(())
