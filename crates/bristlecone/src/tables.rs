@@ -113,10 +113,15 @@ impl<K: Kind> StoreOf<K> {
 
     /// Removes every key of every table in one step. [`StoreOf::clear`] removes those of this table.
     pub fn clear_all(&self) -> Result<()> {
+        self.clear_all_but(&[])
+    }
+
+    /// Removes every key of every table in one step, but those of the tables with these names. A store without tables loses all keys.
+    pub fn clear_all_but(&self, kept: &[&str]) -> Result<()> {
         match self.index().tables() {
             None => self.clear()?,
             Some(tables) => {
-                tables.clear_all()?;
+                tables.clear_all_but(kept)?;
                 self.engine().start_maintenance();
             }
         }

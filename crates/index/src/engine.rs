@@ -462,8 +462,8 @@ pub trait TableOps<K: Kind>: Send + Sync {
     fn drop_table(&self, name: &str) -> Result<bool>;
     /// Exchanges the contents of two tables in one step. False if one of them does not exist.
     fn swap(&self, one: &str, other: &str) -> Result<bool>;
-    /// Removes all keys of all tables in one step.
-    fn clear_all(&self) -> Result<()>;
+    /// Removes all keys of all tables but those with these names, in one step.
+    fn clear_all_but(&self, kept: &[&str]) -> Result<()>;
     /// Number of deadlines of this table among the first `most` deadlines of all tables. O(`most`).
     fn deadlines(&self, most: usize) -> Result<u64>;
     /// At most `most` keys with deadlines, of all tables, in the order of deadlines. `position` is where the previous call ended; empty for

@@ -177,6 +177,11 @@ pub async fn run(
         shared.open_memcached()?;
     }
     let shared = Arc::new(shared);
+    if let Err(error) = shared.functions.open(&shared) {
+        tracing::error!(
+            "the libraries of functions cannot be read: {error}. Check the store with: bristlecone check"
+        );
+    }
     let expiry = Expiry::new(&shared);
     let mut sessions = JoinSet::new();
     let unix_path = listeners.unix_path();

@@ -15,7 +15,6 @@ const MISSING: &[(&str, &str)] = &[
     ("connection", "no: a connection has no such state here"),
     ("generic", "not yet: a format of Redis's own"),
     ("hyperloglog", "no: tests of Redis itself"),
-    ("scripting", "not yet: functions; SCRIPT DEBUG"),
     ("sentinel", "no: there is no sentinel"),
     ("server", "no: replication, modules, or Redis's own persistence"),
     ("string", "not yet"),

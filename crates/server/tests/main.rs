@@ -8,6 +8,7 @@ mod connections;
 mod differential;
 mod eviction;
 mod expiry;
+mod functions;
 mod limits;
 mod memcached;
 mod metrics;

@@ -416,8 +416,8 @@ impl TableOps<Bytes> for Table {
         self.tables.swap(one, other)
     }
 
-    fn clear_all(&self) -> Result<()> {
-        self.tables.clear_all()
+    fn clear_all_but(&self, kept: &[&str]) -> Result<()> {
+        self.tables.clear_all_but(kept)
     }
 
     fn deadlines(&self, most: usize) -> Result<u64> {

@@ -5,6 +5,7 @@
 
 use super::{Call, Command, CommandError, Flags, Handler, NO_KEYS, ONE_KEY, integer, is};
 use crate::notifications::Event;
+use crate::scripts::functions::TABLE;
 use crate::shared::{DATABASES, lock};
 
 const fn command(
@@ -119,7 +120,7 @@ fn flush(call: &mut Call<'_>, all: bool) -> Result<(), CommandError> {
     let db = call.keys.db();
     if all {
         let databases: Vec<_> = (0..DATABASES).collect();
-        call.shared.watches.clear(&databases, || call.shared.store.clear_all())?;
+        call.shared.watches.clear(&databases, || call.shared.store.clear_all_but(&[TABLE]))?;
     } else {
         let store = call.shared.databases.get(db)?;
         call.shared.watches.clear(&[db], || store.clear())?;

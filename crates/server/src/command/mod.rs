@@ -12,7 +12,7 @@
 //! * [`connection`]: PING, HELLO, AUTH … [`client`]: CLIENT. [`observe`]: SLOWLOG, MONITOR, MEMORY …
 //! * [`config`]: CONFIG. [`server`]: INFO, TIME, SHUTDOWN …
 //! * [`save`]: SAVE, BGSAVE, LASTSAVE.
-//! * [`introspect`] has COMMAND; [`transactions`] has MULTI, EXEC, WATCH … [`scripts`]: EVAL, SCRIPT. [`subscriptions`]: SUBSCRIBE,
+//! * [`introspect`] has COMMAND; [`transactions`] has MULTI, EXEC, WATCH … [`scripts`]: EVAL, SCRIPT. [`functions`]: FUNCTION, FCALL. [`subscriptions`]: SUBSCRIBE,
 //!   PUBLISH …
 //!
 //! Invariants:
@@ -34,6 +34,7 @@ pub mod config;
 pub mod connection;
 pub mod databases;
 pub mod expiry;
+pub mod functions;
 pub mod geo;
 pub mod gets;
 pub mod hashes;
@@ -162,7 +163,10 @@ impl Command {
     #[must_use]
     pub fn waits_for_writes(&self) -> bool {
         self.flags.has(Flags::WRITE)
-            || matches!(self.name, "exec" | "publish" | "spublish" | "eval" | "evalsha")
+            || matches!(
+                self.name,
+                "exec" | "publish" | "spublish" | "eval" | "evalsha" | "fcall" | "function"
+            )
     }
 }
 
@@ -298,6 +302,7 @@ static COMMANDS: LazyLock<Vec<&'static Command>> = LazyLock::new(|| {
         config::COMMANDS,
         transactions::COMMANDS,
         scripts::COMMANDS,
+        functions::COMMANDS,
         subscriptions::COMMANDS,
     ];
     let mut all: Vec<_> = families.into_iter().flatten().collect();

@@ -37,9 +37,9 @@ pub const CATEGORIES: [&str; 21] = [
 ];
 
 /// Commands that have subcommands.
-const CONTAINERS: [&str; 11] = [
-    "acl", "client", "cluster", "command", "config", "latency", "memory", "object", "pubsub", "script",
-    "slowlog",
+const CONTAINERS: [&str; 12] = [
+    "acl", "client", "cluster", "command", "config", "function", "latency", "memory", "object", "pubsub",
+    "script", "slowlog",
 ];
 
 /// Subcommands for administrators, of commands that are for everybody.
