@@ -89,6 +89,14 @@ impl<K: Kind> StoreOf<K> {
         Ok(self.table_ops()?.expiring(position, most)?)
     }
 
+    /// Calls `told` from now on with the name of the table and the key of each expired key that is removed or replaced. `told` replaces an
+    /// earlier one. It must not use the store. A key is absent from its deadline on, and is removed soon after it: by the background thread,
+    /// or by the next write of the key.
+    pub fn tell_expired(&self, told: impl Fn(&str, &[u8]) + Send + Sync + 'static) -> Result<()> {
+        self.table_ops()?.tell_expired(Arc::new(told));
+        Ok(())
+    }
+
     /// Removes a table in one step; its handles return errors from then on. Its keys are removed in the background. The default table only
     /// becomes empty. False if there is no such table.
     pub fn drop_table(&self, name: &str) -> Result<bool> {
@@ -105,10 +113,15 @@ impl<K: Kind> StoreOf<K> {
 
     /// Removes every key of every table in one step. [`StoreOf::clear`] removes those of this table.
     pub fn clear_all(&self) -> Result<()> {
+        self.clear_all_but(&[])
+    }
+
+    /// Removes every key of every table in one step, but those of the tables with these names. A store without tables loses all keys.
+    pub fn clear_all_but(&self, kept: &[&str]) -> Result<()> {
         match self.index().tables() {
             None => self.clear()?,
             Some(tables) => {
-                tables.clear_all()?;
+                tables.clear_all_but(kept)?;
                 self.engine().start_maintenance();
             }
         }

@@ -502,9 +502,10 @@ fn a_table_that_could_not_be_cleared_dropped_or_swapped_durably_keeps_its_keys()
     type Change = fn(&Store) -> Result<(), Error>;
     type Values = [Option<&'static str>; 2];
     // Each change, and what it leaves of both tables.
-    let changes: [(&str, Change, Values); 4] = [
+    let changes: [(&str, Change, Values); 5] = [
         ("clear", |store| store.clear(), [None, Some("other")]),
         ("clear all", |store| store.clear_all(), [None, None]),
+        ("clear all but one", |store| store.clear_all_but(&["other"]), [None, Some("other")]),
         ("drop", |store| store.drop_table("other").map(drop), [Some("value"), None]),
         ("swap", |store| store.swap_tables("", "other").map(drop), [Some("other"), Some("value")]),
     ];

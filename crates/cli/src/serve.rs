@@ -250,6 +250,7 @@ fn config(
         slowlog_slower_us: arguments.slowlog_slower_than,
         slowlog_entries_max: arguments.slowlog_max_len,
         script_ms: arguments.script_time_limit,
+        notified: arguments.notify_keyspace_events,
         options: named,
         timeout_seconds: arguments.timeout,
         reply_bytes_max: bytes(arguments.max_client_bytes),

@@ -5,6 +5,7 @@ mod common;
 mod configuration;
 mod durable;
 mod expiry;
+mod functions;
 mod kill;
 mod load;
 mod memcached;

@@ -474,13 +474,16 @@ pub trait TableOps<K: Kind>: Send + Sync {
     fn drop_table(&self, name: &str) -> Result<bool>;
     /// Exchanges the contents of two tables in one step. False if one of them does not exist.
     fn swap(&self, one: &str, other: &str) -> Result<bool>;
-    /// Removes all keys of all tables in one step.
-    fn clear_all(&self) -> Result<()>;
+    /// Removes all keys of all tables but those with these names, in one step.
+    fn clear_all_but(&self, kept: &[&str]) -> Result<()>;
     /// Number of deadlines of this table among the first `most` deadlines of all tables. O(`most`).
     fn deadlines(&self, most: usize) -> Result<u64>;
     /// At most `most` keys with deadlines, of all tables, in the order of deadlines. `position` is where the previous call ended; empty for
     /// the first deadline. The call sets it to its own end, and to empty after the last deadline. O(`most`).
     fn expiring(&self, position: &mut Vec<u8>, most: usize) -> Result<Vec<Expiring<K>>>;
+    /// Calls `told` from now on with the table and the key of each removal of an expired key. Replaces an earlier one. `told` must not use
+    /// the store.
+    fn tell_expired(&self, told: OnExpired);
     /// The tables and their numbers of keys, by name.
     fn list(&self) -> Vec<(String, Count)>;
     /// The index that holds the keys of all tables, the catalog and the deadlines.
@@ -493,6 +496,9 @@ pub trait TableOps<K: Kind>: Send + Sync {
     /// `salvaged-1`, `salvaged-2` …, by number. No other thread uses the tables.
     fn adopt(&self) -> Result<()>;
 }
+
+/// Gets the name of a table, empty for the default table, and a key.
+pub type OnExpired = Arc<dyn Fn(&str, &[u8]) + Send + Sync>;
 
 /// A key with a deadline.
 #[derive(Clone, Debug, PartialEq, Eq)]

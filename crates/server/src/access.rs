@@ -10,6 +10,7 @@ use std::borrow::Cow;
 use bristlecone::transaction::ATTEMPTS;
 use bristlecone::{Bytes, Change, Deadline, Error, Next, Store, Transaction, TransactionTable};
 
+use crate::notifications::{Event, Events};
 use crate::shared::{Databases, Shared};
 use crate::structures::{self, Damaged, Head, Value};
 use crate::waiting::Turns;
@@ -51,6 +52,8 @@ pub enum Access<'a> {
         store: &'a Store,
         /// The turns of the clients that the command has woken.
         turns: Turns,
+        /// The events of the command.
+        events: Events,
     },
     /// The calls take effect together when the transaction commits.
     Transaction {
@@ -60,6 +63,8 @@ pub enum Access<'a> {
         shared: &'a Shared,
         /// Number of the database.
         db: usize,
+        /// The events of the transaction.
+        events: &'a mut Events,
     },
 }
 
@@ -97,7 +102,38 @@ pub(crate) fn take_string(stored: &mut Vec<u8>) -> Result<()> {
 impl<'a> Access<'a> {
     /// The keys of a database of the store.
     pub fn new(shared: &'a Shared, db: usize) -> bristlecone::Result<Self> {
-        Ok(Self::Store { shared, db, store: shared.databases.get(db)?, turns: Turns::default() })
+        let (store, events) = (shared.databases.get(db)?, Events::new(shared));
+        Ok(Self::Store { shared, db, store, turns: Turns::default(), events })
+    }
+
+    /// The events that are noted and not published yet.
+    pub fn events(&mut self) -> &mut Events {
+        match self {
+            Self::Store { events, .. } => events,
+            Self::Transaction { events, .. } => events,
+        }
+    }
+
+    /// Notes an event of a key.
+    pub fn note(&mut self, event: Event, key: &[u8]) {
+        let db = self.db();
+        self.events().note(event, db, key);
+    }
+
+    /// Notes that a key was made, if `is_new`.
+    fn note_new(&mut self, key: &[u8], is_new: bool) {
+        let db = self.db();
+        if is_new {
+            self.events().note(Event::NEW, db, key);
+        }
+    }
+
+    /// Notes that a command has read a key, and whether it was found.
+    pub fn note_read(&mut self, key: &[u8], is_found: bool) {
+        let db = self.db();
+        if !is_found {
+            self.events().note(Event::MISS, db, key);
+        }
     }
 
     /// Number of the database.
@@ -127,6 +163,7 @@ impl<'a> Access<'a> {
     /// Copies the string of a key into a buffer. False if the key is absent.
     pub fn get_into(&mut self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
         let found = self.stored_into(key, value)?;
+        self.note_read(key, found);
         if found {
             take_string(value)?;
         }
@@ -154,7 +191,7 @@ impl<'a> Access<'a> {
                 Ok(store.get_until(key, &mut value)?.map(|deadline| (value, deadline)))
             }
             Self::Store { store, .. } => Ok(store.get(key)?.map(|value| (value, None))),
-            Self::Transaction { transaction, shared, db } => {
+            Self::Transaction { transaction, shared, db, .. } => {
                 Ok(table(transaction, &shared.databases, *db)?.get_until(key)?)
             }
         }
@@ -176,9 +213,12 @@ impl<'a> Access<'a> {
     /// Reads the strings of `keys` at one moment and passes them to `give`, in the order of `keys`, until `give` returns false. `None` for an
     /// absent key, and for a value of another type.
     pub fn get_each(&mut self, keys: &[&[u8]], mut give: impl FnMut(Option<Vec<u8>>) -> bool) -> Result<()> {
-        let mut damaged = Ok(());
+        let (mut damaged, mut names) = (Ok(()), keys.iter());
+        let (mut missing, has_misses) = (Vec::<&[u8]>::new(), self.events().has_misses());
         let mut give = |stored: Option<Vec<u8>>| {
             let mut stored = stored;
+            let key: Option<&[u8]> = names.next().copied();
+            missing.extend(key.filter(|_| has_misses && stored.is_none()));
             match stored.as_mut().map(take_string).transpose() {
                 Ok(_) => give(stored),
                 Err(AccessError::WrongType) => give(None),
@@ -190,26 +230,29 @@ impl<'a> Access<'a> {
         };
         if let Self::Store { store, .. } = self {
             store.get_each(keys, give)?;
-            return damaged;
-        }
-        for key in keys {
-            if !give(self.stored_until(key)?.map(|(value, _)| value)) {
-                break;
+        } else {
+            for key in keys {
+                if !give(self.stored_until(key)?.map(|(value, _)| value)) {
+                    break;
+                }
             }
         }
+        missing.iter().for_each(|key| self.note_read(key, false));
         damaged
     }
 
     /// Stores a string in place of a value of any type, and removes the key's deadline.
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        // The value that is replaced may be a structure, whose elements are garbage then.
+        if self.shared().structures.is_used() || self.events().has_new() {
+            return self.replace(key, |_| Next::Put(value.to_vec(), None));
+        }
         match self {
-            // The value that is replaced may be a structure, whose elements are garbage then.
-            _ if self.shared().structures.is_used() => self.replace(key, |_| Next::Put(value.to_vec(), None)),
             Self::Store { shared, db, store, .. } => {
                 let stored = structures::encode(value);
                 Ok(shared.watches.write(*db, key, || store.put(key, &stored).map(|_| ()))?)
             }
-            Self::Transaction { transaction, shared, db } => {
+            Self::Transaction { transaction, shared, db, .. } => {
                 Ok(table(transaction, &shared.databases, *db)?.put(key, &structures::encode(value))?)
             }
         }
@@ -244,7 +287,7 @@ impl<'a> Access<'a> {
     ) -> Result<()> {
         match self {
             Self::Store { shared, db, store, .. } => {
-                let mut refused = Ok(());
+                let (mut refused, mut is_new) = (Ok(()), false);
                 shared.watches.write_if(*db, key, || {
                     let mut changed = false;
                     let update = store.update(key, |old| {
@@ -257,6 +300,7 @@ impl<'a> Access<'a> {
                         };
                         let change = decide(old);
                         changed = !matches!(change, Change::Keep);
+                        is_new = old.is_none() && matches!(change, Change::Put(_));
                         match change {
                             Change::Put(value) => {
                                 shared.eviction.charge(value.len());
@@ -267,6 +311,7 @@ impl<'a> Access<'a> {
                     });
                     (update, changed)
                 })?;
+                self.note_new(key, is_new);
                 refused
             }
             Self::Transaction { .. } => self.change(key, |old| {
@@ -285,10 +330,28 @@ impl<'a> Access<'a> {
     pub fn change(
         &mut self,
         key: &[u8],
+        decide: impl FnMut(Option<(&[u8], Deadline)>) -> Next<Vec<u8>>,
+    ) -> Result<()> {
+        self.change_string(key, false, decide)
+    }
+
+    /// As [`Access::change`], for a command that also returns the string.
+    pub fn read_and_change(
+        &mut self,
+        key: &[u8],
+        decide: impl FnMut(Option<(&[u8], Deadline)>) -> Next<Vec<u8>>,
+    ) -> Result<()> {
+        self.change_string(key, true, decide)
+    }
+
+    fn change_string(
+        &mut self,
+        key: &[u8],
+        is_read: bool,
         mut decide: impl FnMut(Option<(&[u8], Deadline)>) -> Next<Vec<u8>>,
     ) -> Result<()> {
         let mut refused = Ok(());
-        self.change_stored(key, |old| match old.map(|(stored, _)| string(stored)).transpose() {
+        self.change_as(key, is_read, |old| match old.map(|(stored, _)| string(stored)).transpose() {
             Ok(value) => encoded(decide(value.zip(old.map(|(_, deadline)| deadline)))),
             Err(error) => {
                 refused = Err(error);
@@ -312,12 +375,23 @@ impl<'a> Access<'a> {
     pub fn change_stored(
         &mut self,
         key: &[u8],
+        decide: impl FnMut(Option<(&[u8], Deadline)>) -> Next<Vec<u8>>,
+    ) -> Result<()> {
+        self.change_as(key, false, decide)
+    }
+
+    /// `is_read`: an absent key is noted as such.
+    fn change_as(
+        &mut self,
+        key: &[u8],
+        is_read: bool,
         mut decide: impl FnMut(Option<(&[u8], Deadline)>) -> Next<Vec<u8>>,
     ) -> Result<()> {
         let shared = self.shared();
-        let mut lost = None;
+        let (mut lost, mut is_absent, mut is_put) = (None, false, false);
         let decide = |old: Option<(&[u8], Deadline)>| {
             let next = decide(old);
+            (is_absent, is_put) = (old.is_none(), matches!(next, Next::Put(..)));
             lost = match &next {
                 Next::Keep => None,
                 Next::Delete => old.and_then(|(stored, _)| structures::head_of(stored)),
@@ -351,6 +425,8 @@ impl<'a> Access<'a> {
         if let Some(head) = lost {
             shared.structures.garbage.hint(head.id);
         }
+        self.note_read(key, !(is_read && is_absent));
+        self.note_new(key, is_absent && is_put);
         Ok(())
     }
 
@@ -413,11 +489,15 @@ impl<'a> Access<'a> {
                 });
                 (update, changed)
             })?,
-            Self::Transaction { .. } => self.change_stored(key, |old| match decide(old.is_some()) {
-                Some(value) => Next::Put(value, None),
-                None => Next::Keep,
-            })?,
+            Self::Transaction { .. } => {
+                self.change_stored(key, |old| match decide(old.is_some()) {
+                    Some(value) => Next::Put(value, None),
+                    None => Next::Keep,
+                })?;
+                return Ok(stored);
+            }
         }
+        self.note_new(key, stored);
         Ok(stored)
     }
 
@@ -425,7 +505,7 @@ impl<'a> Access<'a> {
     pub fn keys_added(&mut self) -> Result<i64> {
         match self {
             Self::Store { .. } => Ok(0),
-            Self::Transaction { transaction, shared, db } => {
+            Self::Transaction { transaction, shared, db, .. } => {
                 Ok(table(transaction, &shared.databases, *db)?.keys_added()?)
             }
         }
@@ -438,16 +518,16 @@ impl<'a> Access<'a> {
         keys: &[(usize, &[u8])],
         mut run: impl FnMut(&mut Together<'_>) -> Result<R>,
     ) -> Result<R> {
-        let shared = match self {
-            Self::Transaction { transaction, shared, .. } => {
-                return run(&mut Together { transaction, shared });
+        let (shared, events) = match self {
+            Self::Transaction { transaction, shared, events, .. } => {
+                return run(&mut Together { transaction, shared, events });
             }
-            Self::Store { shared, .. } => *shared,
+            Self::Store { shared, events, .. } => (*shared, events),
         };
         let mut writes = false;
         let result = shared.watches.write_all(keys, || {
             for _ in 0..ATTEMPTS {
-                if let Some(done) = attempt(shared, &mut run, &mut writes).transpose() {
+                if let Some(done) = attempt(shared, &mut run, &mut writes, events).transpose() {
                     return (done, writes);
                 }
             }
@@ -465,12 +545,19 @@ fn attempt<R>(
     shared: &Shared,
     run: &mut impl FnMut(&mut Together<'_>) -> Result<R>,
     writes: &mut bool,
+    events: &mut Events,
 ) -> Result<Option<R>> {
     *writes = false;
+    let before = events.len();
     let mut transaction = Transaction::new(&shared.store);
-    let result = run(&mut Together { transaction: &mut transaction, shared })?;
-    *writes = transaction.written().next().is_some();
-    Ok(transaction.commit()?.then_some(result))
+    let result = run(&mut Together { transaction: &mut transaction, shared, events }).and_then(|result| {
+        *writes = transaction.written().next().is_some();
+        Ok(transaction.commit()?.then_some(result))
+    });
+    if !matches!(result, Ok(Some(_))) {
+        events.truncate(before);
+    }
+    result
 }
 
 /// The stored form of a string that is to be stored.
@@ -488,6 +575,8 @@ pub struct Together<'a> {
     pub(crate) transaction: &'a mut Transaction<Bytes>,
     /// The server.
     pub shared: &'a Shared,
+    /// The events of the transaction.
+    pub events: &'a mut Events,
 }
 
 impl Together<'_> {
@@ -496,7 +585,8 @@ impl Together<'_> {
     /// # Errors
     /// Those of opening a table.
     pub fn db(&mut self, db: usize) -> Result<Keys<'_>> {
-        Ok(Keys { table: table(self.transaction, &self.shared.databases, db)?, shared: self.shared })
+        let table = table(self.transaction, &self.shared.databases, db)?;
+        Ok(Keys { table, shared: self.shared, db, events: self.events })
     }
 }
 
@@ -504,6 +594,8 @@ impl Together<'_> {
 pub struct Keys<'a> {
     table: TransactionTable<'a, Bytes>,
     shared: &'a Shared,
+    db: usize,
+    events: &'a mut Events,
 }
 
 /// Every method returns the errors of the store.
@@ -533,6 +625,7 @@ impl Keys<'_> {
 
     /// Stores a string in place of a value of any type. The key has no deadline then.
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.note_new(key)?;
         self.note_garbage(key)?;
         Ok(self.table.put(key, &structures::encode(value))?)
     }
@@ -557,6 +650,26 @@ impl Keys<'_> {
     /// Removes a key whose elements are moved or removed in the same transaction.
     pub fn delete_head(&mut self, key: &[u8]) -> Result<()> {
         Ok(self.table.delete(key)?)
+    }
+
+    /// Notes an event of a key.
+    pub fn note(&mut self, event: Event, key: &[u8]) {
+        self.events.note(event, self.db, key);
+    }
+
+    /// Notes that a command has read a key, and whether it was found.
+    pub fn note_read(&mut self, key: &[u8], is_found: bool) {
+        if !is_found {
+            self.events.note(Event::MISS, self.db, key);
+        }
+    }
+
+    /// Notes that a key is about to be made, if it is absent.
+    pub fn note_new(&mut self, key: &[u8]) -> Result<()> {
+        if self.events.has_new() && !self.table.contains(key)? {
+            self.events.note(Event::NEW, self.db, key);
+        }
+        Ok(())
     }
 
     /// If the key has a structure, its elements are garbage soon.

@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Config;
 use crate::listener::Listeners;
+use crate::notifications::Classes;
 use crate::shared::{Shared, lock};
 use crate::stream::{Peer, Stream};
 
@@ -118,6 +119,8 @@ impl Shared {
         config.timeout_seconds = settings.timeout_seconds.load(Relaxed);
         config.slowlog_slower_us = settings.slowlog_slower_us.load(Relaxed);
         config.slowlog_entries_max = settings.slowlog_entries_max.load(Relaxed);
+        config.script_ms = settings.script_ms.load(Relaxed);
+        config.notified = Classes::selected(self);
         config.memory_bytes_max = self.eviction.limit_bytes();
         config.memory_policy = self.eviction.policy();
         config.memory_samples = self.eviction.samples();

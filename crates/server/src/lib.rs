@@ -40,6 +40,7 @@ pub mod handover;
 pub mod listener;
 pub mod memcached;
 pub mod metrics;
+pub mod notifications;
 pub mod observe;
 pub mod refusals;
 pub mod resp;
@@ -105,6 +106,8 @@ pub struct Config {
     pub slowlog_entries_max: usize,
     /// A script that runs longer, in milliseconds, is stopped. 0: never.
     pub script_ms: u64,
+    /// The classes of keyspace notifications.
+    pub notified: notifications::Classes,
     /// Other names of commands.
     pub renames: settings::Renames,
     /// Options of the program and their values, for CONFIG GET.
@@ -164,6 +167,7 @@ impl Default for Config {
             slowlog_slower_us: 10_000,
             slowlog_entries_max: 128,
             script_ms: 5000,
+            notified: notifications::Classes::NONE,
             renames: settings::Renames::default(),
             options: Vec::new(),
             log: None,

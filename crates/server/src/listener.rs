@@ -20,6 +20,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::clients::ClientEntry;
 use crate::handover::{Connection, HandedOver, Stopping, left};
+use crate::notifications::Expiry;
 use crate::refusals::Class;
 use crate::shared::Shared;
 use crate::stream::{Peer, Stream};
@@ -176,6 +177,12 @@ pub async fn run(
         shared.open_memcached()?;
     }
     let shared = Arc::new(shared);
+    if let Err(error) = shared.functions.open(&shared) {
+        tracing::error!(
+            "the libraries of functions cannot be read: {error}. Check the store with: bristlecone check"
+        );
+    }
+    let expiry = Expiry::new(&shared);
     let mut sessions = JoinSet::new();
     let unix_path = listeners.unix_path();
     for connection in connections {
@@ -221,6 +228,7 @@ pub async fn run(
         return Ok(None);
     }
     listeners.metrics = monitoring;
+    drop(expiry);
     let handed = HandedOver { listeners, connections: shared.parked(), config: shared.config_now() };
     left(shared).await;
     Ok(Some(handed))

@@ -32,6 +32,7 @@ use tokio::sync::watch;
 use crate::clients::{Client, ClientEntry, Ending};
 use crate::command;
 use crate::handover::{Connection, ConnectionState, REST_OF_COMMAND, Stopping};
+use crate::notifications::Events;
 use crate::observe::Monitor;
 use crate::refusals::Class;
 use crate::resp::{Protocol, ProtocolError, Reply, RequestParser};
@@ -87,8 +88,8 @@ pub struct SessionState {
     pub waiting: Option<Box<Waiting>>,
     /// The turns of the clients that the last command has woken.
     pub turns: Turns,
-    /// The messages of the running transaction.
-    pub published: Vec<command::subscriptions::Published>,
+    /// The events and messages of the running transaction.
+    pub events: Events,
     /// Commands that are not yet added to the server's counter.
     pub commands: u64,
     /// Error replies that are not yet added.
@@ -224,7 +225,7 @@ impl Session {
                 blocked: None,
                 waiting: None,
                 turns: Turns::default(),
-                published: Vec::new(),
+                events: Events::default(),
                 commands: 0,
                 errors: 0,
                 hits: 0,

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicI64, AtomicU16, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex};
 
 use crate::Config;
@@ -36,6 +36,8 @@ pub struct Settings {
     pub slowlog_entries_max: AtomicUsize,
     /// A script that runs longer, in milliseconds, is stopped. 0: never.
     pub script_ms: AtomicU64,
+    /// The bits of the classes of keyspace notifications.
+    pub notified: AtomicU16,
     /// The level of log lines, if the server can change it.
     pub log_level: Mutex<Option<tracing::Level>>,
 }
@@ -50,6 +52,7 @@ impl Settings {
             slowlog_slower_us: AtomicI64::new(config.slowlog_slower_us),
             slowlog_entries_max: AtomicUsize::new(config.slowlog_entries_max),
             script_ms: AtomicU64::new(config.script_ms),
+            notified: AtomicU16::new(config.notified.bits()),
             log_level: Mutex::new(config.log.as_ref().map(|log| log.level)),
         }
     }

@@ -1,7 +1,8 @@
 //! State that all connections share: the store, the registry of clients, counters, cursors of SCAN, the stop signal.
 //!
-//! Invariant: all locks of the server are leaf locks, except those of [`crate::watch`] and [`crate::eviction`]. A leaf lock is held for a
-//! few instructions, never across a store call or an await. The locks of the two exceptions are held across store calls.
+//! Invariant: all locks of the server are leaf locks, except those of [`crate::watch`], [`crate::eviction`] and
+//! [`crate::scripts::functions`]. A leaf lock is held for a few instructions, never across a store call or an await. The locks of the
+//! exceptions are held across store calls.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,6 +22,7 @@ use crate::memcached::{self, Memcached};
 use crate::observe::Observers;
 use crate::refusals::Refusals;
 use crate::scripts::Scripts;
+use crate::scripts::functions::Functions;
 use crate::settings::Settings;
 use crate::structures::Structures;
 use crate::subscriptions::Subscriptions;
@@ -177,6 +179,8 @@ pub struct Shared {
     pub structures: Structures,
     /// Scripts.
     pub scripts: Scripts,
+    /// Libraries of functions.
+    pub functions: Functions,
     /// Users and their permissions.
     pub users: Users,
     /// Log lines about refused clients.
@@ -215,6 +219,7 @@ impl Shared {
             settings: Settings::new(&config),
             eviction: Eviction::new(&config),
             scripts: Scripts::default(),
+            functions: Functions::default(),
             users,
             observers: Observers::default(),
             subscriptions: Arc::default(),

@@ -20,6 +20,7 @@ use bytes::Bytes;
 use tokio::sync::Notify;
 
 use crate::clients::{Client, Ending};
+use crate::command::off_the_worker;
 use crate::glob;
 use crate::refusals::Class;
 use crate::resp::{Protocol, Reply};
@@ -31,6 +32,8 @@ const MAILBOX_BYTES_MAX: usize = 32 << 20;
 const OVERHEAD_BYTES: usize = 128;
 /// Maximum bytes of the name of a channel, and of a pattern. It bounds the time of a match.
 pub const NAME_BYTES_MAX: usize = 4096;
+/// If the search for the patterns of a channel may take more steps, it does not run on a worker of the runtime.
+const STEPS_INLINE_MAX: usize = 1 << 18;
 /// Number of times that patterns are matched without the lock although other patterns come and go.
 const TRIES: usize = 4;
 
@@ -178,22 +181,20 @@ impl Subscriptions {
 
     /// Number of clients that would receive a message of this channel. A client with several matching subscriptions counts for each of them.
     #[must_use]
-    pub fn receivers(&self, kind: Kind, channel: &[u8]) -> usize {
-        if self.count.load(Ordering::Acquire) == 0 {
-            return 0;
-        }
+    fn receivers(&self, kind: Kind, channel: &[u8]) -> usize {
         let (registry, matching) = self.matching(kind, channel);
         matching.iter().map(|(kind, name)| registry.of(*kind, name).count()).sum()
     }
 
-    /// Steps that a search for the patterns of a channel takes at most, about.
-    #[must_use]
-    pub fn steps(&self, channel: &[u8]) -> usize {
+    /// Runs a search for the patterns of a channel, off the worker of the runtime if it may take long. Without subscriptions it costs one
+    /// load.
+    fn searching(&self, kind: Kind, channel: &[u8], search: impl FnOnce() -> usize) -> usize {
         if self.count.load(Ordering::Acquire) == 0 {
             return 0;
         }
-        let names = lock(&self.registry).patterns();
-        names.iter().map(Bytes::len).sum::<usize>().saturating_mul(channel.len())
+        let patterns = if kind == Kind::Channel { lock(&self.registry).patterns() } else { Arc::default() };
+        let steps = patterns.iter().map(Bytes::len).sum::<usize>().saturating_mul(channel.len());
+        if steps > STEPS_INLINE_MAX { off_the_worker(search) } else { search() }
     }
 
     /// The registry, and the names whose subscribers receive a message of this channel.
@@ -242,10 +243,17 @@ impl Subscriptions {
 impl Shared {
     /// Sends a message to the subscribers of a channel (`kind` is not `Pattern`). Returns the number of receivers.
     pub fn publish(&self, kind: Kind, channel: &[u8], payload: &[u8]) -> usize {
+        self.subscriptions.searching(kind, channel, || self.deliver(kind, channel, payload))
+    }
+
+    /// Number of clients that would receive a message of this channel. A client with several matching subscriptions counts for each of them.
+    #[must_use]
+    pub fn receivers(&self, kind: Kind, channel: &[u8]) -> usize {
+        self.subscriptions.searching(kind, channel, || self.subscriptions.receivers(kind, channel))
+    }
+
+    fn deliver(&self, kind: Kind, channel: &[u8], payload: &[u8]) -> usize {
         let all = &self.subscriptions;
-        if all.count.load(Ordering::Acquire) == 0 {
-            return 0;
-        }
         let (registry, matching) = all.matching(kind, channel);
         if matching.is_empty() {
             return 0;

@@ -13,9 +13,8 @@ use crate::differential::Redis;
 const MISSING: &[(&str, &str)] = &[
     ("cluster", "no: the server is a single node"),
     ("connection", "no: a connection has no such state here"),
-    ("generic", "not yet: sorting, or a format of Redis's own"),
+    ("generic", "not yet: a format of Redis's own"),
     ("hyperloglog", "no: tests of Redis itself"),
-    ("scripting", "not yet: functions; SCRIPT DEBUG"),
     ("sentinel", "no: there is no sentinel"),
     ("server", "no: replication, modules, or Redis's own persistence"),
     ("string", "not yet"),

@@ -120,13 +120,31 @@ fn command_at(lines: &[String], line: usize) -> usize {
 }
 
 /// Makes commands. Keys are few, so that commands meet each other's results.
-struct Maker {
+pub struct Maker {
     rng: fastrand::Rng,
     number: u64,
     in_transaction: bool,
 }
 
 impl Maker {
+    /// A maker of the commands that this generator of random numbers chooses.
+    pub fn new(rng: fastrand::Rng) -> Self {
+        Self { rng, number: 0, in_transaction: false }
+    }
+
+    /// At least `count` commands. A transaction is complete.
+    pub fn chunk(&mut self, count: usize) -> Vec<Vec<Vec<u8>>> {
+        let mut commands = Vec::new();
+        while commands.len() < count {
+            let alone = self.add(&mut commands);
+            commands.extend(alone);
+        }
+        if std::mem::take(&mut self.in_transaction) {
+            commands.push(vec![b"EXEC".to_vec()]);
+        }
+        commands
+    }
+
     fn key(&mut self) -> Vec<u8> {
         format!("k{}", self.rng.u8(..8)).into_bytes()
     }
@@ -205,6 +223,7 @@ impl Maker {
             // Degrees. No two members are at the same distance, so that their order is certain.
             "X" => format!("{:.6}", (maker.rng.f64() - 0.5) * 60.0).into_bytes(),
             "Y" => format!("{:.6}", (maker.rng.f64() - 0.5) * 140.0).into_bytes(),
+            "Z" => maker.rng.u8(..9).to_string().into_bytes(),
             "U" => maker.rng.choice(["BIT", "BYTE", "bits"]).unwrap().as_bytes().to_vec(),
             other => other.as_bytes().to_vec(),
         };
@@ -259,7 +278,7 @@ fn replies_are_those_of_redis() {
             exchange(socket, &hello, "begin");
         }
         let rng = fastrand::Rng::with_seed(seed * 2 + u64::from(version == "3"));
-        let mut maker = Maker { rng, number: 0, in_transaction: false };
+        let mut maker = Maker::new(rng);
         let mut done = 0;
         while done < COMMANDS * rounds {
             let (mut commands, mut alone) = (Vec::new(), None);

@@ -244,7 +244,7 @@ const COMMANDS: &[&str] = &[
 ];
 
 /// Words of a line; a word may be in quotes.
-fn words(line: &str) -> Vec<Vec<u8>> {
+pub fn words(line: &str) -> Vec<Vec<u8>> {
     let (mut words, mut rest) = (Vec::new(), line);
     while let Some(first) = rest.chars().next() {
         let (word, behind) = match first {

@@ -149,6 +149,9 @@ pub struct Arguments {
     /// A script that runs longer is stopped, and changes nothing. 0: never.
     #[arg(long, value_name = "MILLISECONDS", default_value = "5000")]
     pub script_time_limit: u64,
+    /// Classes of keyspace notifications, as letters of Redis: `KEA` for all but `m` and `n`.
+    #[arg(long, value_name = "CLASSES", default_value = "", value_parser = classes)]
+    pub notify_keyspace_events: server::notifications::Classes,
     /// Log lines of at least this level.
     #[arg(long, value_name = "LEVEL", value_enum, default_value = "info")]
     pub log_level: Level,
@@ -231,6 +234,11 @@ fn client_bytes(text: &str) -> std::result::Result<u64, String> {
 
 fn clients_bytes(text: &str) -> std::result::Result<u64, String> {
     size_from(text, 1 << 20)
+}
+
+fn classes(letters: &str) -> std::result::Result<server::notifications::Classes, String> {
+    let classes = server::notifications::Classes::parse(letters);
+    classes.ok_or_else(|| "the letters are some of Ag$lshzxeKEtmdn".to_owned())
 }
 
 /// Checks the form of an address, or of a path with a slash.

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use pmem::Result;
 use pmem::omission::{Omission, is_omitted};
 
-use super::keys::{StoredKey, check_lengths, entry, split_value, tagged};
+use super::keys::{StoredKey, check_lengths, entry, split_key, split_value, tagged};
 use super::{Gate, Tables, UNSYNCED, stripe_of};
 use crate::engine::{Commit, Deadline, KeyValue, Slot, TableRead, TableWrite};
 use crate::kind::Bytes;
@@ -88,11 +88,15 @@ impl Tables {
         locks.dedup();
         let _locks: Vec<_> = locks.into_iter().map(|number| self.lock_stripe(number)).collect();
         let (mut batch, mut visible) = (Vec::<KeyValue<Bytes>>::new(), Vec::new());
-        let mut old = Vec::new();
-        for (stored, (_, next)) in last.iter().filter(|_| has_deadlines) {
+        let (mut old, mut expired) = (Vec::new(), Vec::new());
+        for (stored, (slot, next)) in last.iter().filter(|_| has_deadlines) {
             let was_there = self.index.get(stored, Some(&mut old))?;
             let old_deadline = if was_there { split_value(&old)?.1 } else { None };
-            visible.push(was_there && !self.is_past(old_deadline));
+            let is_expired = self.is_past(old_deadline);
+            visible.push(was_there && !is_expired);
+            if was_there && is_expired {
+                expired.extend(split_key(stored).map(|(_, key)| (*slot, key.to_vec())));
+            }
             let new_deadline = next.and_then(|(_, deadline)| deadline);
             if old_deadline != new_deadline {
                 batch.extend(new_deadline.map(|deadline| (entry(deadline, stored), Some(Vec::new()))));
@@ -112,6 +116,9 @@ impl Tables {
         }
         for ((stored, (slot, next)), was_there) in last.iter().zip(&changed[entries..]) {
             gate.note(slot, stored, *was_there, next.is_some());
+        }
+        for (slot, key) in expired {
+            self.note_expired(&slot.name, &key);
         }
         *found = if has_deadlines { visible } else { changed.split_off(entries) };
         Ok(Some(true))

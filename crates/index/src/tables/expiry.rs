@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 use std::ops::Bound;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use pmem::Result;
@@ -36,6 +36,7 @@ impl Tables {
             let now = if was_there { Some(split_value(&old)?) } else { None };
             let old_deadline = now.and_then(|(_, deadline)| deadline);
             let visible = now.filter(|(_, deadline)| !self.is_past(*deadline));
+            let is_expired = visible.is_none();
             let (new, new_deadline) = match decide(visible) {
                 Next::Keep => return Ok(()),
                 // The background removes a key whose deadline has passed.
@@ -56,10 +57,21 @@ impl Tables {
                 continue;
             }
             gate.note(slot, &stored, was_there, new.is_some());
+            if was_there && is_expired {
+                self.note_expired(&slot.name, key);
+            }
             if let Some(deadline) = old_deadline.filter(|_| new_deadline != old_deadline) {
                 self.index.delete(&entry(deadline, &stored), UNSYNCED)?;
             }
             return Ok(());
+        }
+    }
+
+    /// Tells that an expired key was removed or replaced.
+    pub(super) fn note_expired(&self, table: &str, key: &[u8]) {
+        let told = self.on_expired.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(told) = &*told {
+            told(table, key);
         }
     }
 
@@ -158,6 +170,8 @@ impl Tables {
             while self.index.get(stored, Some(&mut old))? && split_value(&old)?.1 == Some(deadline) {
                 if self.replace(stored, Some(&old), None)? {
                     gate.note(slot, stored, true, false);
+                    let key = split_key(stored).map_or(&[][..], |(_, key)| key);
+                    self.note_expired(&slot.name, key);
                     break;
                 }
             }

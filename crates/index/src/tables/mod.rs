@@ -46,7 +46,7 @@ use pmem::pending::defer_waits;
 use pmem::sync::{AtomicBool, Mutex, MutexGuard, Ordering, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use pmem::{Error, Found, Result};
 
-use crate::engine::{Index, Slot};
+use crate::engine::{Index, OnExpired, Slot};
 use crate::kind::Bytes;
 use crate::write::WriteOptions;
 use catalog::Catalog;
@@ -100,6 +100,8 @@ pub struct Tables {
     upkeep: Mutex<()>,
     /// True if the index takes no more writes: it was closed or is only read. Then there is no background work.
     has_ended: AtomicBool,
+    /// Learns of each removal of an expired key.
+    on_expired: RwLock<Option<OnExpired>>,
 }
 
 /// State that changes only while no write runs.
@@ -182,6 +184,7 @@ impl Tables {
             has_deadlines: AtomicBool::new(false),
             upkeep: Mutex::default(),
             has_ended: AtomicBool::new(false),
+            on_expired: RwLock::default(),
             stripes: (0..STRIPES).map(|_| Mutex::default()).collect(),
             index,
             clock,

@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 use std::ops::Bound;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use pmem::alloc::Usage;
@@ -15,7 +15,7 @@ use super::{Counted, Tables, UNSYNCED};
 use crate::check::Report;
 use crate::engine::{
     Commit, Count, Cursor, Deadline, Decide, DecideUntil, Expiring, History, Index, KeyValue, Lifecycle,
-    Next, NextPair, Paging, Slot, TableOps, TableRead, TableWrite, View, take_pairs,
+    Next, NextPair, OnExpired, Paging, Slot, TableOps, TableRead, TableWrite, View, take_pairs,
 };
 use crate::kind::Bytes;
 use crate::write::{Decision, Write, WriteOptions};
@@ -398,6 +398,10 @@ impl TableOps<Bytes> for Table {
         self.tables.deferred(how, || self.tables.change(&self.slot, key, decide))
     }
 
+    fn tell_expired(&self, told: OnExpired) {
+        *self.tables.on_expired.write().unwrap_or_else(PoisonError::into_inner) = Some(told);
+    }
+
     fn commit_tables(&self, what: Commit<'_, Bytes>, how: WriteOptions) -> Result<bool> {
         self.tables.commit(what, how, &mut Vec::new())
     }
@@ -415,8 +419,8 @@ impl TableOps<Bytes> for Table {
         self.tables.swap(one, other)
     }
 
-    fn clear_all(&self) -> Result<()> {
-        self.tables.clear_all()
+    fn clear_all_but(&self, kept: &[&str]) -> Result<()> {
+        self.tables.clear_all_but(kept)
     }
 
     fn deadlines(&self, most: usize) -> Result<u64> {

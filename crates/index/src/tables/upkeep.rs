@@ -116,12 +116,12 @@ impl Tables {
         }
     }
 
-    /// Clears all tables.
-    pub(super) fn clear_all(&self) -> Result<()> {
+    /// Clears all tables but those with these names.
+    pub(super) fn clear_all_but(&self, kept: &[&str]) -> Result<()> {
         let renumber_all = |catalog: &mut Catalog, gate: &Gate| {
             let mut cleared = Vec::new();
             for slot in gate.slots.values() {
-                if self.has_keys(slot.id()?)? {
+                if !kept.contains(&&*slot.name) && self.has_keys(slot.id()?)? {
                     cleared.push((renumber(catalog, gate, &slot.name), Arc::clone(slot)));
                 }
             }

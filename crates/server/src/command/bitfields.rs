@@ -7,6 +7,7 @@ use bytes::Bytes;
 
 use super::{Call, Command, CommandError, Flags, Handler, KeyPositions, ONE_KEY, integer, is};
 
+use crate::notifications::Event;
 /// Maximum length of a value, in bytes.
 const VALUE_BYTES_MAX: u64 = bristlecone::VALUE_BYTES_MAX as u64;
 
@@ -56,12 +57,16 @@ fn bitop(call: &mut Call<'_>) -> Result<(), CommandError> {
     let (db, shared) = (call.keys.db(), call.shared);
     let bytes = call.keys.together(&[(db, target)], |all| {
         let mut table = all.db(db)?;
-        let mut result = table.get(&sources[0])?.unwrap_or_default();
+        let first = table.get(&sources[0])?;
+        table.note_read(&sources[0], first.is_some());
+        let mut result = first.unwrap_or_default();
         if word == "NOT" {
             result.iter_mut().for_each(|byte| *byte = combine(*byte, 0));
         }
         for source in &sources[1..] {
-            let value = table.get(source)?.unwrap_or_default();
+            let value = table.get(source)?;
+            table.note_read(source, value.is_some());
+            let value = value.unwrap_or_default();
             // The shorter one is continued with zeros.
             result.resize(result.len().max(value.len()), 0);
             let other = value.into_iter().chain(std::iter::repeat(0));
@@ -69,9 +74,13 @@ fn bitop(call: &mut Call<'_>) -> Result<(), CommandError> {
         }
         let bytes = result.len();
         if bytes == 0 {
-            table.delete(target)?;
+            if table.contains(target)? {
+                table.delete(target)?;
+                table.note(Event::DEL, target);
+            }
         } else {
             table.put(target, &result)?;
+            table.note(Event::SET, target);
             shared.eviction.charge(bytes);
         }
         Ok(bytes)
@@ -189,8 +198,9 @@ struct Step {
 }
 
 impl Step {
-    /// Runs the step on a value. Returns its reply.
-    fn run(self, value: &mut [u8]) -> Option<i64> {
+    /// Runs the step on a value. Returns its reply. Sets `changes` if it stores another number; `is_longer` is true if the value was made
+    /// longer for the steps, which counts as a change with the first number that is stored.
+    fn run(self, value: &mut [u8], is_longer: bool, changes: &mut bool) -> Option<i64> {
         let Self { of, at, action, overflow } = self;
         let old = load(value, at, of);
         let (new, replies_old) = match action {
@@ -202,6 +212,7 @@ impl Step {
         };
         let new = of.fitted(new, overflow)?;
         store(value, at, of, new);
+        *changes |= is_longer || new != old;
         i64::try_from(if replies_old { old } else { new }).ok()
     }
 }
@@ -259,15 +270,23 @@ fn bitfield(call: &mut Call<'_>, reads_only: bool) -> Result<(), CommandError> {
             let found = call.keys.get_into(call.argument(1), &mut call.session.value)?;
             call.count_lookup(found);
             let value: &mut [u8] = if found { &mut call.session.value } else { &mut [] };
-            replies.extend(steps.iter().map(|step| step.run(value)));
+            replies.extend(steps.iter().map(|step| step.run(value, false, &mut false)));
         }
-        Some(end) => call.keys.update(call.argument(1), |old| {
-            let mut value = old.unwrap_or_default().to_vec();
-            value.resize(value.len().max(end.div_ceil(8) as usize), 0);
-            replies.clear();
-            replies.extend(steps.iter().map(|step| step.run(&mut value)));
-            Change::Put(Cow::Owned(value))
-        })?,
+        Some(end) => {
+            let mut changes = false;
+            call.keys.update(call.argument(1), |old| {
+                let mut value = old.unwrap_or_default().to_vec();
+                value.resize(value.len().max(end.div_ceil(8) as usize), 0);
+                let is_longer = old.is_none_or(|old| old.len() < value.len());
+                replies.clear();
+                changes = false;
+                replies.extend(steps.iter().map(|step| step.run(&mut value, is_longer, &mut changes)));
+                Change::Put(Cow::Owned(value))
+            })?;
+            if changes {
+                call.keys.note(Event::SETBIT, call.argument(1));
+            }
+        }
     }
     call.reply.array(replies.len());
     for reply in replies {

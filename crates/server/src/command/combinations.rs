@@ -6,6 +6,7 @@ use super::lists::Numbered;
 use super::sorted_sets::{make, write};
 use super::{Call, Command, CommandError, Flags, Handler, KeyPositions, integer, is, numbered};
 use crate::access::{AccessError, Result as Accessed};
+use crate::notifications::Event;
 use crate::structures::access::{InTransaction, Source, Structure, View, tagged};
 use crate::structures::scores::{self, MEMBER, Scored, number};
 use crate::structures::{Head, Kind};
@@ -72,6 +73,17 @@ enum Operation {
     Union,
     Intersection,
     Difference,
+}
+
+impl Operation {
+    /// The event of a key that holds the result.
+    fn stored(self) -> Event {
+        Event::sorted_set(match self {
+            Self::Union => "zunionstore",
+            Self::Intersection => "zinterstore",
+            Self::Difference => "zdiffstore",
+        })
+    }
 }
 
 /// How the scores of a member in several sets become one.
@@ -232,15 +244,17 @@ fn store(call: &mut Call<'_>, operation: Operation) -> Result<(), CommandError> 
                 Err(AccessError::WrongType) => Structure::find(all, db, key, Kind::Set)?,
                 set => set?,
             };
-            set.map_or_else(
-                || Ok(BTreeMap::new()),
-                |set| members_of(&mut InTransaction(&set, all), &set.head),
-            )
+            let Some(set) = set else {
+                all.events.note(Event::MISS, db, key);
+                return Ok(BTreeMap::new());
+            };
+            members_of(&mut InTransaction(&set, all), &set.head)
         })?;
         if how.is_err() {
             return Ok(0);
         }
-        make(all, db, target, members.iter().map(|(member, score)| (&member[..], *score)))
+        let members = members.iter().map(|(member, score)| (&member[..], *score));
+        make(all, db, target, members, operation.stored())
     })?;
     how?;
     call.reply.count(count);

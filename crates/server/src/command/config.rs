@@ -6,6 +6,7 @@ use super::server::command;
 use super::{Call, Command, CommandError, Flags, integer};
 use crate::eviction::{Policy, SAMPLES_MAX};
 use crate::glob;
+use crate::notifications::Classes;
 use crate::shared::{DATABASES, Shared, lock};
 use crate::users::{DEFAULT, User, hash};
 
@@ -55,7 +56,7 @@ fn bytes(value: &[u8]) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(factor)
 }
 
-const SETTINGS: [Setting; 10] = [
+const SETTINGS: [Setting; 11] = [
     Setting {
         redis: "maxmemory",
         option: "maxmemory",
@@ -157,6 +158,17 @@ const SETTINGS: [Setting; 10] = [
         set: |_, value| {
             let milliseconds = number(value, 0)?.unsigned_abs();
             Ok(Box::new(move |shared| shared.settings.script_ms.store(milliseconds, Relaxed)))
+        },
+    },
+    Setting {
+        redis: "notify-keyspace-events",
+        option: "notify-keyspace-events",
+        get: |shared| Classes::selected(shared).to_string(),
+        set: |_, value| {
+            let classes = std::str::from_utf8(value).ok().and_then(Classes::parse);
+            let wrong = "Invalid event class character. Use 'Ag$lshzxeKEtmdn'.";
+            let classes = classes.ok_or_else(|| wrong.to_owned())?;
+            Ok(Box::new(move |shared| shared.settings.notified.store(classes.bits(), Relaxed)))
         },
     },
     Setting {

@@ -4,6 +4,8 @@
 //! command is a SELECT. A store that was made without tables ([`Options::tables`](bristlecone::Options::tables)) has only database 0.
 
 use super::{Call, Command, CommandError, Flags, Handler, NO_KEYS, ONE_KEY, integer, is};
+use crate::notifications::Event;
+use crate::scripts::functions::TABLE;
 use crate::shared::{DATABASES, lock};
 
 const fn command(
@@ -79,6 +81,9 @@ fn move_key(call: &mut Call<'_>) -> Result<(), CommandError> {
         }
         all.db(from)?.delete_head(key)?;
         all.db(to)?.put_stored(key, &stored, deadline)?;
+        all.events.note(Event::NEW, to, key);
+        all.events.note(Event::generic("move_from"), from, key);
+        all.events.note(Event::generic("move_to"), to, key);
         Ok(true)
     })?;
     call.reply.flag(moved);
@@ -115,7 +120,7 @@ fn flush(call: &mut Call<'_>, all: bool) -> Result<(), CommandError> {
     let db = call.keys.db();
     if all {
         let databases: Vec<_> = (0..DATABASES).collect();
-        call.shared.watches.clear(&databases, || call.shared.store.clear_all())?;
+        call.shared.watches.clear(&databases, || call.shared.store.clear_all_but(&[TABLE]))?;
     } else {
         let store = call.shared.databases.get(db)?;
         call.shared.watches.clear(&[db], || store.clear())?;

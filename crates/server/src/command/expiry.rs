@@ -6,6 +6,7 @@ use bristlecone::{Deadline, Next};
 
 use super::{Call, Command, CommandError, Flags, Handler, ONE_KEY, integer, is};
 
+use crate::notifications::Event;
 const GROUP: &str = "generic";
 
 const fn command(
@@ -206,12 +207,16 @@ fn expire(call: &mut Call<'_>, name: &str, unit: Unit, is_relative: bool) -> Res
             Some(_) => Next::Delete,
         }
     })?;
+    if is_set {
+        call.keys.note(if new > now { Event::EXPIRE } else { Event::DEL }, call.argument(1));
+    }
     call.reply.flag(is_set);
     Ok(())
 }
 
 fn tell(call: &mut Call<'_>, number: fn(u64, u64) -> u64) -> Result<(), CommandError> {
     let found = call.keys.deadline(call.argument(1))?;
+    call.keys.note_read(call.argument(1), found.is_some());
     let answer = match found {
         None => -2,
         Some(None) => -1,
@@ -231,6 +236,9 @@ fn persist(call: &mut Call<'_>) -> Result<(), CommandError> {
         had_one = old.is_some();
         old.map_or(Next::Keep, |(value, _)| Next::Put(value.to_vec(), None))
     })?;
+    if had_one {
+        call.keys.note(Event::PERSIST, call.argument(1));
+    }
     call.reply.flag(had_one);
     Ok(())
 }

@@ -4,6 +4,7 @@ use super::sorted_sets::{self, Rules, make};
 use super::{Call, Command, CommandError, Flags, Handler, KeyPositions, ONE_KEY, integer, is};
 use crate::access::Result as Accessed;
 use crate::geohash::{Area, Place, Shape};
+use crate::notifications::Event;
 use crate::structures::access::{InTransaction, Source, Structure};
 use crate::structures::scores::{MEMBER, Selection, decode};
 use crate::structures::{Head, Kind};
@@ -417,7 +418,8 @@ fn search(call: &mut Call<'_>, style: Style) -> Result<(), CommandError> {
     let query = Query::parse(call.arguments, style)?;
     let key = call.argument(if style == Style::SearchStore { 2 } else { 1 });
     if let Some((target, is_distance)) = query.store {
-        return search_and_store(call, &query, key, target, is_distance);
+        let name = if style == Style::SearchStore { "geosearchstore" } else { "georadiusstore" };
+        return search_and_store(call, &query, key, (target, is_distance), Event::sorted_set(name));
     }
     let outcome = call.keys.view(|view| {
         let Some(head) = view.find(key, Kind::SortedSet)? else { return Ok(Outcome::NoKey) };
@@ -463,8 +465,8 @@ fn search_and_store(
     call: &mut Call<'_>,
     query: &Query<'_>,
     key: &[u8],
-    target: &[u8],
-    is_distance: bool,
+    (target, is_distance): (&[u8], bool),
+    event: Event,
 ) -> Result<(), CommandError> {
     let db = call.keys.db();
     let stored = call.keys.together(&[(db, target)], |all| {
@@ -480,11 +482,14 @@ fn search_and_store(
                 let Some(middle) = middle else { return Ok(Err(no_member())) };
                 query.run(&mut InTransaction(&set, all), &set.head, middle)?
             }
-            None => Vec::new(),
+            None => {
+                all.events.note(Event::MISS, db, key);
+                Vec::new()
+            }
         };
         let score = |found: &Found| if is_distance { found.distance / query.unit } else { found.score };
         let members = found.iter().map(|found| (&found.member[..], score(found)));
-        Ok(Ok(make(all, db, target, members)?))
+        Ok(Ok(make(all, db, target, members, event)?))
     })?;
     call.reply.count(stored?);
     Ok(())

@@ -8,6 +8,7 @@ use super::client::Replies;
 use super::subscriptions::is_confined;
 use super::{CommandError, is};
 use crate::access::take_string;
+use crate::notifications::Events;
 use crate::resp::Reply;
 use crate::session::SessionState;
 use crate::shared::{Shared, lock};
@@ -26,7 +27,8 @@ pub fn run(
     bytes_max: usize,
 ) -> usize {
     let count = commands.iter().take_while(|arguments| is_get(arguments)).count();
-    let is_usual = session.replies == Replies::On && !shared.has_monitors();
+    let notes_misses = Events::new(shared).has_misses();
+    let is_usual = session.replies == Replies::On && !shared.has_monitors() && !notes_misses;
     if count < 2 || session.transaction.is_open() || !is_usual || is_confined(session) {
         return 0;
     }

@@ -3,6 +3,7 @@
 //! Fields are in the order of their bytes. Redis has no such promise.
 
 use super::{Call, Command, CommandError, Flags, Handler, ONE_KEY, integer, is, numbers};
+use crate::notifications::Event;
 use crate::structures::Kind;
 use crate::structures::access::{Structure, check_element, tagged};
 use crate::structures::scan::{self, Picks};
@@ -77,7 +78,7 @@ fn set(call: &mut Call<'_>, name: &str) -> Result<u64, CommandError> {
             hash.head.count += u64::from(is_new);
         }
         let new = hash.head.count - before;
-        hash.finish(all)?;
+        hash.finish(all, Event::HSET)?;
         Ok(new)
     })?)
 }
@@ -93,7 +94,7 @@ fn setnx(call: &mut Call<'_>) -> Result<(), CommandError> {
             hash.put(all, FIELD, field, value)?;
             hash.head.count += 1;
         }
-        hash.finish(all)?;
+        hash.finish(all, Event::HSET)?;
         Ok(is_new)
     })?;
     call.reply.flag(is_new);
@@ -196,7 +197,7 @@ fn del(call: &mut Call<'_>) -> Result<(), CommandError> {
             }
         }
         let removed = before.saturating_sub(hash.head.count);
-        hash.finish(all)?;
+        hash.finish(all, Event::hash("hdel"))?;
         Ok(removed)
     })?;
     call.reply.count(removed);
@@ -206,6 +207,7 @@ fn del(call: &mut Call<'_>) -> Result<(), CommandError> {
 /// Replaces the value of a field in one step. `next` computes the new text from the old one.
 fn change(
     call: &mut Call<'_>,
+    event: Event,
     mut next: impl FnMut(Option<&[u8]>) -> Result<String, CommandError>,
 ) -> Result<String, CommandError> {
     let (db, key, field) = (call.keys.db(), call.argument(1), call.argument(2));
@@ -219,7 +221,7 @@ fn change(
         };
         hash.put(all, FIELD, field, new.as_bytes())?;
         hash.head.count += u64::from(old.is_none());
-        hash.finish(all)?;
+        hash.finish(all, event)?;
         Ok(Ok(new))
     })?
 }
@@ -227,7 +229,7 @@ fn change(
 fn add(call: &mut Call<'_>) -> Result<(), CommandError> {
     let amount = integer(call.argument(3))?;
     let mut sum = 0;
-    change(call, |old| {
+    change(call, Event::hash("hincrby"), |old| {
         let text = |text: &str| CommandError::Text(text.to_owned());
         let old = old.map_or(Ok(0), integer).map_err(|_| text("ERR hash value is not an integer"))?;
         let overflow = || text("ERR increment or decrement would overflow");
@@ -240,7 +242,7 @@ fn add(call: &mut Call<'_>) -> Result<(), CommandError> {
 
 fn add_float(call: &mut Call<'_>) -> Result<(), CommandError> {
     let amount = numbers::float(call.argument(3))?;
-    let sum = change(call, |old| {
+    let sum = change(call, Event::hash("hincrbyfloat"), |old| {
         let text = |text: &str| CommandError::Text(text.to_owned());
         let old = old.map_or(Ok(0.0), numbers::float).map_err(|_| text("ERR hash value is not a float"))?;
         let sum = old + amount;

@@ -12,6 +12,7 @@ use bristlecone::Change;
 
 use super::{ALL_KEYS, Call, Command, CommandError, Flags, Handler, KeyPositions, ONE_KEY};
 use crate::access::AccessError;
+use crate::notifications::Event;
 
 /// Number of registers.
 const REGISTERS: usize = 1 << 14;
@@ -274,7 +275,11 @@ fn add(call: &mut Call<'_>) -> Result<(), CommandError> {
         result = Ok(changes);
         if changes { Change::Put(Cow::Owned(sketch.encode())) } else { Change::Keep }
     })?;
-    call.reply.flag(result?);
+    let changes = result?;
+    if changes {
+        call.keys.note(Event::PFADD, key);
+    }
+    call.reply.flag(changes);
     Ok(())
 }
 
@@ -308,7 +313,9 @@ fn merge(call: &mut Call<'_>) -> Result<(), CommandError> {
         let mut table = all.db(db)?;
         let mut result = Sketch::default();
         for key in keys {
-            let Some(value) = table.get(key)? else { continue };
+            let value = table.get(key)?;
+            table.note_read(key, value.is_some());
+            let Some(value) = value else { continue };
             match Sketch::decode(&value) {
                 Ok(sketch) => result.merge(&sketch),
                 Err(error) => return Ok(Err(error)),
@@ -317,7 +324,9 @@ fn merge(call: &mut Call<'_>) -> Result<(), CommandError> {
         let value = result.encode();
         shared.eviction.charge(value.len());
         let deadline = table.stored(target)?.and_then(|(_, deadline)| deadline);
+        table.note_new(target)?;
         table.put_stored(target, &value, deadline)?;
+        table.note(Event::PFADD, target);
         Ok(Ok(()))
     })?;
     merged?;

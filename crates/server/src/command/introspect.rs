@@ -108,22 +108,28 @@ fn entry(call: &mut Call<'_>, command: &Command) {
     ];
     let mut flags: Vec<_> =
         names.iter().filter(|(flag, _)| command.flags.has(*flag)).map(|(_, name)| *name).collect();
+    if permissions::has_movable_keys(command) {
+        flags.push("movablekeys");
+    }
     let positions = match command.keys {
         (..0, also, _) => {
-            flags.push("movablekeys");
-            if also > 0 { [also, also, 1] } else { [0; 3] }
+            if also > 0 {
+                [also, also, 1]
+            } else {
+                [0; 3]
+            }
         }
         (first, last, step) => [first, last, step],
     };
-    reply.array(flags.len());
+    reply.set(flags.len());
     flags.iter().for_each(|name| reply.simple(name));
     positions.into_iter().for_each(|number| reply.integer(number));
     let categories: Vec<_> =
         permissions::CATEGORIES.iter().filter(|category| permissions::is_in(command, category)).collect();
-    reply.array(categories.len());
+    reply.set(categories.len());
     categories.iter().for_each(|category| reply.simple(&format!("@{category}")));
     // Tips, key specifications and subcommands are empty.
-    (0..3).for_each(|_| reply.array(0));
+    (0..3).for_each(|_| reply.set(0));
 }
 
 fn docs(call: &mut Call<'_>, commands: &[&Command]) {
@@ -165,7 +171,7 @@ fn keys(call: &mut Call<'_>, with_flags: bool) -> Result<(), CommandError> {
         };
         call.reply.array(2);
         call.reply.bulk(key)?;
-        call.reply.array(flags.len());
+        call.reply.set(flags.len());
         flags.iter().for_each(|flag| call.reply.simple(flag));
     }
     Ok(())

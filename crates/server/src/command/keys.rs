@@ -9,6 +9,7 @@ use std::ops::Bound;
 use super::databases;
 use super::{ALL_KEYS, Call, Command, CommandError, Flags, NO_KEYS, ONE_KEY, integer, is};
 use crate::glob;
+use crate::notifications::Event;
 use crate::shared::{Shared, lock};
 use crate::structures;
 
@@ -80,7 +81,11 @@ fn del(call: &mut Call<'_>) -> Result<(), CommandError> {
         keys if keys.len() == 1 || !call.shared.store.capabilities().atomic_batch => {
             let mut removed = 0;
             for key in keys {
-                removed += u64::from(call.keys.delete(key)?);
+                let was_there = call.keys.delete(key)?;
+                if was_there {
+                    call.keys.note(Event::DEL, key);
+                }
+                removed += u64::from(was_there);
             }
             removed
         }
@@ -92,6 +97,7 @@ fn del(call: &mut Call<'_>) -> Result<(), CommandError> {
                 for key in keys {
                     if transaction.contains(key)? {
                         transaction.delete(key)?;
+                        transaction.note(Event::DEL, key);
                         removed += 1;
                     }
                 }
@@ -120,6 +126,10 @@ fn moved(call: &mut Call<'_>, only_free: bool) -> Result<Option<bool>, CommandEr
         if from != to {
             keys.delete_head(from)?;
             keys.put_stored(to, &stored, deadline)?;
+            // As in Redis, a key that is replaced counts as new.
+            keys.note(Event::NEW, to);
+            keys.note(Event::generic("rename_from"), from);
+            keys.note(Event::generic("rename_to"), to);
             structures::access::rename(all, &stored, to)?;
         }
         Ok(Some(true))
@@ -159,12 +169,17 @@ fn copy(call: &mut Call<'_>) -> Result<(), CommandError> {
     }
     let shared = call.shared;
     let copied = call.keys.together(&[(target, to)], |all| {
-        let Some((stored, deadline)) = all.db(db)?.stored(from)? else { return Ok(false) };
+        let Some((stored, deadline)) = all.db(db)?.stored(from)? else {
+            all.db(db)?.note_read(from, false);
+            return Ok(false);
+        };
         if !replace && all.db(target)?.contains(to)? {
             return Ok(false);
         }
         let (stored, bytes) = structures::access::copy(all, stored, to)?;
         all.db(target)?.put_stored(to, &stored, deadline)?;
+        all.events.note(Event::NEW, target, to);
+        all.events.note(Event::generic("copy_to"), target, to);
         shared.eviction.charge(bytes);
         Ok(true)
     })?;
@@ -263,6 +278,7 @@ fn exists(call: &mut Call<'_>) -> Result<(), CommandError> {
     let mut there = 0;
     for key in call.rest(1) {
         let found = call.keys.contains(key)?;
+        call.keys.note_read(key, found);
         call.count_lookup(found);
         there += u64::from(found);
     }
@@ -272,6 +288,7 @@ fn exists(call: &mut Call<'_>) -> Result<(), CommandError> {
 
 fn kind(call: &mut Call<'_>) -> Result<(), CommandError> {
     let found = call.keys.stored_into(call.argument(1), &mut call.session.value)?;
+    call.keys.note_read(call.argument(1), found);
     let name = if found { structures::type_name(&call.session.value) } else { "none" };
     call.reply.simple(name);
     Ok(())

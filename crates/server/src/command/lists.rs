@@ -7,6 +7,7 @@ use std::ops::Bound;
 
 use super::{Call, Command, CommandError, Flags, Handler, KeyPositions, ONE_KEY, integer, is, numbered};
 use crate::access::{Result as Accessed, Together};
+use crate::notifications::Event;
 use crate::structures::access::{Structure, View, check_element, tagged};
 use crate::structures::{Head, Kind, scan};
 
@@ -96,6 +97,11 @@ pub const COMMANDS: &[Command] = &[
     },
 ];
 
+const LPUSH: Event = Event::list("lpush");
+const RPUSH: Event = Event::list("rpush");
+const LPOP: Event = Event::list("lpop");
+const RPOP: Event = Event::list("rpop");
+
 /// An end of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
@@ -106,6 +112,14 @@ pub enum End {
 }
 
 impl End {
+    fn pushed(self) -> Event {
+        if self == Self::Left { LPUSH } else { RPUSH }
+    }
+
+    fn popped(self) -> Event {
+        if self == Self::Left { LPOP } else { RPOP }
+    }
+
     /// The end of this name.
     ///
     /// # Errors
@@ -222,12 +236,17 @@ fn peek(list: &Structure<'_>, all: &mut Together<'_>, end: End, count: u64) -> A
     Ok(values)
 }
 
-/// Removes at most `count` elements at an end. Finishes the list.
-fn shorten(mut list: Structure<'_>, all: &mut Together<'_>, end: End, count: u64) -> Accessed<()> {
+/// Removes at most `count` elements at an end. Finishes the list. `event` is as in [`Structure::finish`].
+fn shorten(
+    mut list: Structure<'_>,
+    all: &mut Together<'_>,
+    (end, count): (End, u64),
+    event: Option<Event>,
+) -> Accessed<()> {
     let positions = at_end(&list.head, end, count);
     let count = positions.end - positions.start;
-    if count == list.head.count && count > REMOVED_TOGETHER {
-        return list.remove(all);
+    if let Some(event) = event.filter(|_| count == list.head.count && count > REMOVED_TOGETHER) {
+        return list.remove(all, event);
     }
     for at in positions {
         list.delete(all, AT, &at.to_be_bytes())?;
@@ -236,11 +255,33 @@ fn shorten(mut list: Structure<'_>, all: &mut Together<'_>, end: End, count: u64
     if end == End::Left {
         list.head.extra += count;
     }
-    list.finish(all)
+    list.finish(all, event)
+}
+
+/// Makes a list of these elements in place of the key's value of any type. Without elements it only removes the key. Returns the length.
+///
+/// # Errors
+/// Those of the store.
+pub fn make(
+    all: &mut Together<'_>,
+    db: usize,
+    key: &[u8],
+    values: impl IntoIterator<Item = Vec<u8>>,
+    event: Event,
+) -> Accessed<u64> {
+    let mut list = Structure::replacing(all, db, key, Kind::List)?;
+    for value in values {
+        all.shared.eviction.charge(value.len());
+        add(&mut list, all, End::Right, &value)?;
+    }
+    let count = list.head.count;
+    list.finish(all, event)?;
+    Ok(count)
 }
 
 /// The range of the elements from one position to before another.
-fn elements(head: &Head, from: u64, to: u64) -> crate::structures::access::Range {
+#[must_use]
+pub fn elements(head: &Head, from: u64, to: u64) -> crate::structures::access::Range {
     let key = |at: u64| head.element(AT, &at.to_be_bytes());
     (Bound::Included(key(from)), Bound::Excluded(key(to)))
 }
@@ -258,7 +299,7 @@ fn push(call: &mut Call<'_>, end: End, only_present: bool) -> Result<(), Command
             add(&mut list, all, end, value)?;
         }
         let count = list.head.count;
-        list.finish(all)?;
+        list.finish(all, end.pushed())?;
         Ok(count)
     })?;
     call.reply.count(count);
@@ -286,7 +327,7 @@ pub fn pop_from(
         let values = peek(&list, all, end, count)?;
         fits = reply.check_space(values.iter().map(Vec::len).sum());
         if fits.is_ok() {
-            shorten(list, all, end, count)?;
+            shorten(list, all, (end, count), Some(end.popped()))?;
         }
         Ok(Some(values))
     })?;
@@ -420,7 +461,7 @@ fn set(call: &mut Call<'_>) -> Result<(), CommandError> {
         };
         let Some(at) = at(&list.head, index) else { return Ok(Err(text("ERR index out of range"))) };
         list.put(all, AT, &at.to_be_bytes(), value)?;
-        list.finish(all)?;
+        list.finish(all, Event::list("lset"))?;
         Ok(Ok(()))
     })??;
     call.reply.ok();
@@ -441,8 +482,8 @@ fn values_of(list: &Structure<'_>, all: &mut Together<'_>) -> Accessed<Vec<Vec<u
 fn rewrite(
     mut list: Structure<'_>,
     all: &mut Together<'_>,
-    offset: usize,
-    values: &[Vec<u8>],
+    (offset, values): (usize, &[Vec<u8>]),
+    event: Event,
 ) -> Accessed<()> {
     let (first, before) = (list.head.extra, list.head.count);
     let after = (offset + values.len()) as u64;
@@ -453,7 +494,7 @@ fn rewrite(
         list.delete(all, AT, &(first + at).to_be_bytes())?;
     }
     list.head.count = after;
-    list.finish(all)
+    list.finish(all, event)
 }
 
 fn insert(call: &mut Call<'_>) -> Result<(), CommandError> {
@@ -470,7 +511,7 @@ fn insert(call: &mut Call<'_>) -> Result<(), CommandError> {
         let Some(at) = values.iter().position(|value| value == pivot) else { return Ok(-1) };
         let at = at + usize::from(is_after);
         values.insert(at, value.to_vec());
-        rewrite(list, all, at, &values[at..])?;
+        rewrite(list, all, (at, &values[at..]), Event::list("linsert"))?;
         Ok(i64::try_from(values.len()).unwrap_or(i64::MAX))
     })?;
     call.reply.integer(count);
@@ -498,7 +539,7 @@ fn remove(call: &mut Call<'_>) -> Result<(), CommandError> {
             .filter(|(i, _)| !is_gone(i))
             .map(|(_, value)| value)
             .collect();
-        rewrite(list, all, first, &kept)?;
+        rewrite(list, all, (first, &kept), Event::list("lrem"))?;
         Ok(gone.len())
     })?;
     call.reply.count(removed as u64);
@@ -511,15 +552,20 @@ fn trim(call: &mut Call<'_>) -> Result<(), CommandError> {
     call.keys.together(&[(db, key)], |all| {
         let Some(mut list) = find(all, db, key)? else { return Ok(()) };
         let kept = between(&list.head, start, end);
+        let event = Event::list("ltrim");
         if kept.is_empty() {
-            return list.remove(all);
+            return list.remove(all, event);
         }
         let (first, last) = (list.head.extra, list.head.extra + list.head.count);
+        if kept == (first..last) {
+            all.events.note(event, db, key);
+            return Ok(());
+        }
         for at in (first..kept.start).chain(kept.end..last) {
             list.delete(all, AT, &at.to_be_bytes())?;
         }
         (list.head.extra, list.head.count) = (kept.start, kept.end - kept.start);
-        list.finish(all)
+        list.finish(all, event)
     })?;
     call.reply.ok();
     Ok(())
@@ -610,13 +656,21 @@ pub fn moved(call: &mut Call<'_>, (from, to): (End, End)) -> Result<Option<Vec<u
         find(all, db, target)?;
         if source == target && list.head.count == 1 {
             // The list keeps its deadline.
+            all.events.note(to.pushed(), db, target);
+            all.events.note(from.popped(), db, source);
             return list.get(all, AT, &list.head.extra.to_be_bytes());
         }
         let Some(value) = peek(&list, all, from, 1)?.pop() else { return Ok(None) };
-        shorten(list, all, from, 1)?;
+        let is_last = list.head.count == 1;
+        shorten(list, all, (from, 1), None)?;
         let mut list = Structure::find_or_new(all, db, target, Kind::List)?;
         add(&mut list, all, to, &value)?;
-        list.finish(all)?;
+        list.finish(all, to.pushed())?;
+        // As in Redis, the events of the source come last.
+        all.events.note(from.popped(), db, source);
+        if is_last {
+            all.events.note(Event::DEL, db, source);
+        }
         Ok(Some(value))
     })?)
 }

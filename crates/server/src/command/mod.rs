@@ -6,13 +6,13 @@
 //!   [`combinations`]: ZUNION … [`geo`]: GEOADD … [`hyperloglogs`]: PFADD … [`streams`]: XADD …
 //!   [`stream_groups`]: XGROUP … [`stream_pending`]: XCLAIM … [`stream_info`]: XINFO.
 //!   [`blocking`]: BLPOP …
-//! * [`keys`]: DEL, EXISTS, SCAN, KEYS, RANGE …
+//! * [`keys`]: DEL, EXISTS, SCAN, KEYS, RANGE … [`sort`]: SORT.
 //! * [`expiry`]: EXPIRE, TTL … [`databases`]: SELECT, MOVE, FLUSHDB …
 //! * [`acl`]: users and permissions.
 //! * [`connection`]: PING, HELLO, AUTH … [`client`]: CLIENT. [`observe`]: SLOWLOG, MONITOR, MEMORY …
 //! * [`config`]: CONFIG. [`server`]: INFO, TIME, SHUTDOWN …
 //! * [`save`]: SAVE, BGSAVE, LASTSAVE.
-//! * [`introspect`] has COMMAND; [`transactions`] has MULTI, EXEC, WATCH … [`scripts`]: EVAL, SCRIPT. [`subscriptions`]: SUBSCRIBE,
+//! * [`introspect`] has COMMAND; [`transactions`] has MULTI, EXEC, WATCH … [`scripts`]: EVAL, SCRIPT. [`functions`]: FUNCTION, FCALL. [`subscriptions`]: SUBSCRIBE,
 //!   PUBLISH …
 //!
 //! Invariants:
@@ -34,6 +34,7 @@ pub mod config;
 pub mod connection;
 pub mod databases;
 pub mod expiry;
+pub mod functions;
 pub mod geo;
 pub mod gets;
 pub mod hashes;
@@ -49,6 +50,7 @@ pub mod save;
 pub mod scripts;
 pub mod server;
 pub mod sets;
+pub mod sort;
 pub mod sorted_sets;
 pub mod stream_groups;
 pub mod stream_info;
@@ -161,7 +163,10 @@ impl Command {
     #[must_use]
     pub fn waits_for_writes(&self) -> bool {
         self.flags.has(Flags::WRITE)
-            || matches!(self.name, "exec" | "publish" | "spublish" | "eval" | "evalsha")
+            || matches!(
+                self.name,
+                "exec" | "publish" | "spublish" | "eval" | "evalsha" | "fcall" | "function"
+            )
     }
 }
 
@@ -284,6 +289,7 @@ static COMMANDS: LazyLock<Vec<&'static Command>> = LazyLock::new(|| {
         hyperloglogs::COMMANDS,
         blocking::COMMANDS,
         keys::COMMANDS,
+        sort::COMMANDS,
         expiry::COMMANDS,
         databases::COMMANDS,
         connection::COMMANDS,
@@ -296,6 +302,7 @@ static COMMANDS: LazyLock<Vec<&'static Command>> = LazyLock::new(|| {
         config::COMMANDS,
         transactions::COMMANDS,
         scripts::COMMANDS,
+        functions::COMMANDS,
         subscriptions::COMMANDS,
     ];
     let mut all: Vec<_> = families.into_iter().flatten().collect();
@@ -342,7 +349,12 @@ pub fn run(shared: &Shared, session: &mut SessionState, arguments: &[Bytes], out
     let started = session.command_start;
     let mut reply = Reply::new(output, protocol, bytes_max);
     match Access::new(shared, session.db) {
-        Ok(keys) => run_in(&mut Call { arguments, reply, keys, session, shared }),
+        Ok(mut keys) => {
+            if is_again {
+                keys.events().ignore_misses();
+            }
+            run_in(&mut Call { arguments, reply, keys, session, shared });
+        }
         Err(error) => reply.error(&CommandError::from(error).to_string()),
     }
     let now = Instant::now();
@@ -426,6 +438,9 @@ fn run_admitted(command: &Command, call: &mut Call<'_>) -> Result<(), CommandErr
     };
     let result = if is_long(command, call) { off_the_worker(|| run(call)) } else { run(call) };
     call.shared.eviction.note_command(command, db, call.arguments);
+    if matches!(call.keys, Access::Store { .. }) && !call.keys.events().is_empty() {
+        call.keys.events().send(call.shared);
+    }
     if command.flags.has(Flags::WRITE) && !command.flags.has(Flags::GROWS) {
         call.shared.eviction.note_change();
     }

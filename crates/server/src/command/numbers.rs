@@ -8,6 +8,7 @@ use bristlecone::Change;
 
 use super::{Call, Command, CommandError, Flags, ONE_KEY, integer};
 
+use crate::notifications::Event;
 const GROUP: &str = "string";
 const FLAGS: Flags = Flags::WRITE.and(Flags::GROWS).and(Flags::FAST);
 
@@ -66,7 +67,7 @@ pub const COMMANDS: &[Command] = &[
 ];
 
 fn add(call: &mut Call<'_>, amount: i64) -> Result<(), CommandError> {
-    let sum = change(call, |old| {
+    let sum = change(call, Event::string("incrby"), |old| {
         let old = old.map_or(Ok(0), integer)?;
         let overflow = || CommandError::Text("ERR increment or decrement would overflow".to_owned());
         let sum = old.checked_add(amount).ok_or_else(overflow)?;
@@ -78,7 +79,7 @@ fn add(call: &mut Call<'_>, amount: i64) -> Result<(), CommandError> {
 
 fn add_float(call: &mut Call<'_>) -> Result<(), CommandError> {
     let amount = call.argument(2);
-    let text = change(call, |old| {
+    let text = change(call, Event::string("incrbyfloat"), |old| {
         // As in Redis, the old value comes first.
         let sum = old.map_or(Ok(0.0), float)? + float(amount)?;
         if !sum.is_finite() {
@@ -94,6 +95,7 @@ fn add_float(call: &mut Call<'_>) -> Result<(), CommandError> {
 /// Replaces the value of the first argument in one step. `next` computes a reply and the new text from the old value.
 fn change<T>(
     call: &mut Call<'_>,
+    event: Event,
     mut next: impl FnMut(Option<&[u8]>) -> Result<(T, String), CommandError>,
 ) -> Result<T, CommandError> {
     let mut answer = Err(CommandError::NotInteger);
@@ -107,6 +109,9 @@ fn change<T>(
             Change::Keep
         }
     })?;
+    if answer.is_ok() {
+        call.keys.note(event, call.argument(1));
+    }
     answer
 }
 

@@ -7,6 +7,7 @@ use bristlecone::Change;
 
 use super::{Call, Command, CommandError, Flags, Handler, ONE_KEY, integer, is};
 
+use crate::notifications::Event;
 /// Maximum length of a value that SETRANGE and SETBIT make, in bytes: the limit of a store's values.
 const VALUE_BYTES_MAX: u64 = bristlecone::VALUE_BYTES_MAX as u64;
 
@@ -97,6 +98,9 @@ fn setrange(call: &mut Call<'_>) -> Result<(), CommandError> {
     if !fits {
         return Err(too_long());
     }
+    if !part.is_empty() {
+        call.keys.note(Event::string("setrange"), call.argument(1));
+    }
     call.reply.count(bytes);
     Ok(())
 }
@@ -131,15 +135,19 @@ fn setbit(call: &mut Call<'_>) -> Result<(), CommandError> {
         b"1" => true,
         _ => return Err(CommandError::Text("ERR bit is not an integer or out of range".to_owned())),
     };
-    let mut before = false;
+    let (mut before, mut is_longer) = (false, false);
     call.keys.update(call.argument(1), |old| {
         let mut new = old.unwrap_or_default().to_vec();
+        is_longer = old.is_none_or(|old| old.len() <= byte as usize);
         new.resize(new.len().max(byte as usize + 1), 0);
         let byte = &mut new[byte as usize];
         before = *byte & mask != 0;
         *byte = if on { *byte | mask } else { *byte & !mask };
         Change::Put(Cow::Owned(new))
     })?;
+    if is_longer || before != on {
+        call.keys.note(Event::SETBIT, call.argument(1));
+    }
     call.reply.flag(before);
     Ok(())
 }

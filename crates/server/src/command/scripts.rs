@@ -9,6 +9,7 @@ use super::observe::{help, unknown};
 use super::transactions::run_together;
 use super::{Call, Command, CommandError, Flags, KeyPositions, integer, numbered, off_the_worker};
 use crate::access::Access;
+use crate::scripts::libraries::ScriptFlags;
 use crate::scripts::{Host, Script};
 use crate::shared::lock;
 
@@ -55,16 +56,27 @@ fn eval(call: &mut Call<'_>, named: Named, is_read_only: bool) -> Result<(), Com
             .find(call.argument(1))
             .ok_or_else(|| text("NOSCRIPT No matching script. Please use EVAL."))?,
     };
-    let is_read_only = is_read_only || script.is_read_only;
-    if script.is_long() {
-        off_the_worker(|| run(call, &script, split, is_read_only))
-    } else {
-        run(call, &script, split, is_read_only)
+    run(call, &script, split, is_read_only)
+}
+
+/// Runs a script or a function in a transaction of its own, or in the running one.
+///
+/// # Errors
+/// It was stopped, or its transaction cannot be committed.
+pub fn run(
+    call: &mut Call<'_>,
+    script: &Script,
+    arguments: (&[bytes::Bytes], &[bytes::Bytes]),
+    is_read_only: bool,
+) -> Result<(), CommandError> {
+    let is_read_only = is_read_only || script.flags.has(ScriptFlags::NO_WRITES);
+    match script.is_long() {
+        true => off_the_worker(|| run_here(call, script, arguments, is_read_only)),
+        false => run_here(call, script, arguments, is_read_only),
     }
 }
 
-/// Runs a script in a transaction of its own, or in the running one.
-fn run(
+fn run_here(
     call: &mut Call<'_>,
     script: &Script,
     arguments: (&[bytes::Bytes], &[bytes::Bytes]),
@@ -73,11 +85,15 @@ fn run(
     let db = call.session.db;
     let limit = call.shared.settings.script_ms.load(Relaxed);
     let limit = Duration::from_millis(limit);
-    let shared = call.shared;
-    if let Access::Transaction { transaction, .. } = &mut call.keys {
+    let (shared, command) = (call.shared, call.arguments);
+    let allows_oom = script.flags.has(ScriptFlags::ALLOW_OOM);
+    if let Access::Transaction { transaction, events, .. } = &mut call.keys {
         let (session, reply) = (&mut *call.session, &mut call.reply);
-        let mut host = Host { shared, session, transaction, reply, is_read_only };
+        // The commands of the script add to the events of the transaction.
+        std::mem::swap(&mut session.events, events);
+        let mut host = Host { shared, session, transaction, reply, is_read_only, allows_oom, command };
         let result = shared.scripts.run(script, arguments, limit, &mut host);
+        std::mem::swap(&mut call.session.events, events);
         if result.is_err() {
             call.session.transaction.void();
         }
@@ -86,7 +102,7 @@ fn run(
     }
     let result = run_together(call, None, |call, transaction| {
         let (session, reply) = (&mut *call.session, &mut call.reply);
-        let mut host = Host { shared, session, transaction, reply, is_read_only };
+        let mut host = Host { shared, session, transaction, reply, is_read_only, allows_oom, command };
         shared.scripts.run(script, arguments, limit, &mut host)
     });
     select(call, db);
@@ -107,7 +123,7 @@ fn script(call: &mut Call<'_>) -> Result<(), CommandError> {
     match (subcommand.as_str(), call.rest(2)) {
         ("load", [text]) => {
             let script = scripts.add(text, true)?;
-            call.reply.text(&script.sha);
+            call.reply.text(&script.name);
         }
         ("exists", digests @ [_, ..]) => {
             call.reply.array(digests.len());
@@ -125,7 +141,7 @@ fn script(call: &mut Call<'_>) -> Result<(), CommandError> {
             let text = "ERR SCRIPT FLUSH only support SYNC|ASYNC option";
             return Err(CommandError::Text(text.to_owned()));
         }
-        ("kill", []) if scripts.kill() => call.reply.ok(),
+        ("kill", []) if scripts.kill(false) => call.reply.ok(),
         ("kill", []) => {
             return Err(CommandError::Text("NOTBUSY No scripts in execution right now.".to_owned()));
         }

@@ -9,6 +9,7 @@ use super::{
     ALL_KEYS, Call, Command, CommandError, Flags, Handler, KeyPositions, ONE_KEY, integer, is, numbered,
 };
 use crate::access::{Result as Accessed, Together};
+use crate::notifications::Event;
 use crate::structures::Kind;
 use crate::structures::access::{InTransaction, Structure, View, check_element, tagged};
 use crate::structures::scan::{self, Picks};
@@ -104,6 +105,10 @@ pub const COMMANDS: &[Command] = &[
     ),
 ];
 
+const SADD: Event = Event::set("sadd");
+const SREM: Event = Event::set("srem");
+const SPOP: Event = Event::set("spop");
+
 fn add(call: &mut Call<'_>) -> Result<(), CommandError> {
     let (db, key, members) = (call.keys.db(), call.argument(1), call.rest(2));
     members.iter().try_for_each(|member| check_element(member, b""))?;
@@ -114,7 +119,7 @@ fn add(call: &mut Call<'_>) -> Result<(), CommandError> {
             insert(&mut set, all, member)?;
         }
         let new = set.head.count - before;
-        set.finish(all)?;
+        set.finish(all, SADD)?;
         Ok(new)
     })?;
     call.reply.count(new);
@@ -148,7 +153,7 @@ fn remove(call: &mut Call<'_>) -> Result<(), CommandError> {
         for member in members {
             removed += u64::from(take(&mut set, all, member)?);
         }
-        set.finish(all)?;
+        set.finish(all, SREM)?;
         Ok(removed)
     })?;
     call.reply.count(removed);
@@ -197,13 +202,13 @@ fn pop(call: &mut Call<'_>) -> Result<(), CommandError> {
             return Ok(None);
         }
         if members.len() as u64 == set.head.count && set.head.count >= REMOVED_TOGETHER {
-            set.remove(all)?;
+            set.remove(all, SPOP)?;
             return Ok(Some(members));
         }
         for (member, _) in &members {
             take(&mut set, all, member)?;
         }
-        set.finish(all)?;
+        set.finish(all, SPOP)?;
         Ok(Some(members))
     })?;
     fits?;
@@ -233,10 +238,10 @@ fn move_member(call: &mut Call<'_>) -> Result<(), CommandError> {
         if !take(&mut source, all, member)? {
             return Ok(false);
         }
-        source.finish(all)?;
+        source.finish(all, SREM)?;
         let mut target = Structure::find_or_new(all, db, to, Kind::Set)?;
         insert(&mut target, all, member)?;
-        target.finish(all)?;
+        target.finish(all, SADD)?;
         Ok(true)
     })?;
     call.reply.flag(moved);
@@ -249,6 +254,17 @@ enum Operation {
     Union,
     Intersection,
     Difference,
+}
+
+impl Operation {
+    /// The event of a key that holds the result.
+    fn stored(self) -> Event {
+        Event::set(match self {
+            Self::Union => "sunionstore",
+            Self::Intersection => "sinterstore",
+            Self::Difference => "sdiffstore",
+        })
+    }
 }
 
 /// The members of the combined sets. `members_of` reads the set of a key; it is empty if the key is absent.
@@ -292,22 +308,22 @@ fn store(call: &mut Call<'_>, operation: Operation) -> Result<(), CommandError> 
     let count = call.keys.together(&[(db, target)], |all| {
         let members = combined(keys, operation, |key| {
             let mut members = BTreeSet::new();
-            if let Some(set) = Structure::find(all, db, key, Kind::Set)? {
-                let range = tagged(&set.head, MEMBER, b"", false);
-                set.scan(all, range, false, |member, _| members.insert(member.to_vec()))?;
+            match Structure::find(all, db, key, Kind::Set)? {
+                Some(set) => {
+                    let range = tagged(&set.head, MEMBER, b"", false);
+                    set.scan(all, range, false, |member, _| members.insert(member.to_vec()))?;
+                }
+                None => all.events.note(Event::MISS, db, key),
             }
             Ok(members)
         })?;
-        if all.db(db)?.contains(target)? {
-            all.db(db)?.delete(target)?;
-        }
-        let mut set = Structure::find_or_new(all, db, target, Kind::Set)?;
+        let mut set = Structure::replacing(all, db, target, Kind::Set)?;
         for member in &members {
             set.put(all, MEMBER, member, b"")?;
             shared.eviction.charge(member.len());
         }
         set.head.count = members.len() as u64;
-        set.finish(all)?;
+        set.finish(all, operation.stored())?;
         Ok(members.len())
     })?;
     call.reply.count(count as u64);

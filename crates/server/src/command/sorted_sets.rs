@@ -5,6 +5,7 @@
 use super::lists::Numbered;
 use super::{Call, Command, CommandError, Flags, Handler, KeyPositions, ONE_KEY, integer, is, numbered};
 use crate::access::{Result as Accessed, Together};
+use crate::notifications::Event;
 use crate::resp::reply::Protocol;
 use crate::structures::access::{InTransaction, Source, Structure, check_element};
 use crate::structures::scan::{self, Picks};
@@ -235,7 +236,7 @@ pub(super) fn apply(
             added += u64::from(old.is_none());
             changed += u64::from(old.is_some());
         }
-        set.finish(all)?;
+        set.finish(all, Event::sorted_set(if rules.adds { "zincr" } else { "zadd" }))?;
         Ok(Ok(((added, changed), last)))
     })?
 }
@@ -299,7 +300,7 @@ fn remove(call: &mut Call<'_>) -> Result<(), CommandError> {
                 removed += 1;
             }
         }
-        set.finish(all)?;
+        set.finish(all, Event::sorted_set("zrem"))?;
         Ok(removed)
     })?;
     call.reply.count(removed);
@@ -507,17 +508,15 @@ pub fn make<'m>(
     db: usize,
     key: &[u8],
     members: impl IntoIterator<Item = (&'m [u8], f64)>,
+    event: Event,
 ) -> Accessed<u64> {
-    if all.db(db)?.contains(key)? {
-        all.db(db)?.delete(key)?;
-    }
-    let mut set = Structure::find_or_new(all, db, key, Kind::SortedSet)?;
+    let mut set = Structure::replacing(all, db, key, Kind::SortedSet)?;
     for (member, score) in members {
         all.shared.eviction.charge(2 * member.len());
         scores::put(&mut set, all, member, None, score)?;
     }
     let count = set.head.count;
-    set.finish(all)?;
+    set.finish(all, event)?;
     Ok(count)
 }
 
@@ -527,23 +526,32 @@ fn range_store(call: &mut Call<'_>) -> Result<(), CommandError> {
     let count = call.keys.together(&[(db, target)], |all| {
         let members = match Structure::find(all, db, key, Kind::SortedSet)? {
             Some(set) => query.run(&mut InTransaction(&set, all), &set.head, usize::MAX)?,
-            None => Vec::new(),
+            None => {
+                all.events.note(Event::MISS, db, key);
+                Vec::new()
+            }
         };
-        make(all, db, target, members.iter().map(|(member, score)| (&member[..], *score)))
+        let members = members.iter().map(|(member, score)| (&member[..], *score));
+        make(all, db, target, members, Event::sorted_set("zrangestore"))
     })?;
     call.reply.count(count);
     Ok(())
 }
 
 /// Removes these members, and finishes the set.
-fn remove_all(mut set: Structure<'_>, all: &mut Together<'_>, members: &[Scored]) -> Accessed<()> {
+fn remove_all(
+    mut set: Structure<'_>,
+    all: &mut Together<'_>,
+    members: &[Scored],
+    event: Event,
+) -> Accessed<()> {
     if members.len() as u64 == set.head.count && members.len() >= REMOVED_TOGETHER {
-        return set.remove(all);
+        return set.remove(all, event);
     }
     for (member, score) in members {
         scores::delete(&mut set, all, member, *score)?;
     }
-    set.finish(all)
+    set.finish(all, event)
 }
 
 fn remove_range(call: &mut Call<'_>, selection: Selection) -> Result<(), CommandError> {
@@ -555,7 +563,12 @@ fn remove_range(call: &mut Call<'_>, selection: Selection) -> Result<(), Command
             members.push((member.to_vec(), score));
             true
         })?;
-        remove_all(set, all, &members)?;
+        let name = match &selection {
+            Selection::Ranks(..) => "zremrangebyrank",
+            Selection::Scores(..) => "zremrangebyscore",
+            Selection::Members(_) => "zremrangebylex",
+        };
+        remove_all(set, all, &members, Event::sorted_set(name))?;
         Ok(members.len())
     })?;
     call.reply.count(removed as u64);
@@ -587,7 +600,8 @@ pub fn pop_from(
         let members = query.run(&mut InTransaction(&set, all), &set.head, reply.free_bytes())?;
         fits = reply.check_space(members.iter().map(|(member, _)| member.len()).sum());
         if fits.is_ok() {
-            remove_all(set, all, &members)?;
+            let name = if from_highest { "zpopmax" } else { "zpopmin" };
+            remove_all(set, all, &members, Event::sorted_set(name))?;
         }
         Ok(Some(members))
     })?;

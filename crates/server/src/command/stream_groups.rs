@@ -9,6 +9,7 @@ use super::observe::{help, unknown};
 use super::streams::{Reads, command, now, parse_ids, plain_id, reply_fields, reply_streams, text, wait};
 use super::{Call, Command, CommandError, Flags, ONE_KEY, integer, is};
 use crate::access::{Access, Result as Accessed, Together};
+use crate::notifications::Event;
 use crate::structures::Kind;
 use crate::structures::access::{InTransaction, Structure, check_element};
 use crate::structures::streams::{
@@ -54,7 +55,7 @@ fn group(call: &mut Call<'_>) -> Result<(), CommandError> {
         ("create", [key, name, id, options @ ..]) => create(call, key, name, id, options),
         ("setid", [key, name, id, options @ ..]) => set_group_id(call, key, name, id, options),
         ("destroy", [key, name]) => {
-            let gone = with_stream(call, key, |all, stream| {
+            let gone = with_stream(call, key, Event::stream("xgroup-destroy"), |all, stream| {
                 let Some(group) = Group::read(stream, all, name)? else { return Ok(Ok(0)) };
                 for tag in [CONSUMER, PENDING] {
                     remove_all(stream, all, &group, tag)?;
@@ -67,7 +68,7 @@ fn group(call: &mut Call<'_>) -> Result<(), CommandError> {
             Ok(())
         }
         ("createconsumer", [key, name, consumer]) => {
-            let made = with_group(call, key, name, |all, stream, group| {
+            let made = with_group(call, (key, name), Event::NEW_CONSUMER, |all, stream, group| {
                 if stream.get(all, CONSUMER, &group.consumer(consumer))?.is_some() {
                     return Ok(0);
                 }
@@ -79,27 +80,31 @@ fn group(call: &mut Call<'_>) -> Result<(), CommandError> {
             Ok(())
         }
         ("delconsumer", [key, name, consumer]) => {
-            let pending = with_group(call, key, name, |all, stream, group| {
-                let mut own = Vec::new();
-                let head = stream.head;
-                group.visit_pending(
-                    &mut InTransaction(stream, all),
-                    &head,
-                    Id::MIN,
-                    &mut |id, pending| {
-                        if pending.consumer == consumer[..] {
-                            own.push(id);
-                        }
-                        true
-                    },
-                )?;
-                for id in &own {
-                    stream.delete(all, PENDING, &group.pending(*id))?;
-                }
-                stream.delete(all, CONSUMER, &group.consumer(consumer))?;
-                touch(stream, all)?;
-                Ok(own.len() as u64)
-            })?;
+            let pending =
+                with_group(call, (key, name), Event::stream("xgroup-delconsumer"), |all, stream, group| {
+                    let mut own = Vec::new();
+                    let head = stream.head;
+                    group.visit_pending(
+                        &mut InTransaction(stream, all),
+                        &head,
+                        Id::MIN,
+                        &mut |id, pending| {
+                            if pending.consumer == consumer[..] {
+                                own.push(id);
+                            }
+                            true
+                        },
+                    )?;
+                    if stream.get(all, CONSUMER, &group.consumer(consumer))?.is_none() {
+                        return Ok(0);
+                    }
+                    for id in &own {
+                        stream.delete(all, PENDING, &group.pending(*id))?;
+                    }
+                    stream.delete(all, CONSUMER, &group.consumer(consumer))?;
+                    touch(stream, all)?;
+                    Ok(own.len() as u64)
+                })?;
             call.reply.count(pending);
             Ok(())
         }
@@ -138,10 +143,11 @@ fn remove_all(stream: &mut Structure<'_>, all: &mut Together<'_>, group: &Group,
     keys.iter().try_for_each(|key| stream.delete(all, tag, key))
 }
 
-/// Calls `change` with the stream of a key, which has to exist.
+/// Calls `change` with the stream of a key, which has to exist. Notes `event` if the stream has changed.
 fn with_stream<R>(
     call: &mut Call<'_>,
     key: &Bytes,
+    event: Event,
     mut change: impl FnMut(&mut Together<'_>, &mut Structure<'_>) -> Accessed<Result<R, CommandError>>,
 ) -> Result<R, CommandError> {
     let db = call.keys.db();
@@ -151,7 +157,7 @@ fn with_stream<R>(
         };
         let result = change(all, &mut stream)?;
         if result.is_ok() {
-            stream.finish(all)?;
+            stream.finish(all, event)?;
         }
         Ok(result)
     })?
@@ -160,11 +166,11 @@ fn with_stream<R>(
 /// As [`with_stream`], with a group of the stream, which has to exist.
 fn with_group<R>(
     call: &mut Call<'_>,
-    key: &Bytes,
-    name: &Bytes,
+    (key, name): (&Bytes, &Bytes),
+    event: Event,
     mut change: impl FnMut(&mut Together<'_>, &mut Structure<'_>, Group) -> Accessed<R>,
 ) -> Result<R, CommandError> {
-    with_stream(call, key, |all, stream| match Group::read(stream, all, name)? {
+    with_stream(call, key, event, |all, stream| match Group::read(stream, all, name)? {
         Some(group) => Ok(Ok(change(all, stream, group)?)),
         None => Ok(Err(no_group(key, name))),
     })
@@ -218,7 +224,7 @@ fn create(
         meta.next_group += 1;
         group.write(&mut stream, all, name)?;
         meta.write(&mut stream, all)?;
-        stream.finish(all)?;
+        stream.finish(all, Event::stream("xgroup-create"))?;
         Ok(Ok(()))
     })?;
     result?;
@@ -238,7 +244,7 @@ fn set_group_id(
         return Err(CommandError::Syntax);
     }
     let id = if &id[..] == b"$" { None } else { Some(Id::parse(id, 0)?) };
-    with_group(call, key, name, |all, stream, group| {
+    with_group(call, (key, name), Event::stream("xgroup-setid"), |all, stream, group| {
         let meta = Meta::read(stream, all)?;
         let group = Group { last: id.unwrap_or(meta.last), read, ..group };
         group.write(stream, all, name)?;
@@ -267,6 +273,7 @@ fn read_group(call: &mut Call<'_>) -> Result<(), CommandError> {
         for ((_, key), id) in keys.iter().zip(reads.ids) {
             let place = " in XREADGROUP with GROUP option";
             let Some(stream) = Structure::find(all, db, key, Kind::Stream)? else {
+                all.events.note(Event::MISS, db, key);
                 return Ok(Err(no_key_or_group(key, name, place)));
             };
             let Some(group) = Group::read(&stream, all, name)? else {
@@ -356,9 +363,11 @@ impl Delivery<'_> {
                 pending.write(&mut self.stream, all, &self.group, *id)?;
             }
         }
-        self.group.see(&mut self.stream, all, consumer, now())?;
+        if self.group.see(&mut self.stream, all, consumer, now())? {
+            self.stream.note(all, Event::NEW_CONSUMER);
+        }
         self.meta.write(&mut self.stream, all)?;
-        self.stream.finish(all)?;
+        self.stream.finish(all, None)?;
         Ok(self.entries)
     }
 }
@@ -432,7 +441,10 @@ fn history<'k>(
 fn ack(call: &mut Call<'_>) -> Result<(), CommandError> {
     let (db, key, name, ids) = (call.keys.db(), call.argument(1), call.argument(2), call.rest(3));
     let acknowledged = call.keys.together(&[(db, key)], |all| {
-        let Some(mut stream) = Structure::find(all, db, key, Kind::Stream)? else { return Ok(Ok(0)) };
+        let Some(mut stream) = Structure::find(all, db, key, Kind::Stream)? else {
+            all.events.note(Event::MISS, db, key);
+            return Ok(Ok(0));
+        };
         let Some(group) = Group::read(&stream, all, name)? else { return Ok(Ok(0)) };
         let ids = match parse_ids(ids) {
             Ok(ids) => ids,
@@ -448,7 +460,7 @@ fn ack(call: &mut Call<'_>) -> Result<(), CommandError> {
         if acknowledged > 0 {
             touch(&mut stream, all)?;
         }
-        stream.finish(all)?;
+        stream.finish(all, None)?;
         Ok(Ok(acknowledged))
     })??;
     call.reply.count(acknowledged);

@@ -6,6 +6,7 @@ use super::stream_groups::{no_key_or_group, touch};
 use super::streams::{bound, command, now, parse_ids, reply_entries, reply_id, text};
 use super::{Call, Command, CommandError, Flags, ONE_KEY, integer, is};
 use crate::access::{Result as Accessed, Together};
+use crate::notifications::Event;
 use crate::structures::access::{InTransaction, Structure, View, check_element};
 use crate::structures::streams::{ENTRY, Entry, GROUP, Group, Id, PENDING, Pending, decode_fields};
 use crate::structures::{Head, Kind};
@@ -260,11 +261,11 @@ impl Claims {
             pending.consumer = consumer.to_vec();
             pending.write(&mut stream, all, group, entry.id)?;
         }
-        if !self.entries.is_empty() {
-            group.see(&mut stream, all, consumer, time)?;
+        if !self.entries.is_empty() && group.see(&mut stream, all, consumer, time)? {
+            stream.note(all, Event::NEW_CONSUMER);
         }
         touch(&mut stream, all)?;
-        stream.finish(all)
+        stream.finish(all, None)
     }
 }
 
@@ -304,6 +305,7 @@ fn auto_claim(call: &mut Call<'_>) -> Result<(), CommandError> {
     let (access, reply) = (&mut call.keys, &call.reply);
     let (next, claims) = access.together(&[(db, key)], |all| {
         let Some(stream) = Structure::find(all, db, key, Kind::Stream)? else {
+            all.events.note(Event::MISS, db, key);
             return Ok(Err(no_key_or_group(key, name, "")));
         };
         let Some(group) = Group::read(&stream, all, name)? else {

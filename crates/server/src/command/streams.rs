@@ -10,6 +10,7 @@ use bytes::Bytes;
 use super::blocking::Blocked;
 use super::{Call, Command, CommandError, Flags, Handler, KeyPositions, NO_KEYS, ONE_KEY, integer, is};
 use crate::access::{Access, Result as Accessed, Together};
+use crate::notifications::Event;
 use crate::resp::{Protocol, Reply};
 use crate::shared::unix_time;
 use crate::structures::Kind;
@@ -88,6 +89,8 @@ struct Trim {
 
 /// Parses MAXLEN and MINID with their options. Returns the arguments behind them. With `~` Redis may keep more entries. Here the number is
 /// exact.
+const XTRIM: Event = Event::stream("xtrim");
+
 fn parse_trim(arguments: &[Bytes]) -> Result<(Trim, &[Bytes]), CommandError> {
     let (name, mut rest) = arguments.split_first().ok_or(CommandError::Syntax)?;
     let mut is_about = false;
@@ -232,11 +235,12 @@ fn add(call: &mut Call<'_>) -> Result<(), CommandError> {
         };
         stream.put(all, ENTRY, &id.bytes(), &value)?;
         (meta.last, meta.added, meta.length) = (id, meta.added + 1, meta.length + 1);
-        if let Some(trim) = trim {
-            apply_trim(&mut stream, all, &mut meta, trim)?;
-        }
+        let trimmed = trim.map_or(Ok(0), |trim| apply_trim(&mut stream, all, &mut meta, trim))?;
         meta.write(&mut stream, all)?;
-        stream.finish(all)?;
+        stream.finish(all, Event::stream("xadd"))?;
+        if trimmed > 0 {
+            all.events.note(XTRIM, db, key);
+        }
         Ok(Ok(Some(id)))
     })?;
     match added? {
@@ -350,7 +354,7 @@ fn delete(call: &mut Call<'_>) -> Result<(), CommandError> {
             meta.length = meta.length.saturating_sub(removed);
             meta.write(&mut stream, all)?;
         }
-        stream.finish(all)?;
+        stream.finish(all, Event::stream("xdel"))?;
         Ok(Ok(removed))
     })??;
     call.reply.count(removed);
@@ -378,7 +382,7 @@ fn trim(call: &mut Call<'_>) -> Result<(), CommandError> {
         if removed > 0 {
             meta.write(&mut stream, all)?;
         }
-        stream.finish(all)?;
+        stream.finish(all, XTRIM)?;
         Ok(removed)
     })?;
     call.reply.count(removed);
@@ -429,7 +433,7 @@ fn set_id(call: &mut Call<'_>) -> Result<(), CommandError> {
         meta.added = added.unwrap_or(meta.added);
         meta.deleted = deleted.filter(|deleted| *deleted != Id::MIN).unwrap_or(meta.deleted);
         meta.write(&mut stream, all)?;
-        stream.finish(all)?;
+        stream.finish(all, Event::stream("xsetid"))?;
         Ok(Ok(()))
     })?;
     result?;
@@ -536,8 +540,13 @@ fn read(call: &mut Call<'_>) -> Result<(), CommandError> {
     let behind = behind.collect::<Result<Vec<_>, _>>()?;
     let keys = reads.keys;
     let limits = Limits { count: reads.count, bytes: call.reply.free_bytes() };
+    let has_misses = call.keys.events().has_misses();
     let (found, last) = call.keys.view(|view| {
         let (mut found, mut last) = (Vec::new(), Vec::new());
+        // Redis reads the keys once more, so an absent one has two events.
+        for key in keys.iter().filter(|_| has_misses) {
+            view.find(key, Kind::Stream)?;
+        }
         for (key, behind) in keys.iter().zip(&behind) {
             let Some(head) = view.find(key, Kind::Stream)? else {
                 last.push(behind.unwrap_or(Id::MIN));

@@ -6,6 +6,7 @@ use bristlecone::{Change, Deadline, Next};
 
 use super::expiry::{Expiry, Unit};
 use super::{ALL_KEYS, Call, Command, CommandError, Flags, ONE_KEY, is};
+use crate::notifications::Event;
 
 const GROUP: &str = "string";
 
@@ -163,6 +164,7 @@ fn set(call: &mut Call<'_>) -> Result<(), CommandError> {
     let deadline = expiry.map(|expiry| expiry.deadline(call, "set")).transpose()?;
     if condition == Condition::Always && !get && !keeps && deadline.is_none() {
         call.keys.put(key, value)?;
+        call.keys.note(Event::SET, key);
         call.reply.ok();
         return Ok(());
     }
@@ -178,9 +180,11 @@ fn set(call: &mut Call<'_>) -> Result<(), CommandError> {
     };
     if get {
         let before = exchange(call, |old| decide(old.map(|(_, deadline)| deadline)))?;
+        note_set(call, key, stored, deadline);
         call.reply_option(before.as_deref())
     } else {
         call.keys.replace(key, decide)?;
+        note_set(call, key, stored, deadline);
         if stored {
             call.reply.ok()
         } else {
@@ -190,17 +194,29 @@ fn set(call: &mut Call<'_>) -> Result<(), CommandError> {
     }
 }
 
+/// Notes the events of a key that was stored, if it was.
+fn note_set(call: &mut Call<'_>, key: &[u8], is_stored: bool, deadline: Deadline) {
+    if is_stored {
+        call.keys.note(Event::SET, key);
+        if deadline.is_some() {
+            call.keys.note(Event::EXPIRE, key);
+        }
+    }
+}
+
 /// SETEX and PSETEX: key, time, value.
 fn set_after(call: &mut Call<'_>, name: &str, unit: Unit) -> Result<(), CommandError> {
     let (key, value) = (call.argument(1), call.argument(3));
     let deadline = Expiry::after(unit, call.argument(2)).deadline(call, name)?;
     call.keys.replace(key, |_| Next::Put(value.to_vec(), Some(deadline)))?;
+    note_set(call, key, true, Some(deadline));
     call.reply.ok();
     Ok(())
 }
 
 fn setnx(call: &mut Call<'_>) -> Result<(), CommandError> {
     let stored = call.keys.put_if_absent(call.argument(1), call.argument(2))?;
+    note_set(call, call.argument(1), stored, None);
     call.reply.flag(stored);
     Ok(())
 }
@@ -250,7 +266,10 @@ fn set_all(call: &mut Call<'_>, name: &str, absent: bool) -> Result<bool, Comman
                 return Ok(false);
             }
         }
-        pairs.clone().try_for_each(|pair| keys.put(&pair[0], &pair[1]))?;
+        for pair in pairs.clone() {
+            keys.put(&pair[0], &pair[1])?;
+            keys.note(Event::SET, &pair[0]);
+        }
         Ok(true)
     })?;
     Ok(stored)
@@ -263,7 +282,7 @@ fn exchange(
 ) -> Result<Option<Vec<u8>>, CommandError> {
     let (mut before, mut fits) = (None, Ok(()));
     let Call { keys, reply, arguments, .. } = call;
-    keys.change(&arguments[1], |old| {
+    keys.read_and_change(&arguments[1], |old| {
         fits = reply.check_space(old.map_or(0, |(value, _)| value.len()));
         if fits.is_err() {
             return Next::Keep;
@@ -278,12 +297,16 @@ fn exchange(
 fn getset(call: &mut Call<'_>) -> Result<(), CommandError> {
     let value = call.argument(2);
     let before = exchange(call, |_| Next::Put(value.to_vec(), None))?;
+    call.keys.note(Event::SET, call.argument(1));
     call.reply_option(before.as_deref())
 }
 
 fn getdel(call: &mut Call<'_>) -> Result<(), CommandError> {
     let before = exchange(call, |old| if old.is_some() { Next::Delete } else { Next::Keep })?;
     call.count_lookup(before.is_some());
+    if before.is_some() {
+        call.keys.note(Event::DEL, call.argument(1));
+    }
     call.reply_option(before.as_deref())
 }
 
@@ -295,11 +318,25 @@ fn getex(call: &mut Call<'_>) -> Result<(), CommandError> {
         _ => return Err(CommandError::Syntax),
     };
     let deadline = expiry.map(|expiry| expiry.deadline(call, "getex")).transpose();
+    let now = call.shared.store.now()?;
+    let mut event = None;
     let before = exchange(call, |old| {
         let (Some((value, old)), Ok(deadline)) = (old, &deadline) else { return Next::Keep };
-        // A deadline in the past makes the key absent at once.
-        if *deadline == old { Next::Keep } else { Next::Put(value.to_vec(), *deadline) }
+        event = match deadline {
+            // The deadline has passed.
+            Some(deadline) if *deadline <= now => Some(Event::DEL),
+            Some(_) => Some(Event::EXPIRE),
+            None => old.map(|_| Event::PERSIST),
+        };
+        match event {
+            Some(Event::DEL) => Next::Delete,
+            _ if *deadline == old => Next::Keep,
+            _ => Next::Put(value.to_vec(), *deadline),
+        }
     })?;
+    if let Some(event) = event {
+        call.keys.note(event, call.argument(1));
+    }
     call.count_lookup(before.is_some());
     // As in Redis, a wrong time is an error only if the key is present.
     if before.is_some() {
@@ -323,6 +360,7 @@ fn append(call: &mut Call<'_>) -> Result<(), CommandError> {
         bytes = (old.len() + tail.len()) as u64;
         Change::Put(Cow::Owned([old, tail].concat()))
     })?;
+    call.keys.note(Event::string("append"), key);
     call.reply.count(bytes);
     Ok(())
 }

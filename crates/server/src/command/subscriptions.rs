@@ -11,19 +11,15 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::observe::{help, unknown};
-use super::{Call, Command, CommandError, Flags, Handler, NO_KEYS, off_the_worker};
+use super::{Call, Command, CommandError, Flags, Handler, NO_KEYS};
 use crate::access::Access;
 use crate::clients::Ending;
 use crate::resp::Protocol;
 use crate::session::SessionState;
-use crate::shared::Shared;
 use crate::subscriptions::{Kind, NAME_BYTES_MAX, Subscriber};
 use crate::users::permissions::full_name;
 
 const GROUP: &str = "pubsub";
-/// If the search for the patterns of a channel may take more steps, it does not run on a worker of the runtime.
-const STEPS_INLINE_MAX: usize = 1 << 18;
-
 const fn command(
     name: &'static str,
     arity: i64,
@@ -88,9 +84,6 @@ pub const ALLOWED: [&str; 9] = [
     "reset",
 ];
 
-/// A message that a transaction publishes when it has committed.
-pub type Published = (Kind, Bytes, Bytes);
-
 /// True if the client is subscribed and speaks RESP2.
 #[must_use]
 pub fn is_confined(session: &SessionState) -> bool {
@@ -105,13 +98,6 @@ pub fn confined(command: &Command, arguments: &[Bytes]) -> CommandError {
         "{code} Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context",
         full_name(command, arguments)
     ))
-}
-
-/// Sends the messages of a committed transaction.
-pub fn send(shared: &Shared, published: &mut Vec<Published>) {
-    for (kind, channel, payload) in published.drain(..) {
-        shared.publish(kind, &channel, &payload);
-    }
 }
 
 /// Refuses names that are too long.
@@ -191,14 +177,12 @@ fn publish(call: &mut Call<'_>, kind: Kind) -> Result<(), CommandError> {
     check_names([channel])?;
     let shared = call.shared;
     let is_queued = matches!(call.keys, Access::Transaction { .. });
-    let run = || match is_queued {
-        true => shared.subscriptions.receivers(kind, channel),
+    let receivers = match is_queued {
+        true => shared.receivers(kind, channel),
         false => shared.publish(kind, channel, payload),
     };
-    let is_long = kind == Kind::Channel && shared.subscriptions.steps(channel) > STEPS_INLINE_MAX;
-    let receivers = if is_long { off_the_worker(run) } else { run() };
     if is_queued {
-        call.session.published.push((kind, channel.clone(), payload.clone()));
+        call.keys.events().note_message(kind, channel.clone(), payload.clone());
     } else if let Some(subscriber) = &call.session.subscriber
         && !call.session.is_silent
     {

@@ -16,6 +16,7 @@ use bristlecone::{Bytes, Transaction};
 use super::{Call, Command, CommandError, Flags, Handler, INLINE_BYTES_MAX, NO_KEYS, run_in};
 use crate::access::Access;
 use crate::eviction::cost;
+use crate::notifications::Events;
 use crate::resp::Reply;
 use crate::session::SessionState;
 use crate::shared::Shared;
@@ -164,7 +165,7 @@ fn exec(call: &mut Call<'_>) -> Result<(), CommandError> {
     let state = std::mem::take(&mut call.session.transaction);
     let result = run_all(call, state);
     // Messages remain if the transaction failed.
-    call.session.published = Vec::new();
+    call.session.events = Events::default();
     result
 }
 
@@ -206,7 +207,7 @@ pub fn run_together(
         // An attempt that met a conflict leaves nothing.
         call.reply.restart();
         call.session.db = db;
-        call.session.published.clear();
+        call.session.events = Events::new(shared);
         if watching.is_some_and(|watching| watching.is_broken(now())) {
             call.reply.null_array();
             return Ok(());
@@ -222,7 +223,7 @@ pub fn run_together(
             if let Some(turns) = call.keys.turns() {
                 shared.waiters.wake(keys.iter().map(|(db, key)| (*db, &key[..])), turns);
             }
-            super::subscriptions::send(shared, &mut call.session.published);
+            call.session.events.send(shared);
             return Ok(());
         }
     }
@@ -256,6 +257,8 @@ pub fn run_inside(
         return reply.error(&CommandError::from(error).to_string());
     }
     drop(keys);
-    let keys = Access::Transaction { transaction, shared, db: session.db };
+    let mut events = std::mem::take(&mut session.events);
+    let keys = Access::Transaction { transaction, shared, db: session.db, events: &mut events };
     run_in(&mut Call { arguments, reply, keys, session, shared });
+    session.events = events;
 }

@@ -13,6 +13,7 @@ use bristlecone::{Next, Store};
 use super::accesses::random;
 use super::{Eviction, Policy};
 use crate::access::{Access, Result};
+use crate::notifications::Event;
 use crate::shared::{Shared, TABLES};
 use crate::structures;
 
@@ -180,6 +181,10 @@ fn evict(shared: &Shared, candidate: &Candidate, policy: Policy) -> Result<u64> 
             Next::Keep
         }
     })?;
+    if bytes > 0 {
+        access.note(Event::EVICTED, &candidate.key);
+        access.events().send(shared);
+    }
     if let (Some(head), Some(elements)) = (head, shared.structures.known()?) {
         // The elements of a large structure that remain are removed in the background.
         bytes += structures::garbage::remove(elements, head.id, ELEMENTS)?.0;

@@ -30,6 +30,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bristlecone::{Deadline, Store};
 
+use crate::scripts::functions;
 use crate::shared::{DATABASES, Databases, MEMCACHED, Shared, lock, unix_time};
 use crate::structures;
 use recent::Recent;
@@ -96,7 +97,8 @@ impl Settings {
     pub fn check(&self) -> Result<(), Error> {
         let is_number = self.table.parse::<usize>().is_ok_and(|number| number < DATABASES);
         let is_long = self.table.len() + STATE.len() > NAME_BYTES_MAX;
-        if self.table.is_empty() || is_number || is_long || self.table == structures::TABLE {
+        let is_taken = [structures::TABLE, functions::TABLE].contains(&&*self.table);
+        if self.table.is_empty() || is_number || is_long || is_taken {
             return Err(Error::Table(self.table.clone()));
         }
         match (ITEM_BYTES_MIN..=ITEM_BYTES_MAX).contains(&self.item_bytes_max) {
@@ -272,7 +274,7 @@ mod tests {
     #[test]
     fn the_table_has_a_name_of_its_own() {
         let check = |table: &str| Settings { table: table.to_owned(), ..Settings::default() }.check();
-        for name in ["", "0", "15", "structures", &"n".repeat(250)] {
+        for name in ["", "0", "15", "structures", "functions", &"n".repeat(250)] {
             assert!(matches!(check(name), Err(Error::Table(_))), "{name}");
         }
         for name in ["memcached", "16", &"n".repeat(249)] {

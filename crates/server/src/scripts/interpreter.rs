@@ -1,7 +1,7 @@
 //! An interpreter of Lua 5.1 with the functions that scripts may call.
 
 use std::cell::RefCell;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use bristlecone::Transaction;
 use bytes::Bytes;
@@ -9,6 +9,7 @@ use mlua::chunk::ChunkMode;
 use mlua::{Function, HookTriggers, Lua, LuaOptions, MultiValue, StdLib, Table, Value, VmState};
 use rustc_hash::FxHashMap;
 
+use super::libraries::{Registered, register_function};
 use super::raised::{self, PRELUDE, place, told};
 use super::values;
 use super::{Control, MEMORY_KEPT, MEMORY_MAX, Script, Stop, bits, json, packed, sha1_hex, structs};
@@ -18,10 +19,12 @@ use crate::command::{CommandError, Flags, arity_fits};
 use crate::eviction::cost;
 use crate::resp::{Protocol, Reply};
 use crate::session::SessionState;
-use crate::shared::Shared;
+use crate::shared::{Shared, lock};
 
 /// The name of a script in messages.
 const NAME: &str = "@user_script";
+/// The name of a library in messages.
+const LIBRARY_NAME: &str = "@user_function";
 /// Number of instructions between two checks whether the script has to stop.
 const INSTRUCTIONS: u32 = 10_000;
 /// Maximum number of compiled scripts of an interpreter.
@@ -39,6 +42,10 @@ pub struct Host<'a, 'r> {
     pub reply: &'a mut Reply<'r>,
     /// True if the script may not write.
     pub is_read_only: bool,
+    /// True if its commands run although no memory is left.
+    pub allows_oom: bool,
+    /// The command that runs the script.
+    pub command: &'a [Bytes],
 }
 
 /// An interpreter.
@@ -47,9 +54,15 @@ pub(super) struct Interpreter {
     lua: Lua,
     /// The functions of `redis` that belong to a run.
     redis: Table,
-    /// Runs a script: the result of the prelude.
+    /// The results of the prelude: a function that runs a script, one that runs a function of a library, and one that loads a library.
     run: Function,
+    call: Function,
+    load: Function,
     compiled: FxHashMap<String, Function>,
+    /// The functions of the libraries that were loaded, by the digest of the library and by name.
+    libraries: FxHashMap<String, FxHashMap<String, Function>>,
+    /// The functions of the library that is being loaded.
+    registered: Arc<Mutex<Option<Vec<Registered>>>>,
     pub(super) control: Arc<Control>,
     pub(super) version: u64,
     is_broken: bool,
@@ -93,7 +106,10 @@ impl Interpreter {
         host.set("place", lua.create_function(|lua, ()| Ok(place(lua)))?)?;
         let stops = Arc::clone(&control);
         host.set("is_stopped", lua.create_function(move |_, ()| Ok(stops.stop().is_some()))?)?;
-        let (run, redis) = lua.load(include_str!("prelude.lua")).set_name(PRELUDE).call(&host)?;
+        let registered = Arc::new(Mutex::new(None::<Vec<Registered>>));
+        let registers = Arc::clone(&registered);
+        host.set("register_function", register_function(&lua, move |one| add(&registers, one))?)?;
+        let (redis, run, call, load) = lua.load(include_str!("prelude.lua")).set_name(PRELUDE).call(&host)?;
         let stops = Arc::clone(&control);
         lua.set_global_hook(
             HookTriggers::new().every_nth_instruction(INSTRUCTIONS),
@@ -102,7 +118,20 @@ impl Interpreter {
                 None => Ok(VmState::Continue),
             },
         )?;
-        Ok(Self { lua, redis, run, compiled: FxHashMap::default(), control, version, is_broken: false })
+        let (compiled, libraries) = Default::default();
+        Ok(Self {
+            lua,
+            redis,
+            run,
+            call,
+            load,
+            compiled,
+            libraries,
+            registered,
+            control,
+            version,
+            is_broken: false,
+        })
     }
 
     /// Bytes of its memory.
@@ -115,23 +144,71 @@ impl Interpreter {
         !self.is_broken && self.memory() < MEMORY_KEPT
     }
 
-    /// The function of a script.
-    pub(super) fn compile(&mut self, script: &Script) -> Result<Function, CommandError> {
-        if let Some(function) = self.compiled.get(&script.sha) {
-            return Ok(function.clone());
-        }
-        let chunk = self.lua.load(&script.code[..]).set_name(NAME).set_mode(ChunkMode::Text);
-        let function = chunk.into_function().map_err(|error| {
+    /// Compiles a text.
+    fn chunk(&self, code: &[u8], name: &str, what: &str) -> Result<Function, CommandError> {
+        let chunk = self.lua.load(code).set_name(name).set_mode(ChunkMode::Text);
+        chunk.into_function().map_err(|error| {
             let text = match &error {
                 mlua::Error::SyntaxError { message, .. } => message.clone(),
                 other => other.to_string(),
             };
-            CommandError::Text(format!("ERR Error compiling script (new function): {}", one_line(&text)))
-        })?;
+            CommandError::Text(format!("ERR Error compiling {what}: {}", one_line(&text)))
+        })
+    }
+
+    /// Runs the code of a library. Returns the functions that it has registered.
+    ///
+    /// # Errors
+    /// It does not compile, fails, or takes too long.
+    pub(super) fn load(&mut self, digest: &str, code: &[u8]) -> Result<Vec<Registered>, CommandError> {
+        let library = self.chunk(code, LIBRARY_NAME, "function")?;
+        let wrong = |why: &str| CommandError::Text(format!("ERR Error registering functions: {why}"));
+        *lock(&self.registered) = Some(Vec::new());
+        let result = self.load.call::<(bool, Value)>(library);
+        let registered = lock(&self.registered).take().unwrap_or_default();
+        if self.control.stop().is_some() {
+            self.is_broken = true;
+            return Err(wrong("ERR FUNCTION LOAD timeout"));
+        }
+        match result {
+            Ok((true, _)) => {
+                let functions = registered.iter().map(|one| (one.name.clone(), one.callback.clone()));
+                self.libraries.insert(digest.to_owned(), functions.collect());
+                Ok(registered)
+            }
+            Ok((false, Value::Table(error))) => Err(wrong(&error_field(&error))),
+            Ok((false, error)) => {
+                self.is_broken = true;
+                Err(wrong(one_line(&error.to_string().unwrap_or_default())))
+            }
+            Err(error) => {
+                self.is_broken = true;
+                Err(broken(&error))
+            }
+        }
+    }
+
+    /// The function of a script, or of a library, which is loaded if necessary.
+    fn function_of(&mut self, script: &Script) -> Result<Function, CommandError> {
+        let Some(digest) = &script.library else { return self.compile(script) };
+        if !self.libraries.contains_key(digest) {
+            self.load(digest, &script.code)?;
+        }
+        let found = self.libraries.get(digest).and_then(|functions| functions.get(&script.name));
+        // A library may register other functions in another run.
+        found.cloned().ok_or_else(|| CommandError::Text("ERR Function not found".to_owned()))
+    }
+
+    /// The function of a script.
+    pub(super) fn compile(&mut self, script: &Script) -> Result<Function, CommandError> {
+        if let Some(function) = self.compiled.get(&script.name) {
+            return Ok(function.clone());
+        }
+        let function = self.chunk(&script.code, NAME, "script (new function)")?;
         if self.compiled.len() >= COMPILED_MAX {
             self.compiled.clear();
         }
-        self.compiled.insert(script.sha.clone(), function.clone());
+        self.compiled.insert(script.name.clone(), function.clone());
         Ok(function)
     }
 
@@ -146,7 +223,8 @@ impl Interpreter {
         arguments: &[Bytes],
         host: &mut Host<'_, '_>,
     ) -> Result<(), CommandError> {
-        let function = self.compile(script)?;
+        let function = self.function_of(script)?;
+        let run = if script.library.is_some() { &self.call } else { &self.run };
         // The script may set the protocol of its replies. The connection keeps its own.
         let own = RefCell::new((host, Protocol::Resp2));
         let result = self.lua.scope(|scope| {
@@ -179,16 +257,17 @@ impl Interpreter {
             let keys = lua.create_sequence_from(keys.iter().map(text).collect::<mlua::Result<Vec<_>>>()?)?;
             let arguments =
                 lua.create_sequence_from(arguments.iter().map(text).collect::<mlua::Result<Vec<_>>>()?)?;
-            self.run.call::<(bool, Value)>((function, keys, arguments))
+            run.call::<(bool, Value)>((function, keys, arguments))
         });
         let (host, protocol) = own.into_inner();
         if let Some(stop) = self.control.stop() {
             // The error was caught, or has any text.
             self.is_broken = true;
             return Err(CommandError::Text(match stop {
-                Stop::Killed => "ERR Error running script: it was stopped by SCRIPT KILL and has changed \
-                                 nothing"
-                    .to_owned(),
+                Stop::Killed => {
+                    let by = if script.library.is_some() { "FUNCTION" } else { "SCRIPT" };
+                    format!("ERR Error running script: it was stopped by {by} KILL and has changed nothing")
+                }
                 Stop::Time => "ERR Error running script: it took longer than lua-time-limit and was \
                                stopped; it has changed nothing. Shorten it, or raise the limit with CONFIG SET"
                     .to_owned(),
@@ -200,7 +279,7 @@ impl Interpreter {
                 Err(values::Unwritable::Reply(error)) => CommandError::from(error).to_string(),
                 Err(values::Unwritable::Deep) => "ERR reached lua stack limit".to_owned(),
             },
-            Ok((false, Value::Table(error))) => explained(&error, &script.sha),
+            Ok((false, Value::Table(error))) => explained(&error, &script.name),
             // Lua itself ran out of memory or of stack, so no table was made.
             Ok((false, error)) => {
                 self.is_broken = true;
@@ -221,16 +300,37 @@ impl Interpreter {
     }
 }
 
-/// The message of a script's error.
-fn explained(error: &Table, sha: &str) -> String {
-    let field = |name: &str| error.raw_get::<Option<mlua::LuaString>>(name).ok().flatten();
-    let text = field("err").map(|text| text.to_string_lossy()).unwrap_or_default();
-    let source = field("source").map(|source| source.to_string_lossy());
+/// A text of an error.
+fn text_field(error: &Table, name: &str) -> Option<String> {
+    let text = error.raw_get::<Option<mlua::LuaString>>(name).ok().flatten();
+    text.map(|text| text.to_string_lossy())
+}
+
+/// The first line of an error's message.
+fn error_field(error: &Table) -> String {
+    one_line(&text_field(error, "err").unwrap_or_default()).to_owned()
+}
+
+/// The message of an error of a script or function with this name.
+fn explained(error: &Table, name: &str) -> String {
+    let (text, source) = (error_field(error), text_field(error, "source"));
     let line = error.raw_get::<Option<i64>>("line").ok().flatten();
     match (source, line) {
-        (Some(source), Some(line)) => format!("{} script: {sha}, on {source}:{line}.", one_line(&text)),
-        _ => format!("{} script: {sha}.", one_line(&text)),
+        (Some(source), Some(line)) => format!("{text} script: {name}, on {source}:{line}."),
+        _ => format!("{text} script: {name}."),
     }
+}
+
+/// Adds a function to those of the library that is being loaded.
+fn add(registered: &Mutex<Option<Vec<Registered>>>, one: Registered) -> Result<(), &'static str> {
+    let mut registered = lock(registered);
+    let all =
+        registered.as_mut().ok_or("redis.register_function can only be called on FUNCTION LOAD command")?;
+    if all.iter().any(|other| other.name.eq_ignore_ascii_case(&one.name)) {
+        return Err("Function already exists in the library");
+    }
+    all.push(one);
+    Ok(())
 }
 
 /// `redis.sha1hex`.
@@ -321,7 +421,8 @@ impl Host<'_, '_> {
             return Some("ERR Write commands are not allowed from read-only scripts.".to_owned());
         }
         // The command itself has no space made for it, because it is in a transaction.
-        let cost = cost(command, arguments).filter(|_| self.shared.eviction.limit_bytes() > 0)?;
+        let is_limited = !self.allows_oom && self.shared.eviction.limit_bytes() > 0;
+        let cost = cost(command, arguments).filter(|_| is_limited)?;
         self.shared.eviction.admit(self.shared, cost).err().map(|refused| refused.to_string())
     }
 }

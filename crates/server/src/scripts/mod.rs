@@ -4,17 +4,21 @@
 //! changes a key that the script read, the script runs again ([`crate::command::transactions`]).
 //!
 //! * `interpreter`: an interpreter with the functions that scripts may call. `prelude.lua`: its global names.
+//! * [`libraries`]: libraries of functions. [`functions`]: those of the server.
 //! * `raised`: errors. `values`: replies of commands as values of Lua, and results of scripts as replies.
 //! * `bits`, `json`, `packed`, `structs`: the libraries `bit`, `cjson`, `cmsgpack` and `struct`.
 //!
 //! Invariants:
 //! * S1: an interpreter runs one script at a time. A script cannot change a global name or a library, so it leaves nothing for the next one.
+//!   The local variables of a library of functions are an exception.
 //! * S2: a script loads no compiled chunk, because Lua does not verify those.
 //! * S3: a script that is stopped (its time is over, SCRIPT KILL) or that needs too much memory changes nothing.
 
 mod bits;
+pub mod functions;
 mod interpreter;
 mod json;
+pub mod libraries;
 mod packed;
 mod raised;
 mod structs;
@@ -33,11 +37,14 @@ use crate::command::CommandError;
 use crate::shared::lock;
 pub use interpreter::Host;
 use interpreter::Interpreter;
+use libraries::{Library, ScriptFlags, header};
 
 /// Maximum bytes of memory of an interpreter.
 const MEMORY_MAX: usize = 256 << 20;
 /// An interpreter with more bytes is not kept for the next script.
 const MEMORY_KEPT: usize = 16 << 20;
+/// Maximum time of a library's own run, in FUNCTION LOAD.
+const LOAD_LIMIT: Duration = Duration::from_millis(500);
 /// Maximum number of interpreters that wait for their next script.
 const IDLE_MAX: usize = 16;
 /// A script whose last run took longer, or that has not run yet, does not hold up the other connections of its thread.
@@ -55,15 +62,17 @@ pub fn sha1_hex(text: &[u8]) -> String {
     })
 }
 
-/// A script.
+/// A script, or a function of a library.
 #[derive(Debug)]
 pub struct Script {
-    /// Its digest ([`sha1_hex`]).
-    pub sha: String,
-    /// Its text, without the line of flags.
+    /// The digest of a script ([`sha1_hex`]), the name of a function.
+    pub name: String,
+    /// The text of the script or of the library, without the line of flags.
     code: Bytes,
-    /// True if it may not write (the flag `no-writes`).
-    pub is_read_only: bool,
+    /// Its flags.
+    pub flags: ScriptFlags,
+    /// The digest of the library. `None` for a script.
+    library: Option<String>,
     /// False if the last run was short ([`SHORT`]).
     is_long: AtomicBool,
 }
@@ -71,9 +80,11 @@ pub struct Script {
 impl Script {
     /// A script with this text. The first line may name flags: `#!lua flags=no-writes`.
     fn new(sha: String, text: &Bytes) -> Result<Self, CommandError> {
-        let plain = |code| Self { sha, code, is_read_only: false, is_long: AtomicBool::new(true) };
+        let plain =
+            |code, flags| Self { name: sha, code, flags, library: None, is_long: AtomicBool::new(true) };
+        let mut all = ScriptFlags::default();
         if !text.starts_with(b"#!") {
-            return Ok(plain(text.clone()));
+            return Ok(plain(text.clone(), all));
         }
         let wrong = |text: String| Err(CommandError::Text(text));
         let Some(end) = text.iter().position(|byte| *byte == b'\n') else {
@@ -85,21 +96,23 @@ impl Script {
         if engine != "lua" {
             return wrong(format!("ERR Unexpected engine in script shebang: #!{engine}"));
         }
-        // The end of the line stays, so that the numbers of the other lines are right.
-        let mut script = plain(text.slice(end..));
         for word in words {
             let Some(flags) = word.strip_prefix("flags=") else {
                 return wrong(format!("ERR Unknown lua shebang option: {word}"));
             };
             for flag in flags.split(',').filter(|flag| !flag.is_empty()) {
-                match flag {
-                    "no-writes" => script.is_read_only = true,
-                    "allow-oom" | "allow-stale" | "no-cluster" | "allow-cross-slot-keys" => {}
-                    _ => return wrong(format!("ERR Unexpected flag in script shebang: {flag}")),
+                if !all.add(flag.as_bytes()) {
+                    return wrong(format!("ERR Unexpected flag in script shebang: {flag}"));
                 }
             }
         }
-        Ok(script)
+        // The end of the line stays, so that the numbers of the other lines are right.
+        Ok(plain(text.slice(end..), all))
+    }
+
+    /// A function of a library with this text.
+    fn function(name: String, code: Bytes, library: String, flags: ScriptFlags) -> Self {
+        Self { name, code, flags, library: Some(library), is_long: AtomicBool::new(true) }
     }
 
     /// True if the script may take long.
@@ -171,7 +184,25 @@ pub struct Scripts {
     /// Changes whenever all scripts are forgotten. An interpreter of an older version is dropped.
     version: AtomicU64,
     idle: Mutex<Vec<Interpreter>>,
-    running: Mutex<Vec<Arc<Control>>>,
+    running: Mutex<Vec<Running>>,
+}
+
+/// A script or a function that is running.
+#[derive(Clone, Debug)]
+pub struct Running {
+    control: Arc<Control>,
+    /// The name of a function. `None` for a script.
+    pub function: Option<String>,
+    /// The command that runs the function.
+    pub command: Vec<Bytes>,
+}
+
+impl Running {
+    /// The time since its start.
+    #[must_use]
+    pub fn elapsed(&self) -> Duration {
+        self.control.elapsed()
+    }
 }
 
 impl Scripts {
@@ -212,8 +243,34 @@ impl Scripts {
     /// Forgets all scripts.
     pub fn clear(&self) {
         lock(&self.known).clear();
+        self.forget_interpreters();
+    }
+
+    /// Drops the interpreters, with the libraries that they have loaded.
+    fn forget_interpreters(&self) {
         self.version.fetch_add(1, Ordering::Relaxed);
         lock(&self.idle).clear();
+    }
+
+    /// The library with this text. Its code runs once.
+    ///
+    /// # Errors
+    /// Its first line is wrong, it does not compile, it fails, or it registers no function.
+    pub fn load(&self, code: &Bytes) -> Result<Library, CommandError> {
+        let (name, body) = header(code)?;
+        let digest = sha1_hex(code);
+        let mut interpreter = self.take()?;
+        interpreter.control.begin(LOAD_LIMIT);
+        let registered = interpreter.load(&digest, &body);
+        let library = registered.map(|all| Library::new(name, code.clone(), (&digest, &body), all));
+        if interpreter.is_usable() {
+            self.give_back(interpreter);
+        }
+        let library = library?;
+        if library.functions.is_empty() {
+            return Err(CommandError::Text("ERR No functions registered".to_owned()));
+        }
+        Ok(library)
     }
 
     /// Number of known scripts, and bytes of their texts and of the interpreters that wait.
@@ -227,12 +284,19 @@ impl Scripts {
         (texts.0, texts.1 + idle)
     }
 
-    /// Stops all running scripts. False if none is running.
+    /// Stops all running scripts, or all running functions. False if none is running.
     #[must_use]
-    pub fn kill(&self) -> bool {
+    pub fn kill(&self, functions: bool) -> bool {
         let running = lock(&self.running);
-        running.iter().for_each(|control| control.is_killed.store(true, Ordering::Relaxed));
-        !running.is_empty()
+        let meant: Vec<_> = running.iter().filter(|one| one.function.is_some() == functions).collect();
+        meant.iter().for_each(|one| one.control.is_killed.store(true, Ordering::Relaxed));
+        !meant.is_empty()
+    }
+
+    /// The function that has run for the longest time.
+    #[must_use]
+    pub fn running_function(&self) -> Option<Running> {
+        lock(&self.running).iter().find(|one| one.function.is_some()).cloned()
     }
 
     /// Runs a script once and writes its reply, which may be an error of the script. The caller commits what the script wrote.
@@ -249,9 +313,11 @@ impl Scripts {
         let mut interpreter = self.take()?;
         let control = Arc::clone(&interpreter.control);
         control.begin(limit);
-        lock(&self.running).push(Arc::clone(&control));
+        let function = script.library.as_ref().map(|_| script.name.clone());
+        let command = if function.is_some() { host.command.to_vec() } else { Vec::new() };
+        lock(&self.running).push(Running { control: Arc::clone(&control), function, command });
         let result = interpreter.run(script, keys, arguments, host);
-        lock(&self.running).retain(|other| !Arc::ptr_eq(other, &control));
+        lock(&self.running).retain(|other| !Arc::ptr_eq(&other.control, &control));
         script.is_long.store(control.elapsed() > SHORT, Ordering::Relaxed);
         // An interpreter that has reached a limit may be in any state.
         if interpreter.is_usable() {

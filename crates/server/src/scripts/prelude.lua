@@ -5,7 +5,8 @@
 -- The functions of the server.
 local host = ...
 
-local error, next, pairs, select, setmetatable, tostring, type = error, next, pairs, select, setmetatable, tostring, type
+local error, getmetatable, ipairs, next, pairs, select = error, getmetatable, ipairs, next, pairs, select
+local setmetatable, tostring, type = setmetatable, tostring, type
 local floor, raw_pcall, raw_xpcall, raw_rawset, raw_collect = math.floor, pcall, xpcall, rawset, collectgarbage
 local resume, concat = coroutine.resume, table.concat
 
@@ -215,12 +216,10 @@ local function explain(what)
   return what
 end
 
--- Runs a script. Returns true and its result, or false and an error.
-local function run(script, keys, arguments)
+-- Runs a function. Returns true and its result, or false and an error.
+local function guarded(call)
   seed = 1
-  allowed.KEYS, allowed.ARGV = keys, arguments
-  local is_good, result = raw_xpcall(script, explain)
-  allowed.KEYS, allowed.ARGV = nil, nil
+  local is_good, result = raw_xpcall(call, explain)
   for proxy in pairs(views) do
     for name in next, proxy do
       raw_rawset(proxy, name, nil)
@@ -229,4 +228,33 @@ local function run(script, keys, arguments)
   return is_good, result
 end
 
-return run, redis
+-- Runs a script.
+local function run(script, keys, arguments)
+  allowed.KEYS, allowed.ARGV = keys, arguments
+  local is_good, result = guarded(script)
+  allowed.KEYS, allowed.ARGV = nil, nil
+  return is_good, result
+end
+
+-- Runs a function of a library.
+local function call(callback, keys, arguments)
+  return guarded(function()
+    return callback(keys, arguments)
+  end)
+end
+
+-- Runs the code of a library, which registers functions and cannot use the server.
+local missing = getmetatable(allowed)
+local function load_library(library)
+  for _, name in ipairs({ 'call', 'pcall', 'setresp', 'acl_check_cmd' }) do
+    redis[name] = nil
+  end
+  redis.register_function = host.register_function
+  setmetatable(redis, missing)
+  local is_good, result = guarded(library)
+  setmetatable(redis, nil)
+  redis.register_function = nil
+  return is_good, result
+end
+
+return redis, run, call, load_library

@@ -8,6 +8,7 @@ use bristlecone::{
 
 use super::{Head, Kind, TABLE, Value, decode};
 use crate::access::{Access, AccessError, Result, Together};
+use crate::notifications::{Event, Events};
 use crate::shared::Shared;
 
 /// Number of times that a read of several elements starts again before it reads from a snapshot.
@@ -22,6 +23,8 @@ pub struct Structure<'k> {
     pub head: Head,
     /// True if the transaction makes the structure.
     is_new: bool,
+    /// True if the structure takes the place of another value of its key.
+    replaces: bool,
     is_changed: bool,
 }
 
@@ -33,7 +36,7 @@ impl<'k> Structure<'k> {
     pub fn find(all: &mut Together<'_>, db: usize, key: &'k [u8], kind: Kind) -> Result<Option<Self>> {
         let Some((stored, deadline)) = all.db(db)?.stored(key)? else { return Ok(None) };
         let head = of_kind(&stored, kind)?;
-        Ok(Some(Self { db, key, deadline, head, is_new: false, is_changed: false }))
+        Ok(Some(Self { db, key, deadline, head, is_new: false, replaces: false, is_changed: false }))
     }
 
     /// The structure of a key. Makes it if the key is absent; it exists only when it has an element.
@@ -46,7 +49,19 @@ impl<'k> Structure<'k> {
         }
         let id = all.shared.structures.elements()?.new_id();
         let head = Head { kind, id, version: 0, count: 0, extra: 0 };
-        Ok(Self { db, key, deadline: None, head, is_new: true, is_changed: false })
+        Ok(Self { db, key, deadline: None, head, is_new: true, replaces: false, is_changed: false })
+    }
+
+    /// A new structure in place of the key's value of any type. Without elements, the key is absent.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn replacing(all: &mut Together<'_>, db: usize, key: &'k [u8], kind: Kind) -> Result<Self> {
+        let replaces = all.db(db)?.contains(key)?;
+        if replaces {
+            all.db(db)?.delete(key)?;
+        }
+        Ok(Self { replaces, ..Self::find_or_new(all, db, key, kind)? })
     }
 
     fn table<'t>(all: &'t mut Together<'_>) -> Result<TransactionTable<'t, Bytes>> {
@@ -98,31 +113,56 @@ impl<'k> Structure<'k> {
         Ok(Self::table(all)?.scan_guarded(range, descending, visit)?)
     }
 
-    /// Removes the structure. Its elements become garbage.
-    ///
-    /// # Errors
-    /// Those of the store.
-    pub fn remove(self, all: &mut Together<'_>) -> Result<()> {
-        all.db(self.db)?.delete(self.key)
+    /// Notes an event of the key.
+    pub fn note(&self, all: &mut Together<'_>, event: Event) {
+        all.events.note(event, self.db, self.key);
     }
 
-    /// Writes the head, or removes a structure without elements (S2, S3).
+    /// Removes the structure, and notes `event`. Its elements become garbage.
     ///
     /// # Errors
     /// Those of the store.
-    pub fn finish(mut self, all: &mut Together<'_>) -> Result<()> {
+    pub fn remove(self, all: &mut Together<'_>, event: Event) -> Result<()> {
+        let mut keys = all.db(self.db)?;
+        keys.delete(self.key)?;
+        keys.note(event, self.key);
+        keys.note(Event::DEL, self.key);
+        Ok(())
+    }
+
+    /// Writes the head, or removes a structure without elements (S2, S3). Notes `event` if the structure has changed, with the events of a
+    /// key that is made or removed. `None`: the caller notes the events.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn finish(mut self, all: &mut Together<'_>, event: impl Into<Option<Event>>) -> Result<()> {
+        let event = event.into();
+        let was_there = !self.is_new || self.replaces;
         if !self.is_changed {
+            if self.replaces {
+                all.events.note(Event::DEL, self.db, self.key);
+            }
             return Ok(());
         }
         if self.head.count == 0 {
             Self::table(all)?.delete(&self.head.owner())?;
-            return all.db(self.db)?.delete_head(self.key);
+            all.db(self.db)?.delete_head(self.key)?;
+        } else {
+            self.head.version += 1;
+            if self.is_new {
+                Self::table(all)?.put(&self.head.owner(), self.key)?;
+            }
+            all.db(self.db)?.put_head(self.key, &self.head, self.deadline)?;
         }
-        self.head.version += 1;
-        if self.is_new {
-            Self::table(all)?.put(&self.head.owner(), self.key)?;
+        let Some(event) = event else { return Ok(()) };
+        if self.head.count > 0 && !was_there {
+            all.events.note(Event::NEW, self.db, self.key);
         }
-        all.db(self.db)?.put_head(self.key, &self.head, self.deadline)
+        all.events.note(event, self.db, self.key);
+        if self.head.count == 0 && was_there {
+            all.events.note(Event::DEL, self.db, self.key);
+        }
+        Ok(())
     }
 }
 
@@ -216,7 +256,11 @@ enum Place<'v> {
 }
 
 /// Structures of a database at one moment.
-pub struct View<'v>(Place<'v>);
+pub struct View<'v> {
+    place: Place<'v>,
+    /// The keys that were read and are absent. `None`: they are not noted.
+    missing: Option<Vec<Vec<u8>>>,
+}
 
 impl View<'_> {
     /// The head of a key's structure. `None` if the key is absent.
@@ -224,16 +268,32 @@ impl View<'_> {
     /// # Errors
     /// `WrongType`; those of the store.
     pub fn find(&mut self, key: &[u8], kind: Kind) -> Result<Option<Head>> {
-        let stored = match &mut self.0 {
+        self.stored(key)?.map(|stored| of_kind(&stored, kind)).transpose()
+    }
+
+    /// The stored form of a key's value of any type. `None` if the key is absent.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn stored(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        let stored = match &mut self.place {
             Place::Now { db, heads, .. } => {
                 let stored = db.get(key)?;
                 heads.push((key.to_vec(), stored.clone()));
                 stored
             }
             Place::Past { db, .. } => db.get(key)?,
-            Place::Own { all, db } => all.db(*db)?.stored(key)?.map(|(stored, _)| stored),
+            Place::Own { all, db } => {
+                let mut keys = all.db(*db)?;
+                let stored = keys.stored(key)?.map(|(stored, _)| stored);
+                keys.note_read(key, stored.is_some());
+                stored
+            }
         };
-        stored.map(|stored| of_kind(&stored, kind)).transpose()
+        if let Some(missing) = self.missing.as_mut().filter(|_| stored.is_none()) {
+            missing.push(key.to_vec());
+        }
+        Ok(stored)
     }
 
     /// The value of an element.
@@ -242,7 +302,7 @@ impl View<'_> {
     /// Those of the store.
     pub fn get(&mut self, head: &Head, tag: u8, rest: &[u8]) -> Result<Option<Vec<u8>>> {
         let key = head.element(tag, rest);
-        Ok(match &mut self.0 {
+        Ok(match &mut self.place {
             Place::Now { shared, .. } => shared.structures.elements()?.store.get(&key)?,
             Place::Past { elements, .. } => match elements {
                 Some(elements) => elements.get(&key)?,
@@ -263,7 +323,7 @@ impl View<'_> {
         mut visit: impl FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<()> {
         let mut visit = |key: &[u8], value: &[u8]| visit(key.get(9..).unwrap_or_default(), value);
-        let scan = match &mut self.0 {
+        let scan = match &mut self.place {
             Place::Now { shared, .. } => shared.structures.elements()?.store.scan(range),
             Place::Past { elements: Some(elements), .. } => elements.scan(range),
             Place::Past { elements: None, .. } => return Ok(()),
@@ -279,7 +339,7 @@ impl View<'_> {
 
     /// True if no head has changed since it was read.
     fn is_current(&self) -> Result<bool> {
-        let Place::Now { db, heads, .. } = &self.0 else { return Ok(true) };
+        let Place::Now { db, heads, .. } = &self.place else { return Ok(true) };
         for (key, stored) in heads {
             if db.get(key)? != *stored {
                 return Ok(false);
@@ -342,23 +402,40 @@ pub fn bytes_of(view: &mut View<'_>, key: &[u8], kind: Kind) -> Result<u64> {
     Ok(bytes)
 }
 
+impl Together<'_> {
+    /// The structures of a database in the transaction.
+    #[must_use]
+    pub fn view(&mut self, db: usize) -> View<'_> {
+        let all = Together { transaction: self.transaction, shared: self.shared, events: self.events };
+        // The transaction itself notes the keys that are absent.
+        View { place: Place::Own { all, db }, missing: None }
+    }
+}
+
+/// Notes the absent keys that a view has read.
+fn note_missing(events: &mut Events, db: usize, view: View<'_>) {
+    view.missing.into_iter().flatten().for_each(|key| events.note(Event::MISS, db, &key));
+}
+
 impl Access<'_> {
     /// Calls `read` with the structures of the database at one moment; perhaps again, if others change them meanwhile.
     ///
     /// # Errors
     /// Those of `read` and of the store.
     pub fn view<R>(&mut self, mut read: impl FnMut(&mut View<'_>) -> Result<R>) -> Result<R> {
-        let (shared, number, db) = match self {
-            Self::Store { shared, db, store, .. } => (*shared, *db, *store),
-            Self::Transaction { transaction, shared, db } => {
-                let all = Together { transaction, shared };
-                return read(&mut View(Place::Own { all, db: *db }));
+        let (shared, number, db, events) = match self {
+            Self::Store { shared, db, store, events, .. } => (*shared, *db, *store, events),
+            Self::Transaction { transaction, shared, db, events } => {
+                return read(&mut Together { transaction, shared, events }.view(*db));
             }
         };
+        let missing = || events.has_misses().then(Vec::new);
         for _ in 0..READS {
-            let mut view = View(Place::Now { db, shared, heads: Vec::new() });
+            let place = Place::Now { db, shared, heads: Vec::new() };
+            let mut view = View { place, missing: missing() };
             let result = read(&mut view);
             if view.is_current()? {
+                note_missing(events, number, view);
                 return result;
             }
         }
@@ -370,7 +447,10 @@ impl Access<'_> {
         // The table of a selected database exists.
         let db = heads.ok_or(Error::NoTables)?;
         let elements = snapshot.table(TABLE)?;
-        read(&mut View(Place::Past { db, elements }))
+        let mut view = View { place: Place::Past { db, elements }, missing: missing() };
+        let result = read(&mut view);
+        note_missing(events, number, view);
+        result
     }
 
     /// The value of one element of a key's structure. The outer `None`: the key is absent.
@@ -387,6 +467,7 @@ impl Access<'_> {
         let mut stored = Vec::new();
         loop {
             if !self.stored_into(key, &mut stored)? {
+                self.note_read(key, false);
                 return Ok(None);
             }
             let head = of_kind(&stored, kind)?;
@@ -409,7 +490,11 @@ impl Access<'_> {
     /// `WrongType`; those of the store.
     pub fn head(&mut self, key: &[u8], kind: Kind) -> Result<Option<Head>> {
         let mut stored = Vec::new();
-        if self.stored_into(key, &mut stored)? { of_kind(&stored, kind).map(Some) } else { Ok(None) }
+        if self.stored_into(key, &mut stored)? {
+            return of_kind(&stored, kind).map(Some);
+        }
+        self.note_read(key, false);
+        Ok(None)
     }
 
     /// True if the key still has the structure of this head, whatever changed in it.

@@ -290,12 +290,17 @@ impl User {
             return Ok(());
         }
         let is_allowed = self.denied_key(command, arguments).is_none();
-        let is_whole = |keys: &KeyPattern| keys.pattern == b"*" && keys.reads;
-        if is_allowed && (command.name != "range" || self.keys.iter().any(is_whole)) {
+        if is_allowed && (command.name != "range" || self.may_read_all_keys()) {
             Ok(())
         } else {
             Err(Denied::Key)
         }
+    }
+
+    /// True if the user may read every key.
+    #[must_use]
+    pub fn may_read_all_keys(&self) -> bool {
+        self.keys.iter().any(|keys| keys.reads && keys.pattern == ALL)
     }
 
     /// The first key that the command reads or writes without the user's permission to do so.

@@ -37,9 +37,9 @@ pub const CATEGORIES: [&str; 21] = [
 ];
 
 /// Commands that have subcommands.
-const CONTAINERS: [&str; 11] = [
-    "acl", "client", "cluster", "command", "config", "latency", "memory", "object", "pubsub", "script",
-    "slowlog",
+const CONTAINERS: [&str; 12] = [
+    "acl", "client", "cluster", "command", "config", "function", "latency", "memory", "object", "pubsub",
+    "script", "slowlog",
 ];
 
 /// Subcommands for administrators, of commands that are for everybody.
@@ -49,7 +49,8 @@ const ADMIN_SUBCOMMANDS: [(&str, &[&str]); 2] = [
 ];
 
 /// Commands that an attacker could use to stop a server or to learn about it, although they are not for administrators.
-const DANGEROUS: [&str; 7] = ["flushall", "flushdb", "info", "keys", "lastsave", "range", "swapdb"];
+const DANGEROUS: [&str; 9] =
+    ["flushall", "flushdb", "info", "keys", "lastsave", "range", "sort", "sort_ro", "swapdb"];
 
 /// Commands that change keys and return nothing that was in them.
 const WRITE_ONLY: [&str; 15] = [
@@ -74,10 +75,15 @@ const WRITE_ONLY: [&str; 15] = [
 #[must_use]
 pub fn is_in(command: &Command, category: &str) -> bool {
     let has = |flag| command.flags.has(flag);
+    let is_sort = matches!(command.name, "sort" | "sort_ro");
     match category {
-        "keyspace" => command.group == "generic" || matches!(command.name, "flushall" | "flushdb" | "swapdb"),
+        "keyspace" => {
+            command.group == "generic" && !is_sort
+                || matches!(command.name, "flushall" | "flushdb" | "swapdb")
+        }
         "read" => has(Flags::READ),
         "write" => has(Flags::WRITE),
+        "list" | "set" | "sortedset" if is_sort => true,
         "string" | "bitmap" | "connection" | "geo" | "hyperloglog" | "pubsub" | "hash" | "list" | "set"
         | "scripting" | "stream" => command.group == category,
         "sortedset" => command.group == "sorted-set",
@@ -250,6 +256,30 @@ pub fn channels<'a>(command: &Command, arguments: &'a [Bytes]) -> impl Iterator<
     arguments.iter().skip(1).take(count).map(move |channel| (&channel[..], is_pattern))
 }
 
+/// The position of the key behind the last STORE of SORT. Other options may have this word as their argument.
+fn sort_target(arguments: &[Bytes]) -> Option<usize> {
+    let (mut at, mut target) = (2, None);
+    while let Some(option) = arguments.get(at) {
+        at += match option {
+            option if is(option, "LIMIT") => 3,
+            option if is(option, "GET") || is(option, "BY") => 2,
+            option if is(option, "STORE") && at + 1 < arguments.len() => {
+                target = Some(at + 1);
+                2
+            }
+            _ => 1,
+        };
+    }
+    target
+}
+
+/// True if the positions of the command's keys depend on its arguments.
+#[must_use]
+pub fn has_movable_keys(command: &Command) -> bool {
+    let names = ["georadius", "georadiusbymember", "sort", "sort_ro", "xread", "xreadgroup"];
+    command.keys.0 < 0 || names.contains(&command.name)
+}
+
 /// The keys among the arguments, with their uses.
 pub fn keys<'a>(command: &Command, arguments: &'a [Bytes]) -> impl Iterator<Item = (&'a [u8], Uses)> {
     let (first, last, step) = command.keys;
@@ -272,12 +302,16 @@ pub fn keys<'a>(command: &Command, arguments: &'a [Bytes]) -> impl Iterator<Item
     let is_write = command.flags.has(Flags::WRITE);
     let returns = !WRITE_ONLY.contains(&name)
         || name == "set" && arguments.iter().skip(3).any(|option| is(option, "GET"));
-    // GEORADIUS may name a key for its result behind other options.
+    // GEORADIUS and SORT may name a key for their result behind other options.
     let stores = |option: &Bytes| is(option, "STORE") || is(option, "STOREDIST");
-    let stored = matches!(name, "georadius" | "georadiusbymember")
-        .then(|| arguments.iter().skip(5).rposition(stores))
-        .flatten()
-        .and_then(|option| i64::try_from(option + 6).ok());
+    let stored = match name {
+        "georadius" | "georadiusbymember" => {
+            arguments.iter().skip(5).rposition(stores).map(|option| option + 6)
+        }
+        "sort" => sort_target(arguments),
+        _ => None,
+    };
+    let stored = stored.and_then(|at| i64::try_from(at).ok());
     // XREAD has its keys behind the word STREAMS, before the IDs.
     let word = matches!(name, "xread" | "xreadgroup")
         .then(|| arguments.iter().position(|word| is(word, "STREAMS")))
@@ -286,16 +320,16 @@ pub fn keys<'a>(command: &Command, arguments: &'a [Bytes]) -> impl Iterator<Item
     let streams = streams.filter_map(|at| i64::try_from(at).ok());
     let indices = also
         .into_iter()
-        .chain(stored)
         .chain(streams)
-        .chain(range.step_by(usize::try_from(step.max(1)).unwrap_or(1)));
+        .chain(range.step_by(usize::try_from(step.max(1)).unwrap_or(1)))
+        .chain(stored);
     indices.filter_map(move |index| {
         let key = arguments.get(usize::try_from(index).ok()?)?;
         let uses = match (name, index) {
             ("bitop", 3..) | ("copy", 1) => Uses { reads: true, writes: false },
             ("bitop" | "copy" | "rename" | "renamenx", 2) => Uses { reads: false, writes: true },
-            ("georadius" | "georadiusbymember", 1) => Uses { reads: true, writes: false },
-            ("georadius" | "georadiusbymember", _) => Uses { reads: false, writes: true },
+            ("georadius" | "georadiusbymember" | "sort", 1) => Uses { reads: true, writes: false },
+            ("georadius" | "georadiusbymember" | "sort", _) => Uses { reads: false, writes: true },
             (name, 1) if name.ends_with("store") => Uses { reads: false, writes: true },
             (name, _) if name.ends_with("store") => Uses { reads: true, writes: false },
             _ => Uses { reads: returns || !is_write, writes: is_write },
