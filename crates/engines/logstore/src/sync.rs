@@ -6,7 +6,7 @@ use loom::sync as side;
 use std::sync as side;
 
 pub(crate) use side::atomic::{AtomicBool, AtomicU64, fence};
-pub(crate) use side::{Mutex, MutexGuard};
+pub(crate) use side::{Condvar, Mutex, MutexGuard};
 pub(crate) use std::sync::PoisonError;
 pub(crate) use std::sync::atomic::Ordering;
 
