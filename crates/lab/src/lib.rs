@@ -10,7 +10,7 @@
 //! * [`readers`]: `bench readers`: lookups by several readers, with and without a writer.
 //! * [`registry`]: `bristlecone-lab registry`: every engine and its parts.
 //! * [`reopen`]: `bench reopen`: time to open a store that was not closed.
-//! * [`stores`]: `bench store`: Bristlecone and other stores in one run.
+//! * [`stores`]: `bench store`: Bristlecone and other stores in one run. `bench flash` is the crate `flash`.
 //! * [`verdict`]: a claim of a paper, with the measured result.
 //! * [`versioned`]: `bench cdds`: the CDDS B-Tree compared with Berkeley DB, and the cost of versions.
 //! * [`trees`]: `bench trees`: a table of operations, as times and as multiples of the baseline of the same run.
@@ -81,6 +81,9 @@ pub enum Error {
     /// The stores cannot be selected.
     #[error(transparent)]
     Choice(#[from] competitors::Choice),
+    /// `bench flash` failed.
+    #[error(transparent)]
+    Flash(#[from] flash::Error),
     /// The backing has too little free space.
     #[error(
         "{path} has {free} MiB free, and this run may need {needed}: measure fewer stores (--only), --keys, --operations or \
