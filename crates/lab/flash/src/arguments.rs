@@ -19,31 +19,31 @@ enum Durability {
 /// Arguments of `bench flash`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Arguments {
-    /// Memory of each store in MiB, page cache included [default: 64, or 32 with --quick].
-    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(8..=1 << 20))]
-    memory: Option<u64>,
+    /// Memory of each store in MiB, page cache included.
+    #[arg(long, default_value_t = 256, value_name = "MIB", value_parser = clap::value_parser!(u64).range(32..=1 << 20))]
+    memory: u64,
     /// Run without a limit of the memory. Then the page cache holds all data.
     #[arg(long)]
     unlimited_memory: bool,
     /// Share of the memory for the caches and write buffers of a store, in percent.
-    #[arg(long, default_value_t = 75, value_name = "PERCENT", value_parser = clap::value_parser!(u64).range(1..=100))]
+    #[arg(long, default_value_t = 25, value_name = "PERCENT", value_parser = clap::value_parser!(u64).range(1..=100))]
     cache: u64,
     /// Bytes of all keys and values as multiples of the memory, separated by commas.
-    #[arg(long, value_delimiter = ',', default_values_t = [0.5, 4.0], value_name = "MULTIPLES", value_parser = multiple)]
+    #[arg(long, value_delimiter = ',', default_values_t = [0.125, 2.0], value_name = "MULTIPLES", value_parser = multiple)]
     data: Vec<f64>,
     /// Failures that acknowledged writes survive, separated by commas. Reads are measured at the first one.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Durability::Process, Durability::Power])]
     durability: Vec<Durability>,
-    /// Duration of each cell in seconds [default: 2, or 0.5 with --quick].
+    /// Duration of each cell in seconds [default: 1.5, or 0.5 with --quick].
     #[arg(long, value_parser = seconds)]
     seconds: Option<f64>,
-    /// Maximum duration of a load in random order, in seconds; the remaining keys are then put in key order [default: 20, or 5 with --quick].
+    /// Maximum duration of a load in random order, in seconds; the remaining keys are then put in key order [default: 10, or 5 with --quick].
     #[arg(long, value_parser = seconds)]
     load_seconds: Option<f64>,
     /// Number of rounds; medians are reported [default: 3, or 1 with --quick].
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1000))]
     rounds: Option<u64>,
-    /// Measure less: smaller data, shorter cells, one round.
+    /// Measure less: shorter loads and cells, one round.
     #[arg(long)]
     quick: bool,
     /// Competitors to measure, separated by commas: lmdb, rocksdb, redb, fjall, berkeley [default: all in this build].
@@ -80,21 +80,20 @@ fn seconds(text: &str) -> Result<f64, String> {
 impl Arguments {
     /// The parameters of the benchmark. `child` is the program, with its arguments, that calls [`crate::serve`].
     pub fn options(&self, child: Vec<OsString>) -> Options {
-        let usual = |usual, quick| if self.quick { quick } else { usual };
         let promise = |durability: &Durability| match durability {
             Durability::Process => Promise::Process,
             Durability::Power => Promise::Power,
         };
         Options {
-            memory_bytes: self.memory.unwrap_or(usual(64, 32)) << 20,
+            memory_bytes: self.memory << 20,
             cache_percent: self.cache,
             is_limited: !self.unlimited_memory,
             sizes: self.data.clone(),
             promises: self.durability.iter().map(promise).collect(),
-            seconds: self.seconds.unwrap_or(if self.quick { 0.5 } else { 2.0 }),
-            load_seconds: self.load_seconds.unwrap_or(if self.quick { 5.0 } else { 20.0 }),
+            seconds: self.seconds.unwrap_or(if self.quick { 0.5 } else { 1.5 }),
+            load_seconds: self.load_seconds.unwrap_or(if self.quick { 5.0 } else { 10.0 }),
             operations_max: u64::MAX,
-            rounds: self.rounds.unwrap_or(usual(3, 1)) as usize,
+            rounds: self.rounds.unwrap_or(if self.quick { 1 } else { 3 }) as usize,
             only: self.only.clone(),
             backing: self.backing.clone(),
             seed: self.seed,

@@ -112,7 +112,7 @@ fn measure(
     let mut measured = subject.measure(extent)?;
     subject.store.settle()?;
     measured.syncs = syncs()?.map(|syncs| syncs.total());
-    quiesce(folder)?;
+    measured.is_idle = quiesce(folder)?;
     measured.written_bytes = u64::try_from(written_bytes()? - before).unwrap_or(0);
     Ok(Answer::Measured(measured))
 }

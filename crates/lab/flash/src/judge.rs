@@ -186,6 +186,7 @@ mod tests {
             reopen_seconds: Some(seconds),
             peak_bytes: None,
             anonymous_bytes: None,
+            busy_cells: 0,
             failure: None,
             uncounted: None,
         }

@@ -246,6 +246,7 @@ impl Plan<'_> {
                 reopen_seconds: entrant.reopen_seconds,
                 peak_bytes: entrant.group.as_ref().and_then(Group::peak_bytes),
                 anonymous_bytes: entrant.anonymous_bytes,
+                busy_cells: entrant.samples.values().flatten().filter(|sample| !sample.is_idle).count(),
                 failure: entrant.failure.clone(),
                 uncounted: entrant.uncounted.clone(),
             }

@@ -141,6 +141,8 @@ pub struct Measured {
     pub p999_ns: u64,
     /// Bytes that the process caused to be written to the disk, up to the end of the store's background work.
     pub written_bytes: u64,
+    /// False if the store's threads still worked 10 s after the cell.
+    pub is_idle: bool,
     /// Number of syncs, if they are counted.
     pub syncs: Option<u64>,
 }

@@ -48,6 +48,8 @@ pub struct Row {
     pub peak_bytes: Option<u64>,
     /// Bytes of the control group's heaps and stacks at the end of the last round.
     pub anonymous_bytes: Option<u64>,
+    /// Number of measured cells after which the store's threads still worked for more than 10 s. They disturb the cells that follow.
+    pub busy_cells: usize,
     /// The reason why later cells have no result.
     pub failure: Option<String>,
     /// The reason why syncs were not counted.
@@ -188,6 +190,9 @@ impl Display for Part {
         for (label, of) in lines {
             self.line(f, label, of)?;
             writeln!(f)?;
+        }
+        for row in self.rows.iter().filter(|row| row.busy_cells > 0) {
+            writeln!(f, "{} still worked 10 s after {} cells", row.name, row.busy_cells)?;
         }
         for row in &self.rows {
             row.failure.iter().chain(&row.uncounted).try_for_each(|why| writeln!(f, "{why}"))?;

@@ -10,7 +10,7 @@ const IDLE: Duration = Duration::from_millis(100);
 /// Clock ticks (10 ms) of processor time in that interval that still count as idle.
 const IDLE_TICKS: u64 = 1;
 /// Maximum time to wait until the process is idle.
-const IDLE_WAIT_MAX: Duration = Duration::from_secs(60);
+const IDLE_WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// The value of a line `name: value`, or `name value`, of a file of the kernel.
 pub fn field(text: &str, name: &str) -> Option<u64> {
@@ -43,11 +43,11 @@ fn ticks(text: &str) -> Option<u64> {
 }
 
 /// Waits until the threads of this process do no work, then until its files are on the disk. So the work of a cell does not disturb the
-/// next store, and its bytes are counted in its own cell.
+/// next store, and its bytes are counted in its own cell. Returns false if the threads still work after 10 s.
 ///
 /// # Errors
 /// If the kernel does not count, or cannot write.
-pub fn quiesce(folder: &Path) -> io::Result<()> {
+pub fn quiesce(folder: &Path) -> io::Result<bool> {
     let now = || -> io::Result<(u64, i64)> {
         let stat = fs::read_to_string("/proc/self/stat")?;
         let ticks = ticks(&stat).ok_or_else(|| io::Error::other("no times in /proc/self/stat"))?;
@@ -55,16 +55,15 @@ pub fn quiesce(folder: &Path) -> io::Result<()> {
     };
     let start = Instant::now();
     let mut before = now()?;
-    while start.elapsed() < IDLE_WAIT_MAX {
+    let mut is_idle = false;
+    while !is_idle && start.elapsed() < IDLE_WAIT_MAX {
         std::thread::sleep(IDLE);
         let after = now()?;
-        if after.0 - before.0 <= IDLE_TICKS && after.1 == before.1 {
-            break;
-        }
+        is_idle = after.0 - before.0 <= IDLE_TICKS && after.1 == before.1;
         before = after;
     }
     rustix::fs::syncfs(File::open(folder)?)?;
-    Ok(())
+    Ok(is_idle)
 }
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ use crate::protocol::{Cell, Measured, Verb};
 /// Bytes of a key and its value.
 pub const PAIR_BYTES: u64 = (size_of::<Text>() + VALUE_BYTES) as u64;
 /// Number of puts in a batch of the load.
-pub const LOAD_BATCH: u64 = 1000;
+pub const LOAD_BATCH: u64 = 100;
 /// Number of pairs of a scan.
 const SCAN_PAIRS: u64 = 100;
 /// YCSB's exponent of the Zipfian distribution.
@@ -325,6 +325,7 @@ impl<'a> Subject<'a> {
             seconds: start.zip(end).map_or(f64::NAN, |(start, end)| (end - start).as_secs_f64()).max(1e-9),
             p999_ns: durations.value_at_quantile(0.999),
             written_bytes: 0,
+            is_idle: true,
             syncs: None,
         })
     }
