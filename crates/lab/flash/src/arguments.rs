@@ -20,7 +20,7 @@ enum Durability {
 #[derive(Clone, Debug, clap::Args)]
 pub struct Arguments {
     /// Memory of each store in MiB, page cache included.
-    #[arg(long, default_value_t = 256, value_name = "MIB", value_parser = clap::value_parser!(u64).range(32..=1 << 20))]
+    #[arg(long, default_value_t = 128, value_name = "MIB", value_parser = clap::value_parser!(u64).range(64..=1 << 20))]
     memory: u64,
     /// Run without a limit of the memory. Then the page cache holds all data.
     #[arg(long)]
