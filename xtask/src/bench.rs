@@ -42,6 +42,13 @@ const BENCHES: &[Bench] = &[
         omitted: &[],
     },
     Bench {
+        name: "flash",
+        arguments: &["bench flash --backing target --json"],
+        competes: true,
+        baseline: "the best other store in the same run",
+        omitted: &[],
+    },
+    Bench {
         name: "trees",
         arguments: &[
             "bench trees --keys 10000000 --rounds 5 --engines btree,line,wbtree,wbtree-bmp,wbtree-line,vlab,nvtree --count-instructions --json",

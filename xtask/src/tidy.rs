@@ -43,7 +43,7 @@ const UNSAFE_FILES: [&str; 25] = [
     "crates/engines/bwtree/src/record.rs",
     "crates/engines/bwtree/src/slab.rs",
     "crates/engines/bwtree/src/table.rs",
-    "crates/lab/src/syncs.rs",
+    "crates/lab/competitors/src/syncs.rs",
     "crates/lab/competitors/src/lmdb.rs",
     "crates/lab/competitors/src/berkeley.rs",
     "crates/lab/competitors/src/rocksdb.rs",

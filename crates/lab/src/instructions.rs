@@ -12,9 +12,9 @@ use pmem::{Durability, Native};
 use crate::callgrind;
 use crate::keys::Random as _;
 use crate::measured::{Making, Measured, of_words};
-use crate::stores::place::Place;
 use crate::trees::{GROUP, OPERATIONS, Options};
 use crate::{Error, wrong};
+use competitors::place::Place;
 
 /// Most keys of an index whose instructions are counted: Callgrind runs about fifty times slower than the processor.
 pub(crate) const KEYS_MAX: u64 = 300_000;

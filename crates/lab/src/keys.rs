@@ -1,48 +1,11 @@
-//! Keys for experiments: distinct and pseudo-random. A key depends only on the seed and its number.
+//! Keys of [`competitors::pairs`] for indexes of every kind, with values.
 
 use std::borrow::Borrow;
-use std::fmt::Debug;
 
 use index::TAIL_MAX;
 use index::kind::{Bytes, Fixed, Kind, U64};
 
-/// A string key of the papers' length.
-pub type Text = [u8; 20];
-
-/// Keys that an experiment can draw.
-pub trait Random: Copy + Ord + Debug + Send + Sync + 'static {
-    /// The key with this number. Keys of different numbers differ.
-    fn numbered(seed: u64, number: u64) -> Self;
-
-    /// The keys of the numbers `from..from + count`.
-    fn range(seed: u64, from: u64, count: u64) -> Vec<Self> {
-        (from..from + count).map(|number| Self::numbered(seed, number)).collect()
-    }
-}
-
-impl Random for u64 {
-    fn numbered(seed: u64, number: u64) -> Self {
-        mix(number.wrapping_add(seed << 40))
-    }
-}
-
-impl Random for Text {
-    /// Letters and digits. The first 11 encode the 64-bit key of the same number, so all keys differ.
-    fn numbered(seed: u64, number: u64) -> Self {
-        const LETTERS: &[u8; 64] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz~";
-        let word = u64::numbered(seed, number);
-        let (first, second) = (u128::from(word), u128::from(mix(!word)));
-        let bits = first | second << 66;
-        std::array::from_fn(|i| LETTERS[(bits >> (i * 6) & 63) as usize])
-    }
-}
-
-/// The finaliser of MurmurHash3, a bijection on 64 bits.
-fn mix(mut x: u64) -> u64 {
-    x = (x ^ x >> 33).wrapping_mul(0xFF51_AFD7_ED55_8CCD);
-    x = (x ^ x >> 33).wrapping_mul(0xC4CE_B9FE_1A85_EC53);
-    x ^ x >> 33
-}
+pub use competitors::pairs::{Random, Text};
 
 /// Converts a key for indexes of a kind, and makes the values stored with it.
 pub trait Key<K: Kind>: Random {
@@ -146,23 +109,5 @@ impl Key<Bytes> for Text {
     }
     fn is(value: &Vec<u8>, number: u64) -> bool {
         value.as_slice() == number.to_be_bytes()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn keys_of_different_numbers_differ_and_strings_are_letters() {
-        let mut words = u64::range(1, 0, 10_000);
-        words.sort_unstable();
-        words.dedup();
-        assert_eq!(words.len(), 10_000);
-        let mut texts = Text::range(1, 0, 10_000);
-        assert!(texts.iter().flatten().all(u8::is_ascii_graphic));
-        texts.sort_unstable();
-        texts.dedup();
-        assert_eq!(texts.len(), 10_000);
     }
 }

@@ -18,10 +18,10 @@ use std::time::{Duration, Instant};
 use bwtree::Tree;
 use competitors::maps::{Handle, Kind, Map};
 
-use crate::stores::place::Place;
 use crate::verdict::Verdict;
 use crate::{Error, median, wrong};
 pub use caches::{Loads, lookups};
+use competitors::place::Place;
 use maps::{Ours, Own, Stored};
 use streams::{Keys, Stream, What, Workload};
 
@@ -151,7 +151,7 @@ struct Gathered {
 /// Runs the benchmark. Reports each step to `progress`.
 ///
 /// # Errors
-/// Before any work: `NoDirectory` and `File`. Later: `Store`, `Wrong`, `Own`, `Valgrind` or `File`.
+/// Before any work: `Place`. Later: `Store`, `Wrong`, `Own`, `Valgrind` or `File`.
 pub fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Report, Error> {
     let place = Place::take(&options.backing)?;
     let mut gathered = Gathered::default();
@@ -286,6 +286,7 @@ fn measure<K: Own + ?Sized, S: Keys<Key = K, Value = K>>(
                 let opening = competitors::Options {
                     promise: competitors::Promise::Process,
                     bytes_max: BERKELEY_BYTES,
+                    memory_bytes: None,
                 };
                 let stored = Stored((kind.open)(&folder, &opening)?);
                 note(BERKELEY, parts(BERKELEY, &stored, workload, *threads)?);

@@ -10,7 +10,7 @@
 //! * [`readers`]: `bench readers`: lookups by several readers, with and without a writer.
 //! * [`registry`]: `bristlecone-lab registry`: every engine and its parts.
 //! * [`reopen`]: `bench reopen`: time to open a store that was not closed.
-//! * [`stores`]: `bench store`: Bristlecone and other stores in one run; [`syncs`]: number of syncs of each store.
+//! * [`stores`]: `bench store`: Bristlecone and other stores in one run. `bench flash` is the crate `flash`.
 //! * [`verdict`]: a claim of a paper, with the measured result.
 //! * [`versioned`]: `bench cdds`: the CDDS B-Tree compared with Berkeley DB, and the cost of versions.
 //! * [`trees`]: `bench trees`: a table of operations, as times and as multiples of the baseline of the same run.
@@ -30,7 +30,6 @@ pub mod registry;
 pub mod reopen;
 pub mod scratch;
 pub mod stores;
-pub mod syncs;
 pub mod trees;
 pub mod verdict;
 pub mod versioned;
@@ -76,9 +75,15 @@ pub enum Error {
     /// An error of a Bristlecone store.
     #[error(transparent)]
     Own(#[from] bristlecone::Error),
-    /// The backing directory does not exist.
-    #[error("there is no directory {0}: make it, or name another with --backing")]
-    NoDirectory(std::path::PathBuf),
+    /// The directory of the measured stores cannot be made.
+    #[error(transparent)]
+    Place(#[from] competitors::place::Error),
+    /// The stores cannot be selected.
+    #[error(transparent)]
+    Choice(#[from] competitors::Choice),
+    /// `bench flash` failed.
+    #[error(transparent)]
+    Flash(#[from] flash::Error),
     /// The backing has too little free space.
     #[error(
         "{path} has {free} MiB free, and this run may need {needed}: measure fewer stores (--only), --keys, --operations or \
@@ -101,23 +106,6 @@ pub enum Error {
         path: std::path::PathBuf,
         /// The error that this caused.
         source: Box<Error>,
-    },
-    /// The name of the competitor is unknown.
-    #[error("no store `{name}` to measure beside ours; there are {known}")]
-    UnknownStore {
-        /// The requested name.
-        name: String,
-        /// The known names.
-        known: String,
-    },
-    /// This build does not contain the competitor.
-    #[error(
-        "{name} is not in this build: `cargo run --release -p bristlecone-lab --features competitors -- bench store` has it (RocksDB and Berkeley DB are the \
-         system's: apt-get install librocksdb-dev libdb5.3-dev)"
-    )]
-    NotBuilt {
-        /// The requested name.
-        name: String,
     },
     /// The syncs of a store cannot be counted.
     #[error("cannot count the syncs of {store}: {source}")]

@@ -26,12 +26,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bristlecone::{Durability, StoreU64, WriteOptions};
+use competitors::place::{Place, bytes_free};
 use rustix::time::{ClockId, clock_gettime};
 
 pub use report::{Ratio, Report, Row};
 
 use crate::keys::Random as _;
-use crate::stores::place::{Place, bytes_free};
 use crate::{Engine, Error, wrong};
 use report::Sample;
 
@@ -100,7 +100,7 @@ struct Done {
 /// Runs the benchmark. Reports each step to `progress`.
 ///
 /// # Errors
-/// Before any work: `NoDirectory`, `File` and `Room`. Later: `Own` for an error of the store, `Wrong` for a wrong answer, `File`.
+/// Before any work: `Place` and `Room`. Later: `Own` for an error of the store, `Wrong` for a wrong answer, `File`.
 pub fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Report, Error> {
     let place = Place::take(&options.backing)?;
     let needed = options.keys * SPACE_PER_KEY + SPACE;

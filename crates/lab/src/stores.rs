@@ -3,7 +3,7 @@
 //! Keys are random strings of 20 bytes, values have 100 bytes. Every store is loaded with the same pairs in the same order. Each round then
 //! runs every column (an operation and a number of threads) on every store in turn, starting with another store each time, so that other
 //! load on the machine affects all stores. Medians of the rounds are reported. A second pass on new stores repeats the columns that write
-//! and counts their syncs ([`crate::syncs`]), because counting costs time.
+//! and counts their syncs ([`competitors::syncs`]), because counting costs time.
 //!
 //! * S1: a wrong answer ends the run. Gets, scans and ranges are checked while they are measured. At the end every store is opened again
 //!   and all its bytes are compared.
@@ -11,23 +11,21 @@
 //! * S3: the background work of a column ends before the turn of the next store. Its time is not measured.
 //! * S4: all files are removed from the backing, also after an error.
 
-pub mod ours;
-pub(crate) mod place;
 mod report;
 mod work;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use competitors::{Competitor, Kind, Promise};
+use competitors::pairs::{Text, VALUE_BYTES};
+use competitors::place::{Place, bytes_below, bytes_free};
+use competitors::syncs::{self, Counter};
+use competitors::{Competitor, Kind, Promise, chosen, ours};
 
 pub use report::{Cell, Column, Report, Row, SyncCell, SyncRow};
-pub use work::{RANGE_PAIRS, VALUE_BYTES};
+pub use work::RANGE_PAIRS;
 
-use crate::keys::Text;
-use crate::syncs::{self, Counter};
 use crate::{Error, median};
-use place::{Place, bytes_below, bytes_free};
 use work::{Held, Work, measure, verify};
 
 /// Single puts per column at power durability, where each put may wait for a disk.
@@ -128,9 +126,9 @@ struct Entrant {
 /// Runs the benchmark. Reports each step to `progress`.
 ///
 /// # Errors
-/// Before any work: `NoDirectory`, `File`, `Room`, `UnknownStore` and `NotBuilt`. Later: `Store`, `Wrong`, `File`, `Uncounted` or `Full`.
+/// Before any work: `Place`, `Choice` and `Room`. Later: `Store`, `Wrong`, `File`, `Uncounted` or `Full`.
 pub fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Report, Error> {
-    let kinds = kinds(options.only.as_deref())?;
+    let kinds = chosen(ours::KIND, options.only.as_deref())?;
     let sizes = Sizes::of(options);
     let place = Place::take(&options.backing)?;
     require_space(options, &sizes, kinds.len() as u64)?;
@@ -139,21 +137,6 @@ pub fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Report, Error> 
         Ok(free) if free < FULL => Error::Full { path: options.backing.clone(), source: Box::new(error) },
         _ => error,
     })
-}
-
-/// Returns Bristlecone and the requested competitors.
-fn kinds(only: Option<&[String]>) -> Result<Vec<Kind>, Error> {
-    for name in only.unwrap_or_default() {
-        let built = competitors::KINDS.iter().any(|kind| kind.name == name) || name == ours::NAME;
-        if !built && competitors::NAMES.contains(&name.as_str()) {
-            return Err(Error::NotBuilt { name: name.clone() });
-        }
-        if !built {
-            return Err(Error::UnknownStore { name: name.clone(), known: competitors::NAMES.join(", ") });
-        }
-    }
-    let wanted = |kind: &&Kind| only.is_none_or(|only| only.iter().any(|name| name == kind.name));
-    Ok(std::iter::once(ours::KIND).chain(competitors::KINDS.iter().filter(wanted).copied()).collect())
 }
 
 fn require_space(options: &Options, sizes: &Sizes, stores: u64) -> Result<(), Error> {
@@ -266,7 +249,7 @@ fn load(
 }
 
 fn opening(options: &Options, sizes: &Sizes) -> competitors::Options {
-    competitors::Options { promise: options.promise, bytes_max: sizes.bytes_max() }
+    competitors::Options { promise: options.promise, bytes_max: sizes.bytes_max(), memory_bytes: None }
 }
 
 fn column_keys(verb: Verb, sizes: &Sizes, held: &Held, random: &mut fastrand::Rng) -> Vec<Text> {
@@ -505,7 +488,8 @@ mod tests {
     #[test]
     fn a_store_that_forgets_a_put_is_found_out_by_gets_scans_and_the_last_look() {
         let backing = tempfile::tempdir().unwrap();
-        let opening = competitors::Options { promise: Promise::Process, bytes_max: 1 << 20 };
+        let opening =
+            competitors::Options { promise: Promise::Process, bytes_max: 1 << 20, memory_bytes: None };
         let store = (ours::KIND.open)(backing.path(), &opening).unwrap();
         let forgetful = Forgetful(store.as_ref());
         let mut held = Held::new(1);

@@ -15,13 +15,12 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use bristlecone::Durability;
-use competitors::Promise;
+use competitors::place::{Place, bytes_free};
+use competitors::{Promise, ours};
 
 use crate::keys::Random as _;
 use crate::measured::{Making, of_words};
 use crate::scratch::{self, Instructions};
-use crate::stores::ours;
-use crate::stores::place::{Place, bytes_free};
 use crate::verdict::Verdict;
 use crate::{Error, median, wrong};
 
@@ -126,7 +125,7 @@ fn modes() -> Vec<Mode> {
 /// Runs the benchmark. Reports each step to `progress`.
 ///
 /// # Errors
-/// Before any work: `NoDirectory`, `File` and `Room`. Later: `Store`, `Own`, `Pmem`, `Wrong` or `File`.
+/// Before any work: `Place` and `Room`. Later: `Store`, `Own`, `Pmem`, `Wrong` or `File`.
 pub fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Report, Error> {
     let place = Place::take(&options.backing)?;
     let needed = options.pairs * (KEY_BYTES + VALUE_BYTES) as u64 * SPACE_PER_BYTE;
@@ -198,7 +197,11 @@ fn measure(options: &Options, mode: &Mode, folder: &Path) -> Result<[f64; 3], Er
         }
         Some(kind) => {
             // A quarter, because the cache has four times this bound.
-            let opening = competitors::Options { promise: Promise::Power, bytes_max: CACHE_BYTES / 4 };
+            let opening = competitors::Options {
+                promise: Promise::Power,
+                bytes_max: CACHE_BYTES / 4,
+                memory_bytes: None,
+            };
             (kind.open)(folder, &opening)?
         }
     };

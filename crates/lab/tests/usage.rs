@@ -4,7 +4,18 @@ use crate::common::{code, program, stderr, stdout, succeed};
 
 #[test]
 fn help_and_version_are_there_for_every_command() {
-    for command in ["", "crash", "costs", "run", "registry", "heat", "flush", "bench trees", "bench store"] {
+    for command in [
+        "",
+        "crash",
+        "costs",
+        "run",
+        "registry",
+        "heat",
+        "flush",
+        "bench trees",
+        "bench store",
+        "bench flash",
+    ] {
         let output = program().args(command.split_whitespace()).arg("--help").output().unwrap();
         assert!(succeed(&output).contains("Example"), "{command}");
     }
@@ -14,7 +25,9 @@ fn help_and_version_are_there_for_every_command() {
 
 #[test]
 fn wrong_usage_of_a_benchmark_has_code_2() {
-    for arguments in ["", "bench", "bench trees --keys 0", "bench reopen --keys x", "frobnicate"] {
+    for arguments in
+        ["", "bench", "bench trees --keys 0", "bench reopen --keys x", "bench flash --memory 1", "frobnicate"]
+    {
         let output = program().args(arguments.split_whitespace()).output().unwrap();
         assert_eq!(code(&output), 2, "{arguments}: {output:?}");
         assert!(stdout(&output).is_empty() && !stderr(&output).is_empty(), "{arguments}: {output:?}");

@@ -107,3 +107,31 @@ pub fn progress_bar(total: u64, template: &str) -> ProgressBar {
 pub fn report(program: &str, failure: &dyn std::fmt::Display) {
     let _ = writeln!(io::stderr(), "{program}: {failure}");
 }
+
+/// Formats a number with a separator for thousands; with decimals if it is small.
+pub fn thousands(number: f64) -> String {
+    if number < 100.0 && number.fract() != 0.0 {
+        return format!("{number:.1}");
+    }
+    let digits = format!("{number:.0}");
+    let lead = digits.len() % 3;
+    let mut text = digits[..lead].to_owned();
+    for (index, digit) in digits[lead..].chars().enumerate() {
+        if index % 3 == 0 && !text.is_empty() {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thousands_are_set_apart() {
+        let shown = [0.0, 7.0, 12.34, 999.6, 1_000.0, 123_456.0, 1_234_567.8].map(thousands);
+        assert_eq!(shown, ["0", "7", "12.3", "1,000", "1,000", "123,456", "1,234,568"]);
+    }
+}

@@ -27,25 +27,21 @@ pub(crate) const KIND: Kind = Kind { name: NAME, setting, open };
 /// Berkeley DB without transactions, for one thread.
 pub const PLAIN: Kind = Kind {
     name: "berkeley-plain",
-    setting: |_| "B-tree without transactions, locks and log: no promise; cache for all",
+    setting: |_| "B-tree without transactions, locks and log: no promise",
     open: |path, options| open_as(path, options, 0),
 };
 
 /// Berkeley DB without transactions, for several threads. It has the locks of Concurrent Data Store.
 pub const SHARED: Kind = Kind {
     name: "berkeley-shared",
-    setting: |_| "B-tree, Concurrent Data Store: many readers or one writer, no log, no promise; cache for all",
+    setting: |_| "B-tree, Concurrent Data Store: many readers or one writer, no log, no promise",
     open: |path, options| open_as(path, options, 3),
 };
 
-/// Cache bytes per byte of a pair.
-const CACHE_BYTES_PER_BYTE: u64 = 4;
-const CACHE_BYTES_MIN: u64 = 1 << 30;
-
 fn setting(promise: Promise) -> &'static str {
     match promise {
-        Promise::Process => "B-tree, DB_TXN_WRITE_NOSYNC: the log goes to the kernel; cache for all",
-        Promise::Power => "B-tree, DB_TXN_SYNC; cache for all",
+        Promise::Process => "B-tree, DB_TXN_WRITE_NOSYNC: the log goes to the kernel",
+        Promise::Power => "B-tree, DB_TXN_SYNC",
     }
 }
 
@@ -132,10 +128,9 @@ fn open(path: &Path, options: &Options) -> Result<Box<dyn Competitor>> {
 fn open_as(path: &Path, options: &Options, promise: c_int) -> Result<Box<dyn Competitor>> {
     let path =
         CString::new(path.as_os_str().as_bytes()).map_err(refused(NAME, "use the directory's name"))?;
-    let cache_bytes = (options.bytes_max * CACHE_BYTES_PER_BYTE).max(CACHE_BYTES_MIN);
     let mut handle = ptr::null_mut();
     // SAFETY: the path ends with a zero byte and outlives the call, as does the variable for the handle.
-    let error = unsafe { berkeley_open(path.as_ptr(), cache_bytes, promise, &raw mut handle) };
+    let error = unsafe { berkeley_open(path.as_ptr(), options.cache_bytes(), promise, &raw mut handle) };
     told("open its files", error)?;
     let handle = NonNull::new(handle).ok_or("no handle").map_err(refused(NAME, "open its files"))?;
     Ok(Box::new(Berkeley(handle)))

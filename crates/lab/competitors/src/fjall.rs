@@ -14,10 +14,6 @@ const NAME: &str = "fjall";
 
 pub(crate) const KIND: Kind = Kind { name: NAME, setting, open };
 
-/// Cache bytes per byte of a pair.
-const CACHE_BYTES_PER_BYTE: u64 = 4;
-const CACHE_BYTES_MIN: u64 = 1 << 30;
-
 fn setting(promise: Promise) -> &'static str {
     match promise {
         Promise::Process => "its default: each write goes from the journal's buffer to the kernel",
@@ -32,10 +28,16 @@ struct Fjall {
 }
 
 fn open(path: &Path, options: &Options) -> Result<Box<dyn Competitor>> {
-    let cache_bytes = (options.bytes_max * CACHE_BYTES_PER_BYTE).max(CACHE_BYTES_MIN);
+    let (buffer_bytes, cache_bytes) = options.split_cache();
     let database = Database::builder(path).cache_size(cache_bytes).open();
     let database = database.map_err(refused(NAME, "open its files"))?;
-    let pairs = database.keyspace("pairs", KeyspaceCreateOptions::default);
+    let pairs = database.keyspace("pairs", || {
+        let defaults = KeyspaceCreateOptions::default();
+        match buffer_bytes {
+            Some(bytes) => defaults.max_memtable_size(bytes),
+            None => defaults,
+        }
+    });
     let pairs = pairs.map_err(refused(NAME, "open its keyspace"))?;
     Ok(Box::new(Fjall { database, pairs, promise: options.promise }))
 }

@@ -1,9 +1,10 @@
 //! Other ordered stores behind one interface, for benchmarks against Bristlecone.
 //!
-//! [`Competitor`] is a store that several threads share, [`Session`] its interface for one thread. The benchmark implements both for
-//! Bristlecone. The other stores are here, each in a module with a feature. Without features only the interface is built.
+//! [`Competitor`] is a store that several threads share, [`Session`] its interface for one thread. The stores are
+//! here, each in a module with a feature. Without features only the interface is built.
 //!
-//! [`maps`] has maps in memory, for `bench bwtree`.
+//! [`ours`] is Bristlecone behind this interface. [`chosen`] selects the stores of a run. [`place`] has their directory, [`pairs`] their keys
+//! and values, [`syncs`] counts their syncs. [`maps`] has maps in memory, for `bench bwtree`.
 //!
 //! Rules for competitors, required for a valid comparison:
 //!
@@ -11,8 +12,8 @@
 //!   synced. Each competitor has its cheapest setting with this durability. The output names the setting.
 //! * P2: a batch is atomic: one commit.
 //! * P3: a get sees every write that returned before it began. A scan sees the keys of one moment, if the store supports this.
-//! * P4: data that fits into memory is cached, and nothing is compressed. So the competitors run at their best. Other settings have the
-//!   competitor's defaults.
+//! * P4: data that fits into memory is cached, and nothing is compressed. So the competitors run at their best. With
+//!   [`Options::memory_bytes`] a store's cache and its write buffers together have this size. Other settings have the competitor's defaults.
 //! * P5: [`Competitor::settle`] waits for the background work of writes, outside the measured time.
 #![deny(unsafe_code)]
 
@@ -25,13 +26,19 @@ mod fjall;
 #[cfg(feature = "lmdb")]
 mod lmdb;
 pub mod maps;
+#[cfg(feature = "ours")]
+pub mod ours;
+pub mod pairs;
+pub mod place;
 #[cfg(feature = "redb")]
 mod redb;
 #[cfg(feature = "rocksdb")]
 mod rocksdb;
+pub mod syncs;
 
 /// Failure that an acknowledged write survives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Promise {
     /// Death of the process.
     Process,
@@ -78,7 +85,38 @@ pub struct Options {
     pub promise: Promise,
     /// Maximum bytes of keys and values that it will hold. Sizes of maps and caches depend on it.
     pub bytes_max: u64,
+    /// Bytes of memory for the store's cache and write buffers; `None` for a cache that holds everything.
+    pub memory_bytes: Option<u64>,
 }
+
+impl Options {
+    /// Bytes of a cache that also serves as write buffer.
+    #[cfg(any(feature = "redb", feature = "berkeley", feature = "rocksdb", feature = "fjall"))]
+    fn cache_bytes(&self) -> u64 {
+        self.memory_bytes.unwrap_or_else(|| (self.bytes_max * CACHE_BYTES_PER_BYTE).max(CACHE_BYTES_MIN))
+    }
+
+    /// Bytes of a write buffer, and of a cache beside two write buffers. The size of the buffers is `None` if it is the store's default.
+    #[cfg(any(feature = "rocksdb", feature = "fjall"))]
+    fn split_cache(&self) -> (Option<u64>, u64) {
+        match self.memory_bytes {
+            None => (None, self.cache_bytes()),
+            Some(bytes) => {
+                let buffer = (bytes / 8).min(WRITE_BUFFER_MAX);
+                (Some(buffer), bytes - 2 * buffer)
+            }
+        }
+    }
+}
+
+/// Cache bytes per byte of a pair, for a cache that holds everything.
+#[cfg(any(feature = "redb", feature = "berkeley", feature = "rocksdb", feature = "fjall"))]
+const CACHE_BYTES_PER_BYTE: u64 = 4;
+#[cfg(any(feature = "redb", feature = "berkeley", feature = "rocksdb", feature = "fjall"))]
+const CACHE_BYTES_MIN: u64 = 1 << 30;
+/// The default size of a write buffer in RocksDB and fjall.
+#[cfg(any(feature = "rocksdb", feature = "fjall"))]
+const WRITE_BUFFER_MAX: u64 = 64 << 20;
 
 /// A kind of store.
 #[derive(Clone, Copy)]
@@ -144,6 +182,43 @@ pub const KINDS: &[Kind] = &[
     #[cfg(feature = "berkeley")]
     berkeley::KIND,
 ];
+
+/// Error of a selection of stores.
+#[derive(Debug, thiserror::Error)]
+pub enum Choice {
+    /// The name of the competitor is unknown.
+    #[error("no store `{name}` to measure beside ours; there are {known}")]
+    Unknown {
+        /// The requested name.
+        name: String,
+        /// The known names.
+        known: String,
+    },
+    /// This build does not contain the competitor.
+    #[error(
+        "{0} is not in this build: `cargo run --release -p bristlecone-lab --features competitors` has it (RocksDB and Berkeley DB are the \
+         system's: apt-get install librocksdb-dev libdb5.3-dev)"
+    )]
+    NotBuilt(String),
+}
+
+/// Returns Bristlecone and the requested competitors, or all competitors of this build.
+///
+/// # Errors
+/// A name that is unknown, or whose store is not in this build.
+pub fn chosen(ours: Kind, only: Option<&[String]>) -> std::result::Result<Vec<Kind>, Choice> {
+    for name in only.unwrap_or_default() {
+        let built = KINDS.iter().any(|kind| kind.name == name) || name == ours.name;
+        if !built && NAMES.contains(&name.as_str()) {
+            return Err(Choice::NotBuilt(name.clone()));
+        }
+        if !built {
+            return Err(Choice::Unknown { name: name.clone(), known: NAMES.join(", ") });
+        }
+    }
+    let wanted = |kind: &&Kind| only.is_none_or(|only| only.iter().any(|name| name == kind.name));
+    Ok(std::iter::once(ours).chain(KINDS.iter().filter(wanted).copied()).collect())
+}
 
 /// Berkeley DB without transactions, if it is in this build: it has no durability. For one thread it also has no locks.
 pub fn plain(threads: usize) -> Option<Kind> {

@@ -44,6 +44,10 @@ fn open(path: &Path, options: &Options) -> Result<Box<dyn Competitor>> {
     let map_bytes = (options.bytes_max * MAP_BYTES_PER_BYTE).max(MAP_BYTES_MIN).next_multiple_of(1 << 20);
     let mut open = EnvOpenOptions::new().read_txn_without_tls();
     open.map_size(map_bytes as usize).max_readers(READERS_MAX);
+    if options.memory_bytes.is_some() {
+        // SAFETY: a hint for the kernel. LMDB recommends the flag for data that is larger than the memory.
+        unsafe { open.flags(EnvFlags::NO_READ_AHEAD) };
+    }
     if options.promise == Promise::Process {
         // SAFETY: without syncs, a loss of power may leave a damaged file. It is never opened again, because it is removed after the
         // measurement. Only LMDB writes into the map.

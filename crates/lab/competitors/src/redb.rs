@@ -22,10 +22,6 @@ const FILE_NAME: &str = "redb";
 
 pub(crate) const KIND: Kind = Kind { name: NAME, setting, open };
 
-/// Cache bytes per byte of a pair.
-const CACHE_BYTES_PER_BYTE: u64 = 4;
-const CACHE_BYTES_MIN: u64 = 1 << 30;
-
 fn setting(promise: Promise) -> &'static str {
     match promise {
         Promise::Process => {
@@ -76,7 +72,7 @@ fn open(path: &Path, options: &Options) -> Result<Box<dyn Competitor>> {
     let backend = FileBackend::new(file.map_err(refused(NAME, "make its file"))?)
         .map_err(refused(NAME, "use its file"))?;
     let mut builder = Database::builder();
-    builder.set_cache_size((options.bytes_max * CACHE_BYTES_PER_BYTE).max(CACHE_BYTES_MIN) as usize);
+    builder.set_cache_size(options.cache_bytes() as usize);
     let database = match options.promise {
         Promise::Process => builder.create_with_backend(Unsynced(backend)),
         Promise::Power => builder.create_with_backend(backend),

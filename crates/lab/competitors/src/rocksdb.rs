@@ -22,9 +22,6 @@ const NAME: &str = "rocksdb";
 
 pub(crate) const KIND: Kind = Kind { name: NAME, setting, open };
 
-/// Block cache bytes per byte of a pair.
-const CACHE_BYTES_PER_BYTE: u64 = 4;
-const CACHE_BYTES_MIN: u64 = 1 << 30;
 /// The usual Bloom filter: one lookup in a hundred reads a block needlessly.
 const FILTER_BITS_PER_KEY: f64 = 10.0;
 /// `rocksdb_no_compression`.
@@ -33,9 +30,9 @@ const NO_COMPRESSION: c_int = 0;
 fn setting(promise: Promise) -> &'static str {
     match promise {
         Promise::Process => {
-            "sync = false: the log goes to the kernel; block cache for all, Bloom filters, no compression"
+            "sync = false: the log goes to the kernel; block cache, Bloom filters, no compression"
         }
-        Promise::Power => "sync = true; block cache for all, Bloom filters, no compression",
+        Promise::Power => "sync = true; block cache, Bloom filters, no compression",
     }
 }
 
@@ -67,6 +64,7 @@ unsafe extern "C" {
     safe fn rocksdb_options_create() -> *mut opaque::Options;
     fn rocksdb_options_increase_parallelism(options: *mut opaque::Options, threads: c_int);
     fn rocksdb_options_set_create_if_missing(options: *mut opaque::Options, yes: c_uchar);
+    fn rocksdb_options_set_write_buffer_size(options: *mut opaque::Options, bytes: usize);
     fn rocksdb_options_set_compression(options: *mut opaque::Options, kind: c_int);
     fn rocksdb_options_set_block_based_table_factory(options: *mut opaque::Options, table: *mut TableOptions);
     fn rocksdb_options_destroy(options: *mut opaque::Options);
@@ -165,10 +163,10 @@ unsafe impl Sync for Rocks {}
 fn open(path: &Path, options: &Options) -> Result<Box<dyn Competitor>> {
     let path =
         CString::new(path.as_os_str().as_bytes()).map_err(refused(NAME, "use the directory's name"))?;
-    let cache_bytes = (options.bytes_max * CACHE_BYTES_PER_BYTE).max(CACHE_BYTES_MIN) as usize;
+    let (buffer_bytes, cache_bytes) = options.split_cache();
     let open = rocksdb_options_create();
     let table = rocksdb_block_based_options_create();
-    let cache = rocksdb_cache_create_lru(cache_bytes);
+    let cache = rocksdb_cache_create_lru(cache_bytes as usize);
     // SAFETY: R1. The table options take ownership of the filter.
     unsafe {
         rocksdb_block_based_options_set_filter_policy(
@@ -186,6 +184,10 @@ fn open(path: &Path, options: &Options) -> Result<Box<dyn Competitor>> {
     unsafe { rocksdb_options_set_create_if_missing(open, 1) };
     // SAFETY: R1.
     unsafe { rocksdb_options_set_compression(open, NO_COMPRESSION) };
+    if let Some(bytes) = buffer_bytes {
+        // SAFETY: R1. The default number of buffers is two.
+        unsafe { rocksdb_options_set_write_buffer_size(open, bytes as usize) };
+    }
     let mut error = ptr::null_mut();
     // SAFETY: R1; the path ends with a zero byte and outlives the call.
     let db = unsafe { rocksdb_open(open, path.as_ptr(), &raw mut error) };

@@ -12,7 +12,7 @@ const COUNT: u32 = 2_000;
 const VICTIM: &str = "BRISTLECONE_PEERS_VICTIM";
 
 fn options(promise: Promise) -> Options {
-    Options { promise, bytes_max: 1 << 20 }
+    Options { promise, bytes_max: 1 << 20, memory_bytes: None }
 }
 
 fn open(kind: &Kind, dir: &Path, promise: Promise) -> Box<dyn Competitor> {

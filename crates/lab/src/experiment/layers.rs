@@ -6,7 +6,7 @@
 //! random positions durable, by a flush and a fence or by `write` and `fsync`.
 //!
 //! The experiment counts the system calls of each block. The number of `write` calls is from the kernel's statistics of the thread. Syncs
-//! are counted as in [`crate::syncs`].
+//! are counted as in [`competitors::syncs`].
 //!
 //! Stores to mapped memory have eight bytes, as in trees. So the thesis's smallest blocks, of two bytes, are omitted.
 //! The experiment touches all pages before it measures.
@@ -17,11 +17,11 @@ use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 use std::time::Instant;
 
+use competitors::syncs::{self, Counter};
 use pmem::{Durability, Fence, LINE, Medium, Native, WORD};
 
 use super::{Experiment, Options, Outcome, Progress, Step};
 use crate::scratch::{self, Instructions};
-use crate::syncs::{self, Counter};
 use crate::verdict::Verdict;
 use crate::{Error, median};
 

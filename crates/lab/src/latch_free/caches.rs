@@ -9,13 +9,14 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use bwtree::Tree;
+use competitors::Choice;
 use competitors::maps::{Handle, Map};
+use competitors::place::Place;
 use pcm::{Config, Level};
 
 use super::streams::{self, Keys, Stream, WordKeys};
 use super::{OURS, Ours, SKIP_LIST, STD};
 use crate::callgrind;
-use crate::stores::place::Place;
 use crate::{Error, wrong};
 
 /// Loads of lookups in a map, by the level that served them.
@@ -50,13 +51,13 @@ fn counted_lookups(handle: &mut dyn Handle<u64, u64>, stream: &Stream<WordKeys>)
 /// Fills a map and looks all keys up in another order. This function runs under Valgrind.
 ///
 /// # Errors
-/// `UnknownStore` if this build does not have the map, `Wrong` if keys are missing.
+/// `Choice` if this build does not have the map, `Wrong` if keys are missing.
 pub fn lookups(name: &str, keys: u64, seed: u64) -> Result<(), Error> {
     let map: Box<dyn Map<u64, u64>> = if name == OURS {
         Box::new(Ours(Tree::<bwtree::Words>::default()))
     } else {
         let kind = competitors::maps::of_words().into_iter().find(|kind| kind.name == name);
-        let unknown = || Error::UnknownStore { name: name.to_owned(), known: known().join(", ") };
+        let unknown = || Choice::Unknown { name: name.to_owned(), known: known().join(", ") };
         (kind.ok_or_else(unknown)?.make)()
     };
     let workload = streams::uniform(keys, seed);
@@ -162,6 +163,6 @@ mod tests {
     #[test]
     fn maps_find_what_they_were_given() {
         known().into_iter().for_each(|name| lookups(name, 500, 1).unwrap());
-        assert!(matches!(lookups("nosuch", 5, 1), Err(Error::UnknownStore { .. })));
+        assert!(matches!(lookups("nosuch", 5, 1), Err(Error::Choice(_))));
     }
 }

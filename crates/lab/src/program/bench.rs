@@ -9,7 +9,7 @@ use lab::{Engine, engine, instructions, latch_free, readers, reopen, stores, tre
 
 use terminal::show;
 
-use crate::failure::{Result, with_spinner};
+use crate::failure::{Failure, Result, with_spinner};
 
 /// Arguments of `bench`.
 #[derive(clap::Args)]
@@ -42,6 +42,21 @@ Examples:
   cargo run --release -p bristlecone-lab --features competitors -- bench store
   bristlecone-lab bench store --backing . --durability power --keys 100000 --only lmdb,rocksdb")]
     Store(Store),
+    /// Compare the engine `bwtree` in files with LMDB, RocksDB, redb, fjall and Berkeley DB, at the same durability and with the same memory
+    #[command(after_help = "\
+The other stores are in builds with `--features competitors`; RocksDB and Berkeley DB are the system's (Debian:
+librocksdb-dev, libdb5.3-dev).
+
+Each store runs in a process of its own in a memory control group, whose limit covers heap and page cache. This needs root or
+a delegated group. Every answer is checked. A target that is missed is a result, not an error.
+
+Examples:
+  cargo run --release -p bristlecone-lab --features competitors -- bench flash --backing target
+  bristlecone-lab bench flash --quick --only rocksdb,lmdb --json")]
+    Flash(flash::Arguments),
+    /// The process of one store of `bench flash`
+    #[command(hide = true)]
+    FlashStore,
     /// Compare the CDDS B-Tree with Berkeley DB and with a tree without versions, as in its thesis (section 5.3)
     #[command(after_help = "\
 Berkeley DB is in builds with `--features competitors`; it is the system's (Debian: libdb5.3-dev).
@@ -308,6 +323,16 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
                 seed: store.common.seed,
             };
             show(with_spinner(|progress| stores::run(&options, progress))?, store.common.json)?;
+        }
+        What::Flash(arguments) => {
+            let program = std::env::current_exe();
+            let program =
+                program.map_err(|error| Failure::Io("cannot find this program".to_owned(), error))?;
+            let options = arguments.options(vec![program.into(), "bench".into(), "flash-store".into()]);
+            show(with_spinner(|progress| Ok(flash::run(&options, progress)?))?, arguments.json)?;
+        }
+        What::FlashStore => {
+            flash::serve().map_err(|error| Failure::Io("the process of a store".to_owned(), error))?;
         }
         What::Cdds(cdds) => {
             let options = versioned::Options {

@@ -3,8 +3,11 @@
 use std::fmt::{Display, Formatter, Result, Write as _};
 use std::path::PathBuf;
 
-use super::{RANGE_PAIRS, ours};
-use crate::syncs::Syncs;
+use competitors::ours;
+use competitors::syncs::Syncs;
+use terminal::thousands;
+
+use super::RANGE_PAIRS;
 
 /// A column of the measurement. It is a line of the table.
 #[derive(Clone, Debug, serde::Serialize)]
@@ -223,33 +226,5 @@ impl Report {
             }
         }
         Ok(())
-    }
-}
-
-/// Formats a number with a separator for thousands; with decimals if it is small.
-fn thousands(number: f64) -> String {
-    if number < 100.0 && number.fract() != 0.0 {
-        return format!("{number:.1}");
-    }
-    let digits = format!("{number:.0}");
-    let lead = digits.len() % 3;
-    let mut text = digits[..lead].to_owned();
-    for (index, digit) in digits[lead..].chars().enumerate() {
-        if index % 3 == 0 && !text.is_empty() {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn thousands_are_set_apart() {
-        let shown = [0.0, 7.0, 12.34, 999.6, 1_000.0, 123_456.0, 1_234_567.8].map(thousands);
-        assert_eq!(shown, ["0", "7", "12.3", "1,000", "1,000", "123,456", "1,234,568"]);
     }
 }

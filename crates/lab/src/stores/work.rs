@@ -1,35 +1,18 @@
 //! The work of the threads in one column of `bench store` (an operation and a number of threads), and the checks of the store's answers.
 //!
-//! A value is computed from its key, so answers are checked without a second copy of the data. The check is part of the measured time. It
+//! A value is computed from its key ([`competitors::pairs`]), so answers are checked without a second copy of the data. The check is part of the measured time. It
 //! takes a few nanoseconds per pair, the same for every store.
 
 use std::sync::Barrier;
 use std::time::Instant;
 
+use competitors::pairs::{Random as _, Text, VALUE_BYTES, first_word, value_of};
 use competitors::{Competitor, Session};
 
-use crate::keys::{Random as _, Text};
 use crate::{Error, wrong};
 
-/// Bytes of a value.
-pub const VALUE_BYTES: usize = 100;
 /// Number of pairs of a short range.
 pub const RANGE_PAIRS: u64 = 100;
-
-/// The value of a key. It begins with the key's first 8 bytes.
-pub fn value_of(key: &Text) -> [u8; VALUE_BYTES] {
-    let word = first_word(key);
-    let mut value = [0; VALUE_BYTES];
-    for (index, bytes) in value.chunks_mut(8).enumerate() {
-        let word = word ^ (index as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        bytes.copy_from_slice(&word.to_le_bytes()[..bytes.len()]);
-    }
-    value
-}
-
-fn first_word(bytes: &[u8]) -> u64 {
-    bytes.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
-}
 
 /// The expected contents of every store.
 #[derive(Debug)]
@@ -118,12 +101,12 @@ impl<'a> Work<'a> {
 
     fn run(self, session: &mut dyn Session, who: &str) -> Result<(), Error> {
         match self {
-            Work::Put(keys) => keys.iter().try_for_each(|key| Ok(session.put(key, &value_of(key))?)),
+            Work::Put(keys) => keys.iter().try_for_each(|key| Ok(session.put(key, &value_of(key, 0))?)),
             Work::Batch(keys, size) => keys.chunks(size).try_for_each(|keys| batch(session, keys)),
             Work::Get(keys) => {
                 let mut value = Vec::new();
                 keys.iter().try_for_each(|key| match session.get(key, &mut value)? {
-                    true if value == value_of(key) => Ok(()),
+                    true if value == value_of(key, 0) => Ok(()),
                     true => Err(wrong(who, format!("the value of {} is another", text(key)))),
                     false => Err(wrong(who, format!("{} is missing", text(key)))),
                 })
@@ -139,7 +122,7 @@ fn text(key: &[u8]) -> String {
 }
 
 fn batch(session: &mut dyn Session, keys: &[Text]) -> Result<(), Error> {
-    let values: Vec<_> = keys.iter().map(value_of).collect();
+    let values: Vec<_> = keys.iter().map(|key| value_of(key, 0)).collect();
     let pairs: Vec<_> =
         keys.iter().zip(&values).map(|(key, value)| (key.as_slice(), value.as_slice())).collect();
     Ok(session.batch(&pairs)?)
@@ -232,7 +215,7 @@ pub fn verify(store: &dyn Competitor, who: &str, held: &Held) -> Result<(), Erro
     let mut session = store.session()?;
     let mut other = 0;
     session.scan(&[], u64::MAX, &mut |key, value| {
-        other += u64::from(!key.try_into().is_ok_and(|key: Text| value_of(&key) == value));
+        other += u64::from(!key.try_into().is_ok_and(|key: Text| value_of(&key, 0) == value));
     })?;
     if other > 0 {
         return Err(wrong(who, format!("{other} values are others at the end")));

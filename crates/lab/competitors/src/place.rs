@@ -1,4 +1,4 @@
-//! The directory of the stores of `bench store`. It is inside the directory that `--backing` names, and is removed at the end, also after
+//! The directory of the measured stores. It is inside the directory that `--backing` names, and is removed at the end, also after
 //! an error.
 //!
 //! A process that is killed cannot clean up. So each run locks a file in its directory, and removes the directories of other runs whose
@@ -8,7 +8,21 @@ use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use crate::Error;
+/// Error of a directory for measured stores.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The backing directory does not exist.
+    #[error("there is no directory {0}: make it, or name another with --backing")]
+    NoDirectory(PathBuf),
+    /// An operation on a file or directory failed.
+    #[error("cannot make {path}: {source}")]
+    File {
+        /// Its path.
+        path: PathBuf,
+        /// The error of the system.
+        source: std::io::Error,
+    },
+}
 
 const PREFIX: &str = "bristlecone-bench-store-";
 const LOCK_NAME: &str = "lock";

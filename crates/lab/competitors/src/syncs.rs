@@ -257,13 +257,9 @@ mod tests {
 
     use super::*;
 
-    fn temporary(name: &str) -> File {
-        crate::scratch::file(&std::env::temp_dir(), name).unwrap()
-    }
-
     #[test]
     fn known_syncs_are_counted_by_kind_and_plain_writes_are_not() {
-        let file = temporary("syncs-kinds");
+        let file = tempfile::tempfile().unwrap();
         let syncs = counted(|counter| {
             (&file).write_all(b"plain").unwrap();
             assert_eq!(counter.take().unwrap(), Syncs::default());
@@ -292,7 +288,7 @@ mod tests {
 
     #[test]
     fn threads_of_the_work_are_counted_and_others_are_not() {
-        let (inside, outside) = (temporary("syncs-inside"), temporary("syncs-outside"));
+        let (inside, outside) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
         let syncs = std::thread::scope(|scope| {
             let (go, wait) = std::sync::mpsc::channel::<()>();
             let (done, seen) = std::sync::mpsc::channel::<()>();
@@ -321,7 +317,7 @@ mod tests {
             let works: Vec<_> = (1..=2)
                 .map(|syncs| {
                     scope.spawn(move || {
-                        let file = temporary(&format!("syncs-work-{syncs}"));
+                        let file = tempfile::tempfile().unwrap();
                         counted(move |counter| {
                             (0..syncs).for_each(|_| file.sync_data().unwrap());
                             let count = counter.take().unwrap().fdatasync;

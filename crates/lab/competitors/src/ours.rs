@@ -1,15 +1,16 @@
-//! Bristlecone as a competitor of `bench store`, through its public API only.
+//! Bristlecone behind the interface of its competitors, through its public API only.
 
 use std::ops::Bound;
 use std::path::Path;
 
 use bristlecone::{Durability, Store};
-use competitors::{Competitor, Kind, Options, Promise, Result, Session, refused};
+
+use crate::{Competitor, Kind, Options, Promise, Result, Session, refused};
 
 /// The name of Bristlecone in reports.
 pub const NAME: &str = "bristlecone";
 
-/// Bristlecone as a kind of competitor.
+/// Bristlecone with its default engine.
 pub const KIND: Kind = Kind { name: NAME, setting, open };
 
 fn setting(promise: Promise) -> &'static str {
@@ -24,11 +25,15 @@ fn setting(promise: Promise) -> &'static str {
 struct Ours(Store);
 
 fn open(path: &Path, options: &Options) -> Result<Box<dyn Competitor>> {
-    let durability = match options.promise {
+    open_as(path, bristlecone::Options::default().durability(durability(options.promise)))
+}
+
+/// The durability of a store that survives these failures.
+pub fn durability(promise: Promise) -> Durability {
+    match promise {
         Promise::Process => Durability::Process,
         Promise::Power => Durability::Power,
-    };
-    open_as(path, bristlecone::Options::default().durability(durability))
+    }
 }
 
 /// Opens a store with the given options.
