@@ -1,9 +1,9 @@
 //! The commit log: files of blocks of records, with group commit.
 //!
 //! ```text
-//! file    header (512 bytes; text: bytes of the file, in decimal) | block | block | … | zeros
+//! file    header (512 bytes; text: bytes of the file, and the alignment of blocks, in decimal) | block | block | … | zeros
 //! block   magic: u32 | CRC-32C of the rest: u32 | id of the store: u64 | base LSN: u64 | bytes of records: u64 | bytes beside them: u64 |
-//!         LSN below which all was durable when the block was written: u64 | records … | large contents … | zeros up to a multiple of 512
+//!         LSN below which all was durable when the block was written: u64 | records … | large contents … | zeros up to the alignment
 //! ```
 //!
 //! A thread that wants its record to be durable takes the turn, writes all sealed buffers, and syncs once. Meanwhile other threads add
@@ -41,8 +41,10 @@ use crate::place::Place;
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, lock};
 use crate::turns::Turns;
 
-/// Bytes to which blocks are aligned: a sector, so that a torn write of one block does not touch the one before.
+/// Bytes to which blocks are aligned if they are synced: a sector, so that a torn write of one block does not touch the one before.
 pub(crate) const SECTOR: u64 = 512;
+/// Bytes to which blocks are aligned if they are not synced: then no write is torn, except the last one of a killed process.
+pub(crate) const UNSYNCED: u64 = 8;
 pub(crate) const BLOCK: usize = 48;
 pub(crate) const MAGIC: u32 = 0x4b4c_4f42;
 
@@ -341,12 +343,17 @@ impl Log {
         Ok(())
     }
 
+    /// Bytes to which blocks are aligned.
+    fn align(&self) -> u64 {
+        if self.syncs { SECTOR } else { UNSYNCED }
+    }
+
     /// Writes a block.
     fn write(&self, files: &mut Files, sealed: Sealed) -> Result<()> {
         let large: u64 = sealed.large.iter().map(|contents| contents.len() as u64).sum();
         let base = sealed.base;
         let end = base + (sealed.words.len() / WORD) as u64;
-        let block = encode(self.place.store, files.durable, sealed);
+        let block = encode(self.place.store, files.durable, sealed, self.align());
         let fits = |file: &LogFile| file.end + block.len() as u64 <= file.bytes;
         if !files.current.as_ref().is_some_and(fits) {
             // L6.
@@ -408,7 +415,7 @@ impl Log {
             store: self.place.store,
             number: next.number,
             lsn: base,
-            text: next.bytes.to_string(),
+            text: format!("{} {}", next.bytes, self.align()),
         };
         let sync = || -> Result<()> {
             let synced = if self.syncs { system::sync_all(&next.file, &next.path) } else { Ok(()) };
@@ -488,10 +495,11 @@ fn sync_dir(dir: &Path) -> Result<()> {
     system::sync_dir(dir).map_err(|source| io("cannot sync directory", dir, source))
 }
 
-fn encode(store: u64, durable: u64, sealed: Sealed) -> Vec<u8> {
+fn encode(store: u64, durable: u64, sealed: Sealed, align: u64) -> Vec<u8> {
     let large: usize = sealed.large.iter().map(Vec::len).sum();
     let bytes = BLOCK + sealed.words.len() + large;
-    let mut block = Vec::with_capacity(bytes.next_multiple_of(SECTOR as usize));
+    let aligned = bytes.next_multiple_of(align as usize);
+    let mut block = Vec::with_capacity(aligned);
     block.extend(MAGIC.to_le_bytes());
     block.extend([0; 4]);
     for number in [store, sealed.base, sealed.words.len() as u64, large as u64, durable] {
@@ -501,6 +509,6 @@ fn encode(store: u64, durable: u64, sealed: Sealed) -> Vec<u8> {
     sealed.large.iter().for_each(|contents| block.extend(contents));
     let sum = crc32c::crc32c(&block[8..]);
     block[4..8].copy_from_slice(&sum.to_le_bytes());
-    block.resize(bytes.next_multiple_of(SECTOR as usize), 0);
+    block.resize(aligned, 0);
     block
 }

@@ -8,7 +8,7 @@ use pmem::{Error, Result, system};
 
 use crate::buffer::{HEADER, LARGE, UPDATES, WORD};
 use crate::header::{self, Header, Kind, word};
-use crate::log::{BLOCK, LOG, MAGIC, SECTOR};
+use crate::log::{BLOCK, LOG, MAGIC, SECTOR, UNSYNCED};
 use crate::omission::{Omission, is_omitted};
 use crate::place::Place;
 
@@ -24,7 +24,7 @@ struct Block<'f> {
 }
 
 /// The block at the start of these bytes. `None` if there is no good one.
-fn decode(bytes: &[u8], store: u64) -> Option<Block<'_>> {
+fn decode(bytes: &[u8], store: u64, align: usize) -> Option<Block<'_>> {
     let head = bytes.get(..BLOCK)?;
     if word(head, 0) as u32 != MAGIC || word(head, 8) != store {
         return None;
@@ -40,7 +40,7 @@ fn decode(bytes: &[u8], store: u64) -> Option<Block<'_>> {
         words: &body[BLOCK..BLOCK + words],
         large: &body[BLOCK + words..],
         durable: word(head, 40),
-        bytes: end.next_multiple_of(SECTOR as usize),
+        bytes: end.next_multiple_of(align),
     })
 }
 
@@ -88,10 +88,16 @@ fn corrupt(at: usize) -> Error {
     Error::Corrupt { what: "commit log", at: at as u64 }
 }
 
-/// All good blocks at the sectors from `at` on.
-fn blocks(bytes: &[u8], at: usize, store: u64) -> impl Iterator<Item = Block<'_>> {
-    let sectors = (at..bytes.len()).step_by(SECTOR as usize);
-    sectors.filter_map(move |at| decode(&bytes[at..], store))
+/// All good blocks at multiples of `align` from `at` on.
+fn blocks(bytes: &[u8], at: usize, store: u64, align: usize) -> impl Iterator<Item = Block<'_>> {
+    (at..bytes.len()).step_by(align).filter_map(move |at| decode(&bytes[at..], store, align))
+}
+
+/// The bytes of a file and the alignment of its blocks, by its header.
+fn sizes(header: &Header) -> Option<(u64, usize)> {
+    let (bytes, align) = header.text.split_once(' ')?;
+    let align = align.parse::<u64>().ok().filter(|align| [SECTOR, UNSYNCED].contains(align))?;
+    Some((bytes.parse().ok()?, align as usize))
 }
 
 /// The files with headers, ascending: number and LSN of the first record.
@@ -103,7 +109,7 @@ fn headers(place: &Place) -> Result<Vec<(u64, u64)>> {
         if !Header::is_whole(&head) {
             // L3: the spare file. Its header was never durable, so it has no block, and only the file before it can be the last one.
             let is_spare = number == files.last().map_or(1, |(last, _)| last + 1);
-            if !is_spare || blocks(&read(&path)?, 0, place.store).next().is_some() {
+            if !is_spare || blocks(&read(&path)?, 0, place.store, UNSYNCED as usize).next().is_some() {
                 return Err(corrupt(0));
             }
             continue;
@@ -137,12 +143,13 @@ pub(crate) fn replay(
         let path = place.path(LOG, *number);
         let bytes = read(&path)?;
         // L3: the length was durable before the first block.
-        let allocated = Header::decode(&bytes, Kind::Log, place.store, &path)?.text.parse::<u64>();
-        if end.is_some_and(|end| end != *base) || allocated != Ok(bytes.len() as u64) {
+        let header = Header::decode(&bytes, Kind::Log, place.store, &path)?;
+        let (allocated, align) = sizes(&header).ok_or_else(|| corrupt(0))?;
+        if end.is_some_and(|end| end != *base) || allocated != bytes.len() as u64 {
             return Err(corrupt(bytes.len()));
         }
         let (mut lsn, mut at) = (*base, header::BYTES);
-        while let Some(block) = bytes.get(at..).and_then(|rest| decode(rest, place.store)) {
+        while let Some(block) = bytes.get(at..).and_then(|rest| decode(rest, place.store, align)) {
             if block.base != lsn {
                 return Err(corrupt(at));
             }
@@ -151,7 +158,7 @@ pub(crate) fn replay(
             at += block.bytes;
             replayed.bytes += block.bytes as u64;
         }
-        if blocks(&bytes, at + SECTOR as usize, place.store).any(|block| block.durable > lsn) {
+        if blocks(&bytes, at + align, place.store, align).any(|block| block.durable > lsn) {
             // L2.
             return Err(corrupt(at));
         }
@@ -205,10 +212,13 @@ pub(crate) fn salvage(
             is_whole = false;
             continue;
         };
+        let header = Header::decode(&bytes, Kind::Log, place.store, &place.path(LOG, number)).ok();
+        // Without a header the larger alignment skips no block of a synced log, and some of another one.
+        let align = header.as_ref().and_then(sizes).map_or(SECTOR as usize, |(_, align)| align);
         let mut at = header::BYTES;
         while at < bytes.len() {
-            let Some(block) = decode(&bytes[at..], place.store) else {
-                at += SECTOR as usize;
+            let Some(block) = decode(&bytes[at..], place.store, align) else {
+                at += align;
                 continue;
             };
             at += block.bytes;

@@ -379,7 +379,7 @@ impl<P: Pairs> Store<P> {
         }
         drop(alone);
         self.end(end, sync)?;
-        self.relieve();
+        self.relieve_after(writes.len().min(1 << 20) as u32);
         Ok(BatchDone { is_done: true, found })
     }
 

@@ -38,6 +38,10 @@ pub(crate) struct Upkeep {
     pub(crate) stats: StoreStats,
     /// Bytes of images that were written before the last checkpoint.
     images_at: u64,
+    /// True if a batch kept a leaf in memory in this round of the eviction.
+    was_refused: bool,
+    /// When a round of the eviction could not evict enough.
+    failed_at: Option<Instant>,
     /// True if all segments with free space are to be cleaned.
     is_compacting: bool,
     /// True if the cleaner moved images since the last checkpoint.
@@ -76,10 +80,16 @@ impl<P: Pairs> Store<P> {
     /// has become far too long. So the store keeps its bounds without a thread for the upkeep, too.
     #[inline(always)]
     pub(crate) fn relieve(&self) {
+        self.relieve_after(1);
+    }
+
+    /// As [`relieve`](Self::relieve), after an operation that counts as several.
+    #[inline(always)]
+    pub(crate) fn relieve_after(&self, operations: u32) {
         let is_due = SINCE_CHECK.with(|since| {
-            let count = since.get().wrapping_add(1);
+            let (before, count) = (since.get(), since.get().wrapping_add(operations));
             since.set(count);
-            count.is_multiple_of(64)
+            before / 64 != count / 64
         });
         if is_due {
             self.relieve_now();
@@ -148,17 +158,20 @@ impl<P: Pairs> Store<P> {
                 self.evict_saved(upkeep, &mut saved)?;
             }
             steps += 1;
-            if steps.is_multiple_of(16) {
+            if steps.is_multiple_of(128) {
                 self.tree.reclaim();
-                if self.used_bytes() <= target {
-                    break;
-                }
+            }
+            if steps.is_multiple_of(16) && self.used_bytes() <= target {
+                break;
             }
         }
         self.evict_saved(upkeep, &mut saved)?;
         self.tree.reclaim();
         let used = self.used_bytes();
-        self.least_bytes.store(if used > target { used } else { 0 }, Ordering::Relaxed);
+        // A leaf that a batch kept in memory can be evicted after it.
+        let is_least = used > target && !std::mem::take(&mut upkeep.was_refused);
+        self.least_bytes.store(if is_least { used } else { 0 }, Ordering::Relaxed);
+        upkeep.failed_at = is_least.then(Instant::now);
         Ok(())
     }
 
@@ -187,7 +200,10 @@ impl<P: Pairs> Store<P> {
     /// Evicts a leaf that is saved, or, if it `may_keep` its changes, one with few changes. False if it is still in memory.
     fn evict(&self, upkeep: &mut Upkeep, page: u32, may_keep: bool) -> bool {
         // A2. The gate may be closed by this thread, so it must not wait.
-        let Some(_gate) = self.gate.try_single(thread()) else { return false };
+        let Some(_gate) = self.gate.try_single(thread()) else {
+            upkeep.was_refused = true;
+            return false;
+        };
         let freed = self.tree.evict(page, may_keep, |address| self.segments.is_written(address));
         upkeep.stats.evictions += u64::from(freed > 0);
         freed > 0
@@ -345,8 +361,9 @@ impl<P: Pairs> Store<P> {
             upkeep.committed_at = Some(Instant::now());
             let _ = self.commit();
         }
-        // Also after a round that could not evict enough: the reason may be gone.
-        if self.used_bytes() > self.budget(EVICT_FROM) {
+        // Some time after a round that could not evict enough, too: the reason may be gone.
+        let may_evict = upkeep.failed_at.is_none_or(|at| at.elapsed() > 4 * IDLE);
+        if may_evict && self.used_bytes() > self.budget(EVICT_FROM) {
             let _ = self.make_room(&mut upkeep);
         }
         let length = self.log_length();
