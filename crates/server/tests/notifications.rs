@@ -5,6 +5,8 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::common::TestServer;
@@ -299,6 +301,26 @@ fn keys_that_expire_have_the_events_of_redis() {
     let (expected, found) = (run(&mut there), run(&mut here));
     assert_eq!(expected, found);
     assert_eq!(found.iter().filter(|event| event.contains("expired")).count(), 2 * 6, "{found:#?}");
+}
+
+/// The clock of the store jumps, and the thread that removes keys sleeps until the deadline of its own clock. So the write comes first.
+#[test]
+fn a_write_that_replaces_an_expired_key_has_its_event_first() {
+    let now = Arc::new(AtomicU64::new(1000));
+    let shown = Arc::clone(&now);
+    let clock = bristlecone::Clock::new(move || shown.load(Ordering::SeqCst));
+    let server = TestServer::over(bristlecone::Options::default().clock(clock), server::Config::default());
+    let mut pair = Pair::new(server.address, "Ex$sg");
+    for (write, event) in
+        [("SET k w", "set"), ("INCR k", "incrby"), ("MSET k 1 other 2", "set"), ("SADD k m", "sadd")]
+    {
+        assert_eq!(pair.run(&[words("SET k 1 PX 60000")]).len(), 2);
+        now.fetch_add(60_000, Ordering::SeqCst);
+        let events = pair.run(&[words(write), words("DEL other")]);
+        let expected = ["__keyevent@0__:expired k".to_owned(), format!("__keyevent@0__:{event} k")];
+        assert_eq!(events[..2], expected, "{write}: {events:?}");
+        assert_eq!(pair.run(&[words("DEL k")]).len(), 1);
+    }
 }
 
 #[test]
