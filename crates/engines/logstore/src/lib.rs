@@ -2,7 +2,7 @@
 //! memory, on ordinary files, written by many threads at once, and safe from power cuts.
 //!
 //! * [`store`]: the store, and its recovery. `upkeep`: checkpoints, eviction, cleaning. `settings`: settings, limits, counts.
-//! * `log`: the commit log. `turns`: its group commit. `replay`: its reading. `buffer`: its buffers, which threads fill without a lock. `record`: the contents of its records.
+//! * `log`: the commit log. `turns`: its group commit. `replay`: its reading. `recovery`: the use of its records at an open. `buffer`: its buffers, which threads fill without a lock. `record`: the contents of its records.
 //! * `segments`: images of leaves. `checkpoint`: the leaves of the store at a checkpoint.
 //! * `counts`: counts of operations.
 //! * `gate`: single updates and batches exclude each other. `marks`: which keys have updates that are not durable yet.
@@ -26,6 +26,7 @@ mod marks;
 pub mod omission;
 mod place;
 mod record;
+mod recovery;
 mod replay;
 pub mod salvage;
 mod segments;

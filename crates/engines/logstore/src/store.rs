@@ -39,7 +39,6 @@ use crate::log::{self, Log};
 use crate::marks::Marks;
 use crate::place::Place;
 use crate::record;
-use crate::replay;
 use crate::segments::{Parts, Segments};
 use crate::settings::{BATCH_BYTES_MAX, Opened, Settings, StoreStats, VALUE_BYTES_MAX};
 use crate::sync::{Mutex, lock};
@@ -51,6 +50,8 @@ pub struct Store<P: Pairs> {
     pub(crate) tree: Tree<P>,
     /// `None` if the store is read-only.
     pub(crate) log: Option<Log>,
+    /// LSN of images that are made before there is a log.
+    pub(crate) base: u64,
     pub(crate) segments: Arc<Segments>,
     pub(crate) place: Place,
     pub(crate) settings: Settings,
@@ -181,6 +182,8 @@ impl<P: Pairs> Store<P> {
         let mut own = Self {
             tree,
             log: None,
+            // Above the images of the checkpoint, and below the next record.
+            base: end.saturating_add(1),
             segments,
             place: place.clone(),
             gate: Gate::new(),
@@ -192,30 +195,13 @@ impl<P: Pairs> Store<P> {
             log_at: AtomicU64::new(0),
             settings,
         };
-        let replayed = replay::replay(&place, redo, &mut |contents| {
-            opened.records += 1;
-            let updates = record::decode::<P>(contents)
-                .ok_or(Error::Corrupt { what: "record of the commit log", at: opened.log_bytes })?;
-            for (key, value) in updates {
-                match value {
-                    Some(value) => {
-                        own.tree.put(key.borrow(), value.borrow()).map_err(|error| own.refused(error))?
-                    }
-                    None => own.tree.delete(key.borrow()).map_err(|error| own.refused(error))?,
-                };
-            }
-            if opened.records.is_multiple_of(256) && !own.settings.read_only {
-                own.make_room(&mut lock(&own.upkeep))?;
-            }
-            Ok(())
-        })?;
+        let replayed = own.replay(redo, &mut opened)?;
         // L6: a store with a second checkpoint had a file when it was made.
         let is_missing = number > 0 && replayed.files.is_empty();
         if replayed.end < end || is_missing {
             // C1: the log was durable up to there.
             return Err(Error::Corrupt { what: "end of the commit log", at: replayed.end });
         }
-        opened.log_bytes = replayed.bytes;
         let files = replayed.files.len() as u64;
         if !own.settings.read_only {
             let (sizes, base) = (own.settings.sizes(), replayed.end);

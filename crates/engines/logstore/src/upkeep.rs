@@ -186,7 +186,7 @@ impl<P: Pairs> Store<P> {
     }
 
     fn append(&self, image: &[u8], kind: ImageKind) -> std::result::Result<Address, Failure> {
-        let lsn = self.log.as_ref().map_or(0, Log::end);
+        let lsn = self.log.as_ref().map_or(self.base, Log::end);
         self.segments.append(image, kind, lsn).map_err(Failure)
     }
 
