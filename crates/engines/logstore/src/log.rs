@@ -39,7 +39,7 @@ use crate::header::{self, Header, Kind};
 use crate::omission::{Omission, is_omitted};
 use crate::place::Place;
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, lock};
-use crate::turns::Turns;
+use crate::turns::{Turn, Turns};
 
 /// Bytes to which blocks are aligned if they are synced: a sector, so that a torn write of one block does not touch the one before.
 pub(crate) const SECTOR: u64 = 512;
@@ -231,7 +231,8 @@ impl Log {
         }
         // Without syncs a commit takes less time than a thread needs to wake up.
         let is_done = || self.stable.load(Ordering::Acquire) >= lsn || self.check().is_err();
-        let _turn = if self.syncs { self.turns.take(is_done) } else { None };
+        let turn = if self.syncs { self.turns.take(is_done) } else { None };
+        turn.iter().for_each(Turn::gather);
         let mut files = lock(&self.files);
         if self.stable.load(Ordering::Acquire) >= lsn {
             return Ok(());

@@ -6,43 +6,69 @@
 //! Invariant U1: a thread looks whether it is done while it has the lock, and a turn ends under the lock. So no thread begins to wait
 //! between the progress of a turn and the signal of its end.
 
-use crate::sync::{Condvar, Mutex, PoisonError, lock};
+use crate::sync::{Condvar, Mutex, PoisonError, lock, pause};
 
 /// The turns.
 #[derive(Debug)]
 pub(crate) struct Turns {
-    is_taken: Mutex<bool>,
+    state: Mutex<State>,
     ended: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    is_taken: bool,
+    /// Number of threads that wait.
+    waiting: usize,
+    /// True if threads waited when the last turn ended.
+    was_shared: bool,
 }
 
 /// A turn. It ends when this value is dropped.
 #[derive(Debug)]
-pub(crate) struct Turn<'t>(&'t Turns);
+pub(crate) struct Turn<'t> {
+    turns: &'t Turns,
+    was_shared: bool,
+}
+
+impl Turn<'_> {
+    /// Lets other threads add their records, if there are such threads. Those that the last turn woke up have not come far.
+    pub(crate) fn gather(&self) {
+        if self.was_shared {
+            pause();
+            pause();
+        }
+    }
+}
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        *lock(&self.0.is_taken) = false;
-        self.0.ended.notify_all();
+        let mut state = lock(&self.turns.state);
+        state.is_taken = false;
+        state.was_shared = state.waiting > 0;
+        self.turns.ended.notify_all();
     }
 }
 
 impl Turns {
     pub(crate) fn new() -> Self {
-        Self { is_taken: Mutex::new(false), ended: Condvar::new() }
+        Self { state: Mutex::new(State::default()), ended: Condvar::new() }
     }
 
     /// Waits until `is_done`, or until this thread gets the turn.
     pub(crate) fn take(&self, is_done: impl Fn() -> bool) -> Option<Turn<'_>> {
-        let mut is_taken = lock(&self.is_taken);
+        let mut state = lock(&self.state);
         loop {
             if is_done() {
                 return None;
             }
-            if !*is_taken {
-                *is_taken = true;
-                return Some(Turn(self));
+            if !state.is_taken {
+                state.is_taken = true;
+                return Some(Turn { turns: self, was_shared: state.was_shared });
             }
-            is_taken = self.ended.wait(is_taken).unwrap_or_else(PoisonError::into_inner);
+            state.waiting += 1;
+            state = self.ended.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state.waiting -= 1;
         }
     }
 }
@@ -64,7 +90,8 @@ mod model {
                 let (turns, added, durable) = shared;
                 let own = added.fetch_add(1, Ordering::AcqRel) + 1;
                 let is_done = || durable.load(Ordering::Acquire) >= own;
-                if let Some(_turn) = turns.take(is_done) {
+                if let Some(turn) = turns.take(is_done) {
+                    turn.gather();
                     durable.fetch_max(added.load(Ordering::Acquire), Ordering::AcqRel);
                 }
                 assert!(is_done());

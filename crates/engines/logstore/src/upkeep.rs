@@ -23,8 +23,8 @@ thread_local! {
 
 /// Leaves are evicted when pages take more than this share of the memory budget, in twentieths.
 const EVICT_FROM: u64 = 13;
-/// Leaves are evicted until pages take this share.
-const EVICT_TO: u64 = 12;
+/// Leaves are evicted until pages take this part of the budget less, so that no operation waits for the eviction of many leaves.
+const EVICT_PART: u64 = 256;
 /// Evicted leaves keep changes up to this share.
 const UNSAVED: u64 = 3;
 
@@ -124,9 +124,9 @@ impl<P: Pairs> Store<P> {
         written.wrapping_sub(self.log_at.load(Ordering::Relaxed))
     }
 
-    /// Evicts leaves until they take [`EVICT_TO`] of the budget.
+    /// Evicts leaves until they take less than [`EVICT_FROM`] of the budget by [`EVICT_PART`].
     pub(crate) fn make_room(&self, upkeep: &mut Upkeep) -> Result<()> {
-        let target = self.budget(EVICT_TO);
+        let target = self.budget(EVICT_FROM) - self.settings.memory_bytes / EVICT_PART;
         if self.used_bytes() <= target {
             return Ok(());
         }
