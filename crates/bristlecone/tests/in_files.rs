@@ -196,7 +196,7 @@ fn salvage_of_a_damaged_store_keeps_tables_deadlines_and_all_intact_pairs() {
     assert!(!report.complete && report.damaged_leaves == 1, "{report:?}");
     assert!(report.from_leaves > 3800 && report.from_leaves < 4001, "{report:?}");
     for (name, keys) in [("whole", 4000), ("rest", report.from_leaves - 1)] {
-        let store = Store::open(&rescued.path().join(name), existing()).unwrap();
+        let store = Store::open(rescued.path().join(name), existing()).unwrap();
         let table = store.table("rows").unwrap();
         let found: Vec<_> = table.scan(..).map(Result::unwrap).collect();
         assert!(found.len() as u64 == keys || found.len() as u64 == keys + 1, "{name}: {}", found.len());

@@ -105,6 +105,43 @@ pub fn stores_table(text: &str) -> Result<Option<Vec<String>>, String> {
     Ok(Some(lines))
 }
 
+/// A `bench flash` record: for each size of the data and each durability, the operations per second, and what the stores wrote and hold.
+pub fn flash_table(text: &str) -> Result<Option<Vec<String>>, String> {
+    let figures = figures(text)?;
+    let mut lines = Vec::new();
+    for part in figures["parts"].as_array().into_iter().flatten() {
+        let stores = stores(part);
+        if lines.is_empty() {
+            lines = head("operations per second (to the best other store)", &stores);
+        }
+        let size = part["size"].as_f64().unwrap_or(0.0);
+        let what = format!("{size} times the memory, {}", part["durability"].as_str().unwrap_or_default());
+        // A store without a result was killed for its memory.
+        let show = |value: &Value, show: fn(f64) -> String| value.as_f64().map_or("—".to_owned(), show);
+        for (at, label) in part["columns"].as_array().into_iter().flatten().enumerate() {
+            let cell = |(name, row): &(&str, &Value)| {
+                let rate = show(&row["cells"][at]["per_second"], |rate| grouped(rate.round() as u64));
+                match part["ratios"][at].as_f64().filter(|_| *name == "Bristlecone") {
+                    Some(ratio) => format!("{rate} ({ratio:.2})"),
+                    None => rate,
+                }
+            };
+            let cells: Vec<_> = stores.iter().map(cell).collect();
+            lines.push(line(&format!("{what}: {}", label.as_str().unwrap_or_default()), &cells));
+        }
+        let others: [(&str, &str, fn(f64) -> String); 3] = [
+            ("bytes written per byte put", "write_amplification", |ratio| format!("{ratio:.2}")),
+            ("bytes of files per byte of pairs", "space_amplification", |ratio| format!("{ratio:.2}")),
+            ("open after a kill, ms", "reopen_seconds", |seconds| format!("{:.1}", seconds * 1000.0)),
+        ];
+        for (label, name, how) in others {
+            let cells: Vec<_> = stores.iter().map(|(_, row)| show(&row[name], how)).collect();
+            lines.push(line(&format!("{what}: {label}"), &cells));
+        }
+    }
+    Ok((!lines.is_empty()).then_some(lines))
+}
+
 /// A `bench trees` record: nanoseconds for each operation of each tree, and the instructions of those that were counted. The first column's
 /// head has the memory's own times.
 pub fn trees_table(text: &str) -> Result<Option<Vec<String>>, String> {
