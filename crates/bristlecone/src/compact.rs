@@ -9,7 +9,7 @@
 //! Invariant: no other handle, in this process or another one, has the store open during a compaction. The file system needs space for both
 //! files. Without it the compaction fails and the old store stays.
 //!
-//! A store in files ([`in_files`]) is cleaned in place instead.
+//! A store in files (`in_files`) is cleaned in place instead.
 //!
 //! The commit point is the rename of the new file to the store's name.
 //!

@@ -105,6 +105,9 @@ pub fn stores_table(text: &str) -> Result<Option<Vec<String>>, String> {
     Ok(Some(lines))
 }
 
+/// The text of a figure.
+type Show = fn(f64) -> String;
+
 /// A `bench flash` record: for each size of the data and each durability, the operations per second, and what the stores wrote and hold.
 pub fn flash_table(text: &str) -> Result<Option<Vec<String>>, String> {
     let figures = figures(text)?;
@@ -117,7 +120,7 @@ pub fn flash_table(text: &str) -> Result<Option<Vec<String>>, String> {
         let size = part["size"].as_f64().unwrap_or(0.0);
         let what = format!("{size} times the memory, {}", part["durability"].as_str().unwrap_or_default());
         // A store without a result was killed for its memory.
-        let show = |value: &Value, show: fn(f64) -> String| value.as_f64().map_or("—".to_owned(), show);
+        let show = |value: &Value, show: Show| value.as_f64().map_or("—".to_owned(), show);
         for (at, label) in part["columns"].as_array().into_iter().flatten().enumerate() {
             let cell = |(name, row): &(&str, &Value)| {
                 let rate = show(&row["cells"][at]["per_second"], |rate| grouped(rate.round() as u64));
@@ -129,7 +132,7 @@ pub fn flash_table(text: &str) -> Result<Option<Vec<String>>, String> {
             let cells: Vec<_> = stores.iter().map(cell).collect();
             lines.push(line(&format!("{what}: {}", label.as_str().unwrap_or_default()), &cells));
         }
-        let others: [(&str, &str, fn(f64) -> String); 3] = [
+        let others: [(&str, &str, Show); 3] = [
             ("bytes written per byte put", "write_amplification", |ratio| format!("{ratio:.2}")),
             ("bytes of files per byte of pairs", "space_amplification", |ratio| format!("{ratio:.2}")),
             ("open after a kill, ms", "reopen_seconds", |seconds| format!("{:.1}", seconds * 1000.0)),

@@ -8,13 +8,13 @@
 //! order, in batches. A load ends after a time; it then puts the remaining pairs in key order, unmeasured. Each round then measures every cell on every store in turn, starting with another store each time. Medians of the rounds are
 //! reported. At the end of a part, each process is killed (SIGKILL); the store is opened again and compared.
 //!
-//! * F1: a wrong answer ends the run ([`work`]). After the kill, each store must have the newest version of every value.
-//! * F2: a store's background work, and the write-back of its files, ends before the turn of the next store ([`usage`]).
-//! * F3: the process of a store ends with the benchmark ([`child`]). Files and groups are removed, also after an error; those of a killed
+//! * F1: a wrong answer ends the run (`work`). After the kill, each store must have the newest version of every value.
+//! * F2: a store's background work, and the write-back of its files, ends before the turn of the next store (`usage`).
+//! * F3: the process of a store ends with the benchmark (`child`). Files and groups are removed, also after an error; those of a killed
 //!   run are removed by the next run.
 //! * F4: a store that the kernel kills because its memory is full keeps its results, and has no further ones. Any other error ends the run.
 //!
-//! [`cgroup`]: control groups. [`process`], [`protocol`]: the processes of stores. [`part`]: the cells of a part. [`judge`]: targets.
+//! `cgroup`: control groups. `process`, `protocol`: the processes of stores. `part`: the cells of a part. `judge`: targets.
 #![forbid(unsafe_code)]
 
 mod arguments;
