@@ -10,7 +10,7 @@
 //! A *whole* image has all records of a leaf. An image of *changes* is the difference from a whole image, its *base*: records that the base
 //! does not have, and runs of records that are the same. Records and parts are in key order.
 //!
-//! A leaf in memory notes for each record its position in the base, its *origin* ([`Lineage`]). So its changes are found without a read of
+//! A leaf in memory notes for each record its position in the base, its *origin* (`Lineage`). So its changes are found without a read of
 //! the base. Two reads give the contents of any leaf. Paper: Bw-tree §V-A, incremental flush; there a page may have a chain of them.
 
 use std::num::NonZeroU64;

@@ -4,7 +4,7 @@
 //! and the image's address replaces the leaf. The inner pages stay in memory. So a descent, a split of an inner page and the walk along the
 //! siblings need no image. An operation that needs the records of an evicted leaf pages it in.
 //!
-//! A leaf with few changes since its base (see [`image`](crate::image)) can be evicted without a save: the evicted leaf keeps the changes,
+//! A leaf with few changes since its base (see [`image`]) can be evicted without a save: the evicted leaf keeps the changes,
 //! as the bytes of an image that is not saved yet. So a save has the changes of many rounds in memory.
 //!
 //! Invariants:
