@@ -105,31 +105,17 @@ impl Identity {
         Err(Error::Unsupported("no engine with files of its own is compiled".into()))
     }
 
-    /// Reads all pairs of keys and values of byte strings that can be read, also of a damaged store: see [`logstore::salvage`].
+    /// Reads all pairs that can be read, also of a damaged store: see [`logstore::salvage`].
     ///
     /// # Errors
     /// `Pmem`: `Io`; those of `apply`.
     #[cfg(feature = "bwtree")]
-    pub(crate) fn read_bytes(
+    pub(crate) fn read<P: bwtree::Pairs>(
         &self,
         dir: &Path,
-        apply: logstore::salvage::Apply<'_, bwtree::Bytes>,
+        apply: logstore::salvage::Apply<'_, P>,
         progress: &dyn Fn(f64),
     ) -> Result<Lost> {
-        Ok(logstore::salvage::salvage::<bwtree::Bytes>(dir, FILE_NAME, self.id, apply, progress)?)
-    }
-
-    /// As [`read_bytes`](Self::read_bytes), for keys and values of integers.
-    ///
-    /// # Errors
-    /// As `read_bytes`.
-    #[cfg(feature = "bwtree")]
-    pub(crate) fn read_words(
-        &self,
-        dir: &Path,
-        apply: logstore::salvage::Apply<'_, bwtree::Words>,
-        progress: &dyn Fn(f64),
-    ) -> Result<Lost> {
-        Ok(logstore::salvage::salvage::<bwtree::Words>(dir, FILE_NAME, self.id, apply, progress)?)
+        Ok(logstore::salvage::salvage::<P>(dir, FILE_NAME, self.id, apply, progress)?)
     }
 }

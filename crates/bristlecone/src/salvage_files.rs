@@ -47,7 +47,7 @@ pub(crate) fn salvage(
             keys += i64::from(value.is_some()) - i64::from(was_there);
             Ok(())
         };
-        let lost = identity.read_words(dir, &mut apply, progress)?;
+        let lost = identity.read::<bwtree::Words>(dir, &mut apply, progress)?;
         store.close()?;
         lost
     } else {
@@ -65,7 +65,7 @@ pub(crate) fn salvage(
             keys += i64::from(value.is_some()) - i64::from(was_there);
             Ok(())
         };
-        let lost = identity.read_bytes(dir, &mut apply, progress)?;
+        let lost = identity.read::<bwtree::Bytes>(dir, &mut apply, progress)?;
         store.index().tables().map_or(Ok(()), TableOps::adopt)?;
         store.close()?;
         lost

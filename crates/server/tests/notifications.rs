@@ -198,7 +198,7 @@ fn rare_commands_have_the_events_of_redis() {
         "XGROUP CREATE st g 0",
         "XGROUP CREATE none g 0",
         "XGROUP CREATE made g 0 MKSTREAM",
-        "XGROUP DELCONSUMER st g nobody",
+        "XGROUP DELCONSUMER st g absent",
         "XREADGROUP GROUP g c STREAMS st >",
         "XREADGROUP GROUP g d NOACK STREAMS st >",
         "XCLAIM st g e 0 2-1",

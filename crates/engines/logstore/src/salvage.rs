@@ -11,6 +11,7 @@ use bwtree::{Address, Image, Pairs};
 use pmem::{Error, Result};
 
 use crate::checkpoint::{self, Checkpoint};
+use crate::log::LOG;
 use crate::place::Place;
 use crate::segments::{PAGES, Segments};
 use crate::{record, replay};
@@ -67,6 +68,9 @@ pub fn salvage<P: Pairs>(
         Err(_) => None,
     };
     let is_lost = checkpoint.is_none();
+    // As at an open (L6 of the log).
+    let is_log_missing =
+        checkpoint.as_ref().is_none_or(|checkpoint| checkpoint.number > 0) && place.numbers(LOG)?.is_empty();
     let (mut from, mut durable) = (None, 0);
     match &checkpoint {
         Some(Checkpoint { redo, end, leaves, .. }) => {
@@ -97,7 +101,7 @@ pub fn salvage<P: Pairs>(
         let mut updates = updates.iter().flatten();
         updates.try_for_each(|(key, value)| apply(key.borrow(), value.as_ref().map(Borrow::borrow)))
     })?;
-    lost.log = !is_whole || !are_good;
+    lost.log = !is_whole || !are_good || is_log_missing;
     progress(1.0);
     Ok(lost)
 }

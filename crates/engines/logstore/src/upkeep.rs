@@ -25,6 +25,8 @@ thread_local! {
 const EVICT_FROM: u64 = 13;
 /// Leaves are evicted until pages take this part of the budget less, so that no operation waits for the eviction of many leaves.
 const EVICT_PART: u64 = 256;
+/// Pause of a thread that waits until another one has evicted leaves.
+const WAIT: Duration = Duration::from_micros(100);
 /// Evicted leaves keep changes up to this share.
 const UNSAVED: u64 = 3;
 
@@ -103,12 +105,21 @@ impl<P: Pairs> Store<P> {
             return;
         }
         // Errors here are found again by the thread of the upkeep, or by the update that they prevent.
-        let used = self.used_bytes();
-        if self.is_above(EVICT_FROM, used) {
-            // Up to a second bound the thread does not wait for another one that evicts or makes a checkpoint.
-            let must_wait = self.is_above(EVICT_FROM + 1, used);
-            let upkeep = if must_wait { Some(lock(&self.upkeep)) } else { try_lock(&self.upkeep) };
-            let _ = upkeep.map(|mut upkeep| self.make_room(&mut upkeep));
+        loop {
+            let used = self.used_bytes();
+            if !self.is_above(EVICT_FROM, used) {
+                break;
+            }
+            if let Some(mut upkeep) = try_lock(&self.upkeep) {
+                let _ = self.make_room(&mut upkeep);
+                break;
+            }
+            // Up to a second bound the thread does not wait for another one that evicts or makes a checkpoint. It does not wait in the
+            // queue of the lock: a thread that makes one checkpoint after the other takes the lock again before a waiting one wakes up.
+            if !self.is_above(EVICT_FROM + 1, used) {
+                break;
+            }
+            std::thread::sleep(WAIT);
         }
         if self.log.is_some()
             && self.log_length() > self.settings.log_bytes.saturating_mul(4)
@@ -169,7 +180,8 @@ impl<P: Pairs> Store<P> {
         self.tree.reclaim();
         let used = self.used_bytes();
         // A leaf that a batch kept in memory can be evicted after it.
-        let is_least = used > target && !std::mem::take(&mut upkeep.was_refused);
+        let was_refused = std::mem::take(&mut upkeep.was_refused);
+        let is_least = used > target && !was_refused;
         self.least_bytes.store(if is_least { used } else { 0 }, Ordering::Relaxed);
         upkeep.failed_at = is_least.then(Instant::now);
         Ok(())
@@ -219,6 +231,9 @@ impl<P: Pairs> Store<P> {
 
     pub(crate) fn checkpoint_with(&self, upkeep: &mut Upkeep) -> Result<()> {
         let Some(log) = &self.log else { return Err(Error::ReadOnly) };
+        if self.is_above(EVICT_FROM, self.used_bytes()) {
+            self.make_room(upkeep)?;
+        }
         let log_at = log.stats().written_bytes;
         // C2.
         let redo = if is_omitted(Omission::Redo) { log.end() } else { log.commit_all()? };

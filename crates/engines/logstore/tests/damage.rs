@@ -252,6 +252,17 @@ fn salvage_reads_what_is_not_damaged_and_nothing_else() {
     });
     // No key was deleted, so all images and the log are enough.
     assert!(whole == *last && lost == Lost { checkpoint: true, ..Lost::default() }, "{lost:?}");
+    // A log that is gone says so, also if the checkpoint has all of it.
+    for behind in [0, 30] {
+        let (_, lost) = salvaged(&self::sample(ID, 3, behind), |dir| {
+            for entry in std::fs::read_dir(dir).unwrap().map(Result::unwrap) {
+                if is_of(&entry.file_name().to_string_lossy(), ".log-") {
+                    std::fs::remove_file(entry.path()).unwrap();
+                }
+            }
+        });
+        assert!(lost.log && !lost.checkpoint, "{lost:?}");
+    }
     let mut random = fastrand::Rng::with_seed(4);
     let (mut complete, mut kept, mut all) = (0, 0, 0);
     for (name, bytes) in &sample.files {
