@@ -22,6 +22,8 @@ pub enum Omission {
     Written,
     /// The replay begins at the end of the log, also if records below it are unfinished (C2).
     Redo,
+    /// No step is missing: a writer sleeps between its record and its update, so that [`Redo`](Self::Redo) has an effect.
+    Slow,
     /// The replay applies void records.
     Void,
     /// Recovery does not sync the log that it continues (L6).

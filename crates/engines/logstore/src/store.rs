@@ -37,6 +37,7 @@ use crate::counts::Counts;
 use crate::gate::Gate;
 use crate::log::{self, Log};
 use crate::marks::Marks;
+use crate::omission::{Omission, is_omitted};
 use crate::place::Place;
 use crate::record;
 use crate::segments::{Parts, Segments};
@@ -105,6 +106,9 @@ impl<'s, P: Pairs> Recorder<P> for Single<'s> {
             record::encode::<P>(key, value, scratch);
             match check_length(scratch.len()).and_then(|()| self.log.add(scratch)) {
                 Ok(entry) => {
+                    if is_omitted(Omission::Slow) {
+                        std::thread::sleep(std::time::Duration::from_micros(200));
+                    }
                     self.bytes.set(record::pair_bytes(scratch.len(), 1));
                     self.marks.note(key, entry.end);
                     Ok(entry)
