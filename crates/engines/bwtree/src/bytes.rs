@@ -261,6 +261,9 @@ impl Pairs for Bytes {
     fn read_value(bytes: &[u8]) -> Option<Vec<u8>> {
         Some(bytes.into())
     }
+    fn order(a: &[u8], b: &[u8]) -> Option<Ordering> {
+        Some(a.cmp(b))
+    }
 
     fn own_key(key: &[u8]) -> Box<[u8]> {
         key.into()

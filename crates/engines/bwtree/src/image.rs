@@ -2,17 +2,24 @@
 //!
 //! ```text
 //! whole    number of records: u32 | record | record …
-//! changes  1 << 31 | number of parts: u32 | address of the base: u64 | part | part …
+//! changes  1 << 31 | marks | number of parts: u32 | address of the base: u64 | part | part … | late changes, if marked
 //! part     record, or run: 1 << 31 | first record: u32, number of records: u32
 //! record   key bytes: u32 | value bytes: u32 | key … | value …
+//! late     number of changes: u32 | change | change …
+//! change   key bytes: u32 | value bytes: u32, all bits 1: the key is removed | key … | value …
 //! ```
 //!
 //! A *whole* image has all records of a leaf. An image of *changes* is the difference from a whole image, its *base*: records that the base
-//! does not have, and runs of records that are the same. Records and parts are in key order.
+//! does not have, and runs of records that are the same. Records, parts and changes are in key order. Marks: 1 << 30, late changes follow
+//! the parts; 1 << 29, the parts are all records of the base, and none is listed.
 //!
 //! A leaf in memory notes for each record its position in the base, its *origin* (`Lineage`). So its changes are found without a read of
-//! the base. Two reads give the contents of any leaf. Paper: Bw-tree §V-A, incremental flush; there a page may have a chain of them.
+//! the base. *Late changes* are changes of an evicted leaf, made without a read of the leaf: each sets or removes a key that the
+//! leaf may have or not. They are applied to the parts when the leaf is read. Two reads give the contents of any leaf. Paper: Bw-tree §V-A,
+//! incremental flush; there a page may have a chain of them.
 
+use std::borrow::Borrow;
+use std::cmp::Ordering as Order;
 use std::num::NonZeroU64;
 
 use crate::node::Head;
@@ -50,12 +57,25 @@ pub enum ImageKind {
 
 /// Marks a run, and an image of changes.
 const MARK: u32 = 1 << 31;
+/// Marks an image of changes with late changes.
+const LATE: u32 = 1 << 30;
+/// Marks an image of changes whose parts are all records of the base.
+const ALL: u32 = 1 << 29;
+/// Bits of a number of parts.
+const COUNT: u32 = ALL - 1;
+/// Bytes of a late change besides its key and its value.
+pub(crate) const LATE_BYTES: usize = 8;
+/// The value bytes of a late change that removes its key.
+const REMOVED: u32 = u32::MAX;
 /// An image of changes may take this share of the whole one. With larger changes, each save would cost more than the whole images that it
 /// saves. With smaller ones, whole images would be written too often.
-const SHARE: usize = 4;
+pub(crate) const SHARE: usize = 4;
 
 /// A key and a value, as an image has them.
 pub(crate) type Raw<'i> = (&'i [u8], &'i [u8]);
+
+/// A late change: a key, and its value, or `None` if it is removed.
+pub(crate) type Late<'i> = (&'i [u8], Option<&'i [u8]>);
 
 /// The position of a record in its base, plus 1. 0: the base does not have the record.
 pub(crate) type Origin = u16;
@@ -140,117 +160,292 @@ fn take_number(from: &mut &[u8]) -> Option<u32> {
     Some(u32::from_le_bytes(take(from, 4)?.try_into().ok()?))
 }
 
-/// The base and the parts of an image. `None` if the bytes are no image.
-fn decode(image: &[u8]) -> Option<(Option<Address>, Vec<Part<'_>>)> {
+/// The parts of an image.
+struct Decoded<'i> {
+    base: Option<Address>,
+    /// The parts are all records of the base.
+    is_all: bool,
+    parts: Vec<Part<'i>>,
+    late: Vec<Late<'i>>,
+    /// Bytes of the late changes.
+    late_bytes: usize,
+}
+
+/// The parts of an image. `None` if the bytes are no image.
+fn decode(image: &[u8]) -> Option<Decoded<'_>> {
     let mut rest = image;
-    let count = take_number(&mut rest)?;
-    let has_base = count & MARK != 0;
-    let base = match has_base {
-        true => Some(Address(NonZeroU64::new(u64::from_le_bytes(take(&mut rest, 8)?.try_into().ok()?))?)),
-        false => None,
-    };
-    let count = (count & !MARK) as usize;
+    let first = take_number(&mut rest)?;
+    if first & MARK == 0 {
+        let parts = decode_parts(first as usize, false, &mut rest)?;
+        return Some(Decoded { base: None, is_all: false, parts, late: Vec::new(), late_bytes: 0 });
+    }
+    let base = Address(NonZeroU64::new(u64::from_le_bytes(take(&mut rest, 8)?.try_into().ok()?))?);
+    let parts = decode_parts((first & COUNT) as usize, true, &mut rest)?;
+    let late_bytes = if first & LATE != 0 { rest.len() } else { 0 };
+    let late = if late_bytes > 0 { decode_late(rest)? } else { Vec::new() };
+    Some(Decoded { base: Some(base), is_all: first & ALL != 0, parts, late, late_bytes })
+}
+
+fn decode_parts<'i>(count: usize, has_runs: bool, rest: &mut &'i [u8]) -> Option<Vec<Part<'i>>> {
     // A part takes at least its numbers.
     let mut parts = Vec::with_capacity(count.min(rest.len() / 8));
     for _ in 0..count {
-        let (a, b) = (take_number(&mut rest)?, take_number(&mut rest)? as usize);
-        parts.push(match (a & MARK != 0, has_base) {
+        let (a, b) = (take_number(rest)?, take_number(rest)? as usize);
+        parts.push(match (a & MARK != 0, has_runs) {
             (true, true) => Part::Run { first: (a & !MARK) as usize, count: b },
             (true, false) => return None,
-            (false, _) => Part::Record((take(&mut rest, a as usize)?, take(&mut rest, b)?)),
+            (false, _) => Part::Record((take(rest, a as usize)?, take(rest, b)?)),
         });
     }
-    Some((base, parts))
+    Some(parts)
 }
 
-/// The value of a key in an image of changes, if the image has the key's record. No answer does not say that the key is absent.
+/// The next late change.
+fn take_late<'i>(from: &mut &'i [u8]) -> Option<Late<'i>> {
+    let (key, value) = (take_number(from)?, take_number(from)?);
+    let key = take(from, key as usize)?;
+    Some((key, if value == REMOVED { None } else { Some(take(from, value as usize)?) }))
+}
+
+/// Late changes. `None` if the bytes are damaged.
+pub(crate) fn decode_late(mut bytes: &[u8]) -> Option<Vec<Late<'_>>> {
+    let count = take_number(&mut bytes)? as usize;
+    let mut changes = Vec::with_capacity(count.min(bytes.len() / 8));
+    for _ in 0..count {
+        changes.push(take_late(&mut bytes)?);
+    }
+    Some(changes)
+}
+
+fn put_late((key, value): Late<'_>, to: &mut Vec<u8>) {
+    put_number(key.len(), to);
+    put_number(value.map_or(REMOVED as usize, <[u8]>::len), to);
+    to.extend(key);
+    to.extend(value.unwrap_or_default());
+}
+
+/// Late changes with one more. `None` if `late` is damaged. O(bytes).
+pub(crate) fn late_with<P: Pairs>(
+    late: Option<&[u8]>,
+    key: &P::Key,
+    value: Option<&P::Value>,
+) -> Option<Vec<u8>> {
+    let (mut own_key, mut own_value) = (Vec::new(), Vec::new());
+    P::write_key(key, &mut own_key);
+    if let Some(value) = value {
+        P::write_value(value, &mut own_value);
+    }
+    let own = (&own_key[..], value.map(|_| &own_value[..]));
+    let before = late.unwrap_or(&[0; 4]);
+    let mut after = Vec::with_capacity(before.len() + 8 + own_key.len() + own_value.len());
+    let mut rest = before;
+    let mut count = take_number(&mut rest)? + 1;
+    // The new change goes before the first one of a higher key, in place of the key's older change.
+    let mut end = 4;
+    let mut next = end;
+    while !rest.is_empty() {
+        let (other, _) = take_late(&mut rest)?;
+        let order = P::order(other, &own_key)?;
+        if order.is_gt() {
+            break;
+        }
+        next = before.len() - rest.len();
+        if order.is_eq() {
+            count -= 1;
+            break;
+        }
+        end = next;
+    }
+    after.extend(&before[..end]);
+    put_late(own, &mut after);
+    after.extend(&before[next..]);
+    after[..4].copy_from_slice(&count.to_le_bytes());
+    Some(after)
+}
+
+/// Merges two sorted lists. `newer` wins where both have a key. `None` if a key is damaged.
+fn merge<T, N, M>(
+    older: Vec<T>,
+    newer: Vec<N>,
+    order: impl Fn(&T, &N) -> Option<Order>,
+    keep: impl Fn(T) -> M,
+    add: impl Fn(N) -> Option<M>,
+) -> Option<Vec<M>> {
+    let mut merged = Vec::with_capacity(older.len() + newer.len());
+    let mut older = older.into_iter().peekable();
+    for new in newer {
+        while let Some(old) = older.peek() {
+            match order(old, &new)? {
+                Order::Less => merged.extend(older.next().map(&keep)),
+                Order::Equal => _ = older.next(),
+                Order::Greater => break,
+            }
+        }
+        merged.extend(add(new));
+    }
+    merged.extend(older.map(keep));
+    Some(merged)
+}
+
+/// An image of changes with these late changes added: to `changes`, or to all records of the base. `None` if bytes are damaged.
+pub(crate) fn with_late<P: Pairs>(changes: Option<&[u8]>, base: Address, late: &[u8]) -> Option<Vec<u8>> {
+    let newer = decode_late(late)?;
+    let mut image = Vec::new();
+    let late = match changes {
+        None => {
+            image.extend((MARK | LATE | ALL).to_le_bytes());
+            image.extend(base.0.get().to_le_bytes());
+            newer
+        }
+        Some(changes) => {
+            let Decoded { late, late_bytes, .. } = decode(changes)?;
+            image.extend(&changes[..changes.len() - late_bytes]);
+            image[3] |= (LATE >> 24) as u8;
+            merge(late, newer, |old, new| P::order(old.0, new.0), |old| old, Some)?
+        }
+    };
+    put_number(late.len(), &mut image);
+    late.into_iter().for_each(|change| put_late(change, &mut image));
+    Some(image)
+}
+
+/// The value of a key in an image of changes without late ones, if the image has the key's record. No answer does not say that the key is
+/// absent.
 pub(crate) fn find<P: Pairs>(changes: &[u8], key: &P::Key) -> Option<P::ValueBuf> {
-    use std::borrow::Borrow;
-    let (_, parts) = decode(changes)?;
-    parts.iter().find_map(|part| {
+    decode(changes)?.parts.iter().find_map(|part| {
         let Part::Record((own, value)) = part else { return None };
         let own = P::read_key(own)?;
         if own.borrow() == key { P::read_value(value) } else { None }
     })
 }
 
-/// The bytes of a leaf outside of memory: a whole image, and the changes since.
+/// The value of a key by late changes; `Some(None)` if it is removed. `None` if they do not have the key.
+pub(crate) fn find_late<P: Pairs>(mut late: &[u8], key: &P::Key) -> Option<Option<P::ValueBuf>> {
+    let mut own = Vec::new();
+    P::write_key(key, &mut own);
+    for _ in 0..take_number(&mut late)? {
+        let (other, value) = take_late(&mut late)?;
+        match P::order(other, &own)? {
+            Order::Less => {}
+            Order::Equal => return value.map_or(Some(None), |value| P::read_value(value).map(Some)),
+            Order::Greater => return None,
+        }
+    }
+    None
+}
+
+/// The bytes of a leaf outside of memory: a whole image, the changes since, and late changes that are not saved.
 #[derive(Debug)]
 pub(crate) struct ImageBytes {
     whole: Vec<u8>,
     changes: Option<Vec<u8>>,
+    late: Option<Vec<u8>>,
+}
+
+/// The contents of a leaf outside of memory.
+#[derive(Debug)]
+pub(crate) struct Contents<'i> {
+    /// The records in key order, each with its origin (0 behind the first 65,535 records).
+    pub(crate) records: Vec<(Raw<'i>, Origin)>,
+    /// Number of records of the whole image.
+    pub(crate) base_records: usize,
 }
 
 impl ImageBytes {
     /// From the newest image of a leaf. `read` reads another one. `None` if the bytes are no image.
     pub(crate) fn of<E>(
         newest: Vec<u8>,
+        late: Option<Vec<u8>>,
         read: impl FnOnce(Address) -> Result<Vec<u8>, E>,
     ) -> Result<Option<Self>, E> {
-        let Some((base, _)) = decode(&newest) else { return Ok(None) };
+        let Some(Decoded { base, .. }) = decode(&newest) else { return Ok(None) };
         Ok(Some(match base {
-            None => Self { whole: newest, changes: None },
-            Some(base) => Self { whole: read(base)?, changes: Some(newest) },
+            None => Self { whole: newest, changes: None, late },
+            Some(base) => Self { whole: read(base)?, changes: Some(newest), late },
         }))
     }
 
     /// The whole image, if there are no changes.
     pub(crate) fn only(&self) -> Option<&[u8]> {
-        self.changes.is_none().then_some(&self.whole)
+        (self.changes.is_none() && self.late.is_none()).then_some(&self.whole)
     }
 
-    /// The records in key order, each with its origin (0 behind the first 65,535 records), and the number of records of the whole image.
-    /// `None` if the bytes are damaged.
-    pub(crate) fn records(&self) -> Option<(Vec<(Raw<'_>, Origin)>, usize)> {
-        let (None, parts) = decode(&self.whole)? else { return None };
+    /// The contents. `None` if the bytes are damaged.
+    pub(crate) fn contents<P: Pairs>(&self) -> Option<Contents<'_>> {
+        let Decoded { base: None, parts, .. } = decode(&self.whole)? else { return None };
         let mut base = Vec::with_capacity(parts.len());
         for (i, part) in parts.iter().enumerate() {
             let Part::Record(raw) = part else { return None };
             base.push((*raw, Origin::try_from(i + 1).unwrap_or(0)));
         }
-        let count = base.len();
-        let Some(changes) = &self.changes else { return Some((base, count)) };
-        let (_, parts) = decode(changes)?;
-        let mut records = Vec::with_capacity(count + parts.len());
-        for part in parts {
-            match part {
-                Part::Record(raw) => records.push((raw, 0)),
-                Part::Run { first, count } => {
-                    records.extend(base.get(first..first.checked_add(count)?)?);
+        let base_records = base.len();
+        let (records, late) = match &self.changes {
+            None => (base, Vec::new()),
+            Some(changes) => {
+                let Decoded { is_all, parts, late, .. } = decode(changes)?;
+                let mut records = if is_all { base.clone() } else { Vec::with_capacity(base.len()) };
+                for part in parts {
+                    match part {
+                        Part::Record(raw) => records.push((raw, 0)),
+                        Part::Run { first, count } => {
+                            records.extend(base.get(first..first.checked_add(count)?)?);
+                        }
+                    }
                 }
+                (records, late)
             }
-        }
-        Some((records, count))
+        };
+        let records = apply::<P>(records, late)?;
+        let late = self.late.as_ref().map_or(Some(Vec::new()), |late| decode_late(late))?;
+        Some(Contents { records: apply::<P>(records, late)?, base_records })
     }
 }
 
-/// A key and its value.
-pub type Pair<P> = (<P as Pairs>::KeyBuf, <P as Pairs>::ValueBuf);
+/// Applies late changes to records.
+fn apply<'i, P: Pairs>(
+    records: Vec<(Raw<'i>, Origin)>,
+    late: Vec<Late<'i>>,
+) -> Option<Vec<(Raw<'i>, Origin)>> {
+    if late.is_empty() {
+        return Some(records);
+    }
+    let order = |old: &(Raw<'i>, Origin), new: &Late<'i>| P::order(old.0.0, new.0);
+    merge(records, late, order, |old| old, |(key, value)| value.map(|value| ((key, value), 0)))
+}
+
+/// A key and its value; `None`: it is removed.
+pub type Change<P> = (<P as Pairs>::KeyBuf, Option<<P as Pairs>::ValueBuf>);
 
 /// The pairs of an image that can be read, for salvage, and whether these are all. `read` reads the base.
 pub fn salvage<P: Pairs>(
     newest: Vec<u8>,
     read: impl FnOnce(Address) -> Option<Vec<u8>>,
-) -> (Vec<Pair<P>>, bool) {
-    let own = |(key, value): Raw<'_>| Some((P::read_key(key)?, P::read_value(value)?));
+) -> (Vec<Change<P>>, bool) {
+    let own = |(key, value): Late<'_>| {
+        let value = value.map_or(Some(None), |value| P::read_value(value).map(Some))?;
+        Some((P::read_key(key)?, value))
+    };
     let mut pairs = Vec::new();
     let mut is_whole = true;
-    let mut keep = |raw: Raw<'_>| match own(raw) {
+    let mut keep = |raw: Late<'_>| match own(raw) {
         Some(pair) => pairs.push(pair),
         None => is_whole = false,
     };
     let changes = newest.clone();
-    let image = ImageBytes::of(newest, |base| read(base).ok_or(()));
-    let records = image.as_ref().ok().and_then(|image| image.as_ref()?.records());
-    if let Some((records, _)) = records {
-        records.into_iter().for_each(|(raw, _)| keep(raw));
+    let image = ImageBytes::of(newest, None, |base| read(base).ok_or(()));
+    let contents = image.as_ref().ok().and_then(|image| image.as_ref()?.contents::<P>());
+    if let Some(Contents { records, .. }) = contents {
+        records.into_iter().for_each(|((key, value), _)| keep((key, Some(value))));
         return (pairs, is_whole);
     }
     // Without the base, the changes alone.
-    for part in decode(&changes).map(|(_, parts)| parts).unwrap_or_default() {
-        if let Part::Record(raw) = part {
-            keep(raw);
+    if let Some(Decoded { parts, late, .. }) = decode(&changes) {
+        for part in parts {
+            if let Part::Record((key, value)) = part {
+                keep((key, Some(value)));
+            }
         }
+        late.into_iter().for_each(keep);
     }
     (pairs, false)
 }

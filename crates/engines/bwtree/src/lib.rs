@@ -6,7 +6,8 @@
 //! * `node`: base pages, deltas, and their ownership. `slab`: changes in the block of a leaf. `page`: the meaning of a delta chain.
 //! * [`pairs`]: the kinds of keys and values: [`Words`], [`Bytes`]. `record`: a byte-string key and its value. `search`: search in arrays.
 //! * [`tree`]: the tree, and operations on single keys. [`scan`]: cursors.
-//! * [`paged`]: leaves outside of memory. [`image`]: their contents as bytes.
+//! * [`paged`]: leaves outside of memory. [`late`]: their changes without a read. [`image`]: their contents as bytes. [`restore`]: a tree
+//!   from images.
 //! * `structure`: consolidation, splits, index terms. `merge`: merges, and the shrink of the root.
 //! * `epoch`: decides when retired memory can be freed. `limbo`: frees it. `pool`: an allocation pool for each thread slot.
 //! * [`check`]: the structure checker. [`stats`]: counters.
@@ -20,6 +21,7 @@ pub mod check;
 mod epoch;
 pub mod error;
 pub mod image;
+pub mod late;
 mod limbo;
 mod merge;
 mod node;
@@ -31,6 +33,7 @@ pub mod paged;
 pub mod pairs;
 mod pool;
 mod record;
+pub mod restore;
 pub mod scan;
 mod search;
 mod slab;
@@ -45,9 +48,11 @@ pub use bytes::{Bytes, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use check::Check;
 pub use error::{Error, Result};
 pub use image::{Address, Image, ImageKind};
+pub use late::Planned;
 pub use options::{LEAF_CHAIN_MAX, Options};
-pub use paged::{Residence, RestoredLeaf, SavedLeaf, Shelf};
+pub use paged::{Residence, SavedLeaf, Shelf};
 pub use pairs::Pairs;
+pub use restore::RestoredLeaf;
 pub use scan::Cursor;
 pub use stats::{Memory, Stats};
 pub use tree::{Change, Recorder, Tree};

@@ -1,17 +1,18 @@
-//! Leaves outside of memory: their images, eviction, page-in, and the restore of a tree from images.
+//! Leaves outside of memory: their images, eviction and page-in. [`restore`](crate::restore) builds a tree from images.
 //!
 //! A tree with a [`Shelf`] can save a leaf as an *image*, a run of bytes, and evict it: a node (`Body::Evicted`) with the leaf's bounds
 //! and the image's address replaces the leaf. The inner pages stay in memory. So a descent, a split of an inner page and the walk along the
 //! siblings need no image. An operation that needs the records of an evicted leaf pages it in.
 //!
 //! A leaf with few changes since its base (see [`image`]) can be evicted without a save: the evicted leaf keeps the changes,
-//! as the bytes of an image that is not saved yet. So a save has the changes of many rounds in memory.
+//! as the bytes of an image that is not saved yet. So a save has the changes of many rounds in memory. An evicted leaf also keeps the changes
+//! that operations made without reading it ([`late`](crate::late)).
 //!
 //! Invariants:
 //! * I1: a leaf is *clean* if it is a base page without changes in the slab, and its lineage says that the image is current. Only the
 //!   exchange that installs a base page makes a leaf clean: a save installs one with the same records. Any change makes it dirty.
-//! * I2: the contents of an evicted leaf are the records of its image, or of the base and the changes that it keeps, that are within the
-//!   leaf's bounds. An image may have more, because a restored leaf may have narrower bounds than the leaf that was saved.
+//! * I2: the contents of an evicted leaf are the records of its image, or of the base and the changes that it keeps, with its late changes
+//!   applied, that are within the leaf's bounds. An image may have more, because a restored leaf may have narrower bounds than the leaf that was saved.
 //! * I3: no delta is in front of an evicted leaf. A structure change that needs to put one there pages the leaf in first.
 //! * I4: one thread at a time saves, moves images and evicts (the caller's duty).
 //! * I5: an evicted leaf changes only while a thread has the turn of its page. So a thread with the turn reads the image that belongs to
@@ -22,16 +23,17 @@
 use std::borrow::Borrow;
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use crate::error::{Error, Result};
-use crate::image::{self, Address, Difference, Image, ImageBytes, ImageKind, Lineage, Origin};
+use crate::image::{self, Address, Contents, Difference, Image, ImageBytes, ImageKind, Lineage, Origin};
 use crate::node::{Body, Head, Made};
 use crate::omission::{Omission, is_omitted};
 use crate::options::Options;
-use crate::page::{Bounds, New, Outline, Records, Term, term_bytes};
+use crate::page::{Bounds, New, Outline, Records};
 use crate::pairs::{Changes, Pairs, Place};
 use crate::stats::Count;
-use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
+use crate::sync::{AtomicU64, IS_SMALL, Mutex, MutexGuard, Ordering};
 use crate::table::{Pid, ROOT};
 use crate::tree::{Tree, Visit};
 
@@ -68,20 +70,38 @@ pub(crate) struct Stub {
 pub(crate) struct Evicted {
     /// Its image. With unsaved changes: their base.
     pub(crate) image: Image,
-    /// Number of its records.
+    /// The number of its records, as the tree counts them.
     pub(crate) records: u32,
+    /// False if that number may be wrong, because of late changes.
+    pub(crate) is_counted: bool,
     /// Changes that are not saved, as an image.
     pub(crate) unsaved: Option<Box<[u8]>>,
+    /// Late changes that are not saved. They are newer than the image and the unsaved changes.
+    pub(crate) late: Option<Box<[u8]>>,
+}
+
+/// Copies of the changes that an evicted leaf keeps.
+#[derive(Debug, Default)]
+struct KeptChanges {
+    unsaved: Option<Vec<u8>>,
+    late: Option<Vec<u8>>,
 }
 
 impl Evicted {
-    fn unsaved(&self) -> Option<Vec<u8>> {
-        self.unsaved.as_ref().map(|changes| changes.to_vec())
+    /// A leaf that keeps no changes.
+    pub(crate) fn of(image: Image, records: u32, is_counted: bool) -> Self {
+        Self { image, records, is_counted, unsaved: None, late: None }
     }
 
-    /// Bytes of memory outside of the node.
+    fn kept(&self) -> KeptChanges {
+        let copy = |bytes: &Option<Box<[u8]>>| bytes.as_ref().map(|bytes| bytes.to_vec());
+        KeptChanges { unsaved: copy(&self.unsaved), late: copy(&self.late) }
+    }
+
+    /// Bytes of memory outside of the node: those of the changes that it keeps.
     pub(crate) fn memory(&self) -> usize {
-        self.unsaved.as_ref().map_or(0, |changes| changes.len())
+        let bytes = |bytes: &Option<Box<[u8]>>| bytes.as_ref().map_or(0, |bytes| bytes.len());
+        bytes(&self.unsaved) + bytes(&self.late)
     }
 }
 
@@ -90,14 +110,14 @@ impl Evicted {
 pub(crate) struct Paging([Mutex<()>; TURNS]);
 
 /// Number of pages that threads can page in at the same time.
-const TURNS: usize = if crate::sync::IS_SMALL { 1 } else { 64 };
+const TURNS: usize = if IS_SMALL { 1 } else { 64 };
 
 impl Paging {
     pub(crate) fn new() -> Self {
         Self(std::array::from_fn(|_| Mutex::new(())))
     }
 
-    fn turn(&self, pid: Pid) -> MutexGuard<'_, ()> {
+    pub(crate) fn turn(&self, pid: Pid) -> MutexGuard<'_, ()> {
         self.0[pid.0 as usize % TURNS].lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
@@ -161,23 +181,12 @@ pub struct SavedLeaf<K> {
     pub image: Image,
     /// Number of records from the requested key on.
     pub records: u32,
+    /// False if that number may be wrong, because the image has late changes.
+    pub is_counted: bool,
     /// Bytes of the leaf in memory.
     pub bytes: u64,
     /// The key at which the next leaf begins. `None`: it is the last leaf.
     pub next: Option<K>,
-}
-
-/// A leaf of a tree that is restored: the lowest key that may be in it, and its image.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RestoredLeaf<K> {
-    /// The low key. The first leaf has `None`.
-    pub low: Option<K>,
-    /// The image.
-    pub image: Image,
-    /// Number of records of the image from the low key on and below the next leaf's low key.
-    pub records: u32,
-    /// Bytes of the leaf in memory.
-    pub bytes: u64,
 }
 
 /// A record of an image: key, value, origin.
@@ -190,7 +199,7 @@ fn records_of<P: Pairs>(
     low: Option<&P::Fence>,
     high: Option<&P::Fence>,
 ) -> Option<(Vec<Owned<P>>, usize)> {
-    let (raw, count) = image.records()?;
+    let Contents { records: raw, base_records } = image.contents::<P>()?;
     let mut records: Vec<Owned<P>> = Vec::with_capacity(raw.len());
     let mut last: Option<P::KeyBuf> = None;
     for ((key, value), origin) in raw {
@@ -205,7 +214,7 @@ fn records_of<P: Pairs>(
             records.push((key, P::read_value(value)?, origin));
         }
     }
-    Some((records, count))
+    Some((records, base_records))
 }
 
 impl<P: Pairs> Tree<P> {
@@ -219,35 +228,13 @@ impl<P: Pairs> Tree<P> {
         Ok(tree)
     }
 
-    /// A tree of these leaves, which are in key order. None of them is read. O(leaves).
-    ///
-    /// # Errors
-    /// [`Error::Option`] if an option is invalid; [`Error::Unreadable`] if the leaves are not in order, or are too many.
-    pub fn restore(
-        options: Options,
-        shelf: Arc<dyn Shelf>,
-        leaves: Vec<RestoredLeaf<P::KeyBuf>>,
-    ) -> Result<Self> {
-        let tree = Self::with_shelf(options, shelf)?;
-        let is_in_order = leaves.first().is_none_or(|first| first.low.is_none())
-            && leaves.windows(2).all(|pair| pair[1].low.is_some() && pair[0].low < pair[1].low);
-        if !is_in_order {
-            return Err(Error::Unreadable { why: "the leaves of the checkpoint are not in order".into() });
-        }
-        let visit = tree.visit();
-        let restored = visit.restore(&leaves);
-        drop(visit);
-        restored.ok_or_else(|| Error::Unreadable { why: "the checkpoint has too many leaves".into() })?;
-        Ok(tree)
-    }
-
-    /// Reads the image of an evicted leaf, or the base of the changes that it keeps. The caller has the turn of the page (I5), and no visit.
-    fn read_image(&self, address: Address, unsaved: Option<Vec<u8>>) -> Result<ImageBytes> {
+    /// Reads the contents of an evicted leaf that keeps these changes. The caller has the turn of the page (I5), and no visit.
+    fn read_image(&self, address: Address, kept: KeptChanges) -> Result<ImageBytes> {
         let Some(shelf) = &self.shelf else {
             return Err(Error::Unreadable { why: "there are no images".into() });
         };
-        let newest = unsaved.map_or_else(|| shelf.read(address), Ok)?;
-        ImageBytes::of(newest, |base| shelf.read(base))?.ok_or_else(|| damaged(address))
+        let newest = kept.unsaved.map_or_else(|| shelf.read(address), Ok)?;
+        ImageBytes::of(newest, kept.late, |base| shelf.read(base))?.ok_or_else(|| damaged(address))
     }
 
     /// Reads the image of an evicted leaf, and replaces the evicted leaf. The caller has no visit.
@@ -255,11 +242,11 @@ impl<P: Pairs> Tree<P> {
     pub(crate) fn page_in(&self, pid: Pid, stub: Stub) -> Result<()> {
         // Threads that want the same page wait for the first one, and find it in memory then.
         let _turn = self.paging.turn(pid);
-        let unsaved = match self.visit().stub(pid, stub) {
-            Some((_, evicted)) => evicted.unsaved(),
+        let kept = match self.visit().stub(pid, stub) {
+            Some((_, evicted)) => evicted.kept(),
             None => return Ok(()),
         };
-        let image = self.read_image(stub.address, unsaved)?;
+        let image = self.read_image(stub.address, kept)?;
         let visit = self.visit();
         match visit.stub(pid, stub) {
             Some((head, evicted)) => visit.fill(pid, head, evicted, &image),
@@ -294,39 +281,46 @@ impl<P: Pairs> Tree<P> {
             };
             let bytes = head.bytes() as u64;
             let next = outline.high.map(|high| P::own_key(high.borrow()));
-            let saved = |image, records| SavedLeaf { image, records, bytes, next };
+            let saved = |image, records, is_counted| SavedLeaf { image, records, is_counted, bytes, next };
             if let (Some(stub), Body::Evicted { leaf, .. }) = (head.evicted(), head.body()) {
-                if leaf.unsaved.is_none() && is_whole {
-                    return Ok(saved(leaf.image, leaf.records));
+                if leaf.memory() == 0 && is_whole {
+                    return Ok(saved(leaf.image, leaf.records, leaf.is_counted));
                 }
                 let (high, image) = (outline.high.cloned(), leaf.image);
                 drop(visit);
-                let _turn = self.paging.turn(pid);
-                let unsaved = match self.visit().stub(pid, stub) {
-                    Some((_, evicted)) => evicted.unsaved(),
+                let turn = self.paging.turn(pid);
+                let kept = match self.visit().stub(pid, stub) {
+                    Some((_, evicted)) => evicted.kept(),
                     None => continue,
                 };
-                if let Some(changes) = unsaved {
+                if kept.unsaved.is_some() || kept.late.is_some() {
+                    let Some(changes) = self.kept_changes(image, kept, bytes as usize)? else {
+                        // The whole leaf will be saved.
+                        drop(turn);
+                        self.page_in(pid, stub)?;
+                        continue;
+                    };
                     let base = Some(image.whole());
                     let image = Image { address: keep(&changes, ImageKind::Changes)?, base };
                     let visit = self.visit();
                     if let Some((head, evicted)) = visit.stub(pid, stub) {
-                        visit.replace_stub(pid, head, evicted, visit.stub_with(head, evicted.records, image));
+                        let leaf = Evicted::of(image, evicted.records, evicted.is_counted);
+                        visit.replace_stub(pid, head, evicted, visit.stub_of(head, leaf));
                     }
                     continue;
                 }
-                let bytes = self.read_image(image.address, None)?;
+                let bytes = self.read_image(image.address, kept)?;
                 let (records, _) =
                     records_of::<P>(&bytes, None, high.as_ref()).ok_or_else(|| damaged(image.address))?;
                 let inside = records.iter().filter(|(key, ..)| from.is_none_or(|from| key.borrow() >= from));
-                return Ok(saved(image, inside.count() as u32));
+                return Ok(saved(image, inside.count() as u32, true));
             }
             let Body::Leaf { saved: known, .. } = head.body() else { continue };
             let Records { live, .. } = Records::of(head);
             let inside = live.iter().filter(|own| from.is_none_or(|from| P::record_key(**own) >= from));
             let records = inside.count() as u32;
             if let Some(image) = known.current(head) {
-                return Ok(saved(image, records));
+                return Ok(saved(image, records, true));
             }
             let difference = known.lineage.as_ref().and_then(|lineage| self.difference(lineage, head, &live));
             let (state, whole) = (head.lsn(), difference.is_none().then(|| image::whole::<P>(&live)));
@@ -344,8 +338,22 @@ impl<P: Pairs> Tree<P> {
                 }
             };
             self.visit().install_saved(place(), state, lineage);
-            return Ok(saved(image, records));
+            return Ok(saved(image, records, true));
         }
+    }
+
+    /// The image of the changes that an evicted leaf keeps. `None` if a whole image is better, or is needed.
+    fn kept_changes(&self, image: Image, kept: KeptChanges, bytes: usize) -> Result<Option<Vec<u8>>> {
+        let Some(shelf) = &self.shelf else { return Ok(None) };
+        let Some(late) = kept.late else { return Ok(kept.unsaved) };
+        let changes = match kept.unsaved {
+            None if image.base.is_some() => Some(shelf.read(image.address)?),
+            unsaved => unsaved,
+        };
+        let changes = image::with_late::<P>(changes.as_deref(), image.whole(), &late);
+        let changes = changes.ok_or_else(|| damaged(image.address))?;
+        let may_save = changes.len() <= bytes / image::SHARE || IS_SMALL;
+        Ok((may_save && shelf.is_kept(image.whole())).then_some(changes))
     }
 
     /// The difference of a leaf from its base, if it is to be saved or kept.
@@ -384,29 +392,35 @@ impl<P: Pairs> Tree<P> {
             }
         };
         let _turn = self.paging.turn(pid);
-        let unsaved = match self.visit().stub(pid, stub) {
-            Some((_, evicted)) => evicted.unsaved(),
+        let (kept, low, high) = match self.visit().stub(pid, stub) {
+            Some((head, evicted)) => {
+                let Outline { low, high, .. } = Outline::of(head);
+                (evicted.kept(), low.cloned(), high.cloned())
+            }
             None => return Ok(false),
         };
-        let bytes = self.read_image(stub.address, unsaved)?;
+        let bytes = self.read_image(stub.address, kept)?;
         let moved = match bytes.only() {
             Some(whole) => keep(whole, ImageKind::Whole)?,
             None => {
-                let (records, _) = bytes.records().ok_or_else(|| damaged(stub.address))?;
-                keep(&image::whole_of(&records), ImageKind::Whole)?
+                let contents = bytes.contents::<P>().ok_or_else(|| damaged(stub.address))?;
+                keep(&image::whole_of(&contents.records), ImageKind::Whole)?
             }
         };
+        let (records, _) =
+            records_of::<P>(&bytes, low.as_ref(), high.as_ref()).ok_or_else(|| damaged(stub.address))?;
         let visit = self.visit();
         let Some((head, evicted)) = visit.stub(pid, stub) else { return Ok(false) };
-        let image = Image { address: moved, base: None };
-        Ok(visit.replace_stub(pid, head, evicted, visit.stub_with(head, evicted.records, image)))
+        let leaf = Evicted::of(Image { address: moved, base: None }, records.len() as u32, true);
+        Ok(visit.replace_stub(pid, head, evicted, visit.stub_of(head, leaf)))
     }
 
-    /// The value of a key by the changes that an evicted leaf keeps. `None` if they do not have the key.
+    /// The value of a key by the changes that an evicted leaf keeps; `Some(None)` if they remove it. `None` if they do not have the key.
     #[cold]
-    pub(crate) fn unsaved_value(&self, head: Head<'_, P>, key: &P::Key) -> Option<P::ValueBuf> {
+    pub(crate) fn unsaved_value(&self, head: Head<'_, P>, key: &P::Key) -> Option<Option<P::ValueBuf>> {
         let Body::Evicted { leaf, .. } = head.body() else { return None };
-        image::find::<P>(leaf.unsaved.as_ref()?, key)
+        let late = leaf.late.as_ref().and_then(|late| image::find_late::<P>(late, key));
+        late.or_else(|| image::find::<P>(leaf.unsaved.as_ref()?, key).map(Some))
     }
 
     /// Leaves that were read from their images.
@@ -416,7 +430,7 @@ impl<P: Pairs> Tree<P> {
 
     /// Bytes of changes that evicted leaves keep.
     pub fn unsaved_bytes(&self) -> u64 {
-        self.unsaved.load(std::sync::atomic::Ordering::Relaxed)
+        self.unsaved.load(Relaxed)
     }
 
     /// The state of the page with this number, for the eviction: see [`Residence`].
@@ -430,7 +444,7 @@ impl<P: Pairs> Tree<P> {
                 Body::Leaf { saved, .. } if saved.cool() => Residence::Used,
                 Body::Leaf { saved, .. } if saved.current(head).is_some() => Residence::Clean,
                 Body::Leaf { .. } => Residence::Dirty,
-                Body::Evicted { leaf, .. } if leaf.unsaved.is_some() => Residence::Unsaved,
+                Body::Evicted { leaf, .. } if leaf.memory() > 0 => Residence::Unsaved,
                 _ => Residence::Elsewhere,
             },
             _ => Residence::Elsewhere,
@@ -475,14 +489,14 @@ impl<P: Pairs> Tree<P> {
             return 0;
         }
         let kept = unsaved.as_ref().map_or(0, |changes| changes.len()) as u64;
-        let leaf = Evicted { image, records: live.len() as u32, unsaved };
+        let leaf = Evicted { unsaved, ..Evicted::of(image, live.len() as u32, true) };
         // The evicted leaf has no records in memory, so all of them are dead (N6).
         dead.extend(live);
         let freed = (head.chain_memory() as u64).saturating_sub(kept);
         if !visit.replace(pid, head, visit.stub_of(head, leaf), &dead, Omission::Consolidation) {
             return 0;
         }
-        self.unsaved.fetch_add(kept, std::sync::atomic::Ordering::Relaxed);
+        self.unsaved.fetch_add(kept, Relaxed);
         freed
     }
 }
@@ -516,7 +530,7 @@ impl<'v, P: Pairs> Visit<'v, P> {
     }
 
     /// The evicted leaf on this page, if it still is in this state.
-    fn stub(&self, pid: Pid, stub: Stub) -> Option<(Head<'_, P>, &Evicted)> {
+    pub(crate) fn stub(&self, pid: Pid, stub: Stub) -> Option<(Head<'_, P>, &Evicted)> {
         let head = self.load(pid)?;
         match head.body() {
             Body::Evicted { leaf, .. } if head.stub(leaf) == stub => Some((head, leaf)),
@@ -532,17 +546,26 @@ impl<'v, P: Pairs> Visit<'v, P> {
         self.evicted_page(New { level: 0, lsn: head.lsn(), bytes: head.bytes() }, bounds, leaf)
     }
 
-    /// The evicted leaf with another image of the same contents.
-    fn stub_with(&self, head: Head<'_, P>, records: u32, image: Image) -> Made<P> {
-        self.stub_of(head, Evicted { image, records, unsaved: None })
-    }
-
-    /// Replaces an evicted leaf.
-    fn replace_stub(&self, pid: Pid, head: Head<'_, P>, old: &Evicted, page: Made<P>) -> bool {
-        let kept = old.unsaved.as_ref().map_or(0, |changes| changes.len()) as u64;
+    /// Replaces an evicted leaf: with a leaf in memory, or with this evicted leaf.
+    pub(crate) fn replace_stub(&self, pid: Pid, head: Head<'_, P>, old: &Evicted, page: Made<P>) -> bool {
+        let (kept, is_uncounted) = match page.head().body() {
+            Body::Evicted { leaf, .. } => (leaf.memory(), !leaf.is_counted),
+            _ => (0, false),
+        };
+        let (kept_before, was_uncounted) = (old.memory(), !old.is_counted);
+        let counted = match page.head().body() {
+            Body::Evicted { leaf, .. } => leaf.records,
+            _ => page.head().base_records() as u32,
+        };
+        let more = i64::from(counted) - i64::from(old.records);
         let done = self.replace(pid, head, page, &[], Omission::Consolidation);
         if done {
-            self.tree.unsaved.fetch_sub(kept, std::sync::atomic::Ordering::Relaxed);
+            self.slot.count(Count::Records, more.cast_unsigned());
+            self.tree.unsaved.fetch_add((kept as u64).wrapping_sub(kept_before as u64), Relaxed);
+            let more = u64::from(is_uncounted).wrapping_sub(u64::from(was_uncounted));
+            if more != 0 {
+                self.tree.uncounted.fetch_add(more, Relaxed);
+            }
         }
         done
     }
@@ -569,7 +592,7 @@ impl<'v, P: Pairs> Visit<'v, P> {
         let outline = Outline::of(head);
         let damaged = || damaged(evicted.image.address);
         let (pairs, count) = records_of::<P>(image, outline.low, outline.high).ok_or_else(damaged)?;
-        if evicted.records as usize != pairs.len() {
+        if evicted.is_counted && evicted.records as usize != pairs.len() {
             return Err(damaged());
         }
         let fresh: Vec<P::Fresh> = pairs
@@ -586,7 +609,7 @@ impl<'v, P: Pairs> Visit<'v, P> {
         let bounds = Bounds { low: outline.low.cloned(), high: outline.high.cloned(), right: outline.right };
         self.tell_change(head);
         let origins = pairs.iter().map(|(.., origin)| *origin).collect();
-        let lineage = Lineage::of(evicted.image, evicted.unsaved.is_none(), origins, count);
+        let lineage = Lineage::of(evicted.image, evicted.memory() == 0, origins, count);
         // The contents are the same, so the new page keeps the number.
         let new = New { level: 0, lsn: head.lsn(), bytes };
         let page = self.leaf_page(new, &records, bounds, Saved::new(Some(lineage), 0));
@@ -606,78 +629,5 @@ impl<'v, P: Pairs> Visit<'v, P> {
     pub(crate) fn make_resident(&self, pid: Pid, head: Head<'_, P>) -> bool {
         let Some(stub) = head.evicted() else { return true };
         self.tree.page_in(pid, stub).inspect_err(|error| self.fail(error.clone())).is_ok()
-    }
-
-    /// Builds the pages of [`Tree::restore`]. `None` if there are not enough page ids.
-    fn restore(&self, leaves: &[RestoredLeaf<P::KeyBuf>]) -> Option<()> {
-        let root = self.load(ROOT)?;
-        let fence = |key: &Option<P::KeyBuf>| key.as_ref().map(|key| P::fence(key.borrow()));
-        let stub = |i: usize, right: Option<Pid>| {
-            let leaf = &leaves[i];
-            let high = leaves.get(i + 1).and_then(|next| fence(&next.low));
-            let new = New { level: 0, lsn: self.draw(root.lsn()), bytes: leaf.bytes as usize };
-            let bounds = Bounds { low: fence(&leaf.low), high, right };
-            self.evicted_page(
-                new,
-                bounds,
-                Evicted { image: leaf.image, records: leaf.records, unsaved: None },
-            )
-        };
-        let records: u64 = leaves.iter().map(|leaf| u64::from(leaf.records)).sum();
-        self.slot.count(Count::Records, records);
-        if leaves.len() < 2 {
-            return match leaves.len() {
-                0 => Some(()),
-                _ => self.replace(ROOT, root, stub(0, None), &[], Omission::Structure).then_some(()),
-            };
-        }
-        // Page ids of a new tree ascend by one, so a right sibling's is known before it exists.
-        let mut terms: Vec<(Option<P::Fence>, Pid)> = Vec::with_capacity(leaves.len());
-        for (i, leaf) in leaves.iter().enumerate() {
-            let own = self.tree.table.used() as u32;
-            let right = (i + 1 < leaves.len()).then_some(Pid(own + 1));
-            let pid = self.allocate(stub(i, right))?;
-            debug_assert_eq!(pid, Pid(own));
-            terms.push((fence(&leaf.low), pid));
-        }
-        let most = self.tree.options.inner_split_bytes / 4 * 3;
-        let mut level = 1;
-        loop {
-            let borrowed: Vec<Term<'_, P>> =
-                terms.iter().map(|(key, pid)| (key.as_ref().map(Borrow::borrow), *pid)).collect();
-            // The first term of a page has no key there, and takes at most as many bytes as with it.
-            let sizes: Vec<usize> = borrowed.iter().map(term_bytes::<P>).collect();
-            let mut ends = Vec::new();
-            let (mut at, mut sum) = (0, 0);
-            for (i, size) in sizes.iter().enumerate() {
-                if i > at + 1 && sum + size > most {
-                    ends.push(i);
-                    (at, sum) = (i, 0);
-                }
-                sum += size;
-            }
-            ends.push(sizes.len());
-            let is_root = ends.len() == 1;
-            let mut above: Vec<(Option<P::Fence>, Pid)> = Vec::with_capacity(ends.len());
-            let mut from = 0;
-            for end in ends {
-                let own = Pid(self.tree.table.used() as u32);
-                let low = if is_root { None } else { terms[from].0.clone() };
-                let high = terms.get(end).and_then(|(key, _)| key.clone());
-                let right = high.is_some().then_some(Pid(own.0 + 1));
-                let mut part = borrowed[from..end].to_vec();
-                part[0].0 = None;
-                let bytes = part.iter().map(term_bytes::<P>).sum();
-                let new = New { level, lsn: self.draw(root.lsn()), bytes };
-                let page = self.inner_page(new, &part, Bounds { low: low.clone(), high, right });
-                if is_root {
-                    return self.replace(ROOT, root, page, &[], Omission::Structure).then_some(());
-                }
-                above.push((low, self.allocate(page)?));
-                from = end;
-            }
-            terms = above;
-            level += 1;
-        }
     }
 }

@@ -115,6 +115,11 @@ pub trait Pairs: Sized + Debug + Send + Sync + 'static {
     /// Reads a value. `None` if the bytes are not those of a value.
     fn read_value(bytes: &[u8]) -> Option<Self::ValueBuf>;
 
+    /// Compares two keys by their bytes. `None` if one is no key.
+    fn order(a: &[u8], b: &[u8]) -> Option<Ordering> {
+        Some(Self::read_key(a)?.cmp(&Self::read_key(b)?))
+    }
+
     /// Copies a key.
     fn own_key(key: &Self::Key) -> Self::KeyBuf;
     /// Copies a value.

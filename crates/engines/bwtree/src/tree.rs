@@ -20,6 +20,7 @@
 
 use crate::epoch::{Epochs, ThreadSlot};
 use crate::error::{Error, Result};
+use crate::late::Blind;
 use crate::node::{
     Body, Claimed, Graves, Head, Made, Node, Retired, SEEN_MAX, Weighed, delta_bytes, inner_bytes, leaf_bytes,
 };
@@ -58,6 +59,8 @@ pub struct Tree<P: Pairs> {
     pub(crate) shelf: Option<Arc<dyn Shelf>>,
     /// Bytes of changes that evicted leaves keep.
     pub(crate) unsaved: std::sync::atomic::AtomicU64,
+    /// Number of evicted leaves whose late changes are not counted.
+    pub(crate) uncounted: std::sync::atomic::AtomicU64,
     pub(crate) paging: Paging,
 }
 
@@ -124,7 +127,16 @@ impl<P: Pairs> Tree<P> {
         let batch_bytes = if options.weighs_records { BATCH_SMALL } else { BATCH };
         let (table, epochs) = (Table::new(options.segment_entries), Epochs::new(batch_bytes));
         let (graves, paging) = (Graves::new(), Paging::new());
-        let tree = Self { table, graves, epochs, options, shelf: None, paging, unsaved: 0.into() };
+        let tree = Self {
+            table,
+            graves,
+            epochs,
+            options,
+            shelf: None,
+            paging,
+            unsaved: 0.into(),
+            uncounted: 0.into(),
+        };
         let bounds = Bounds { low: None, high: None, right: None };
         // The first PID of a table is ROOT.
         let visit = tree.visit();
@@ -175,7 +187,7 @@ impl<P: Pairs> Tree<P> {
             let (pid, head) = visit.leaf(At(key));
             if let Some(stub) = head.evicted() {
                 if let Some(value) = self.unsaved_value(head, key) {
-                    return Ok(Some(with(value.borrow())));
+                    return Ok(value.map(|value| with(value.borrow())));
                 }
                 drop(visit);
                 self.page_in(pid, stub)?;
@@ -270,7 +282,7 @@ impl<P: Pairs> Tree<P> {
         decide: impl FnMut(Option<&P::Value>) -> Change<V>,
         log: &impl Recorder<P>,
     ) -> Result<bool> {
-        self.change_logged(key, decide, log).map(|(was_there, _)| was_there)
+        self.change_logged(key, decide, log, None).map(|(was_there, _)| was_there == Some(true))
     }
 
     #[inline]
@@ -279,17 +291,20 @@ impl<P: Pairs> Tree<P> {
         key: &P::Key,
         decide: impl FnMut(Option<&P::Value>) -> Change<V>,
     ) -> Result<(bool, u64)> {
-        self.change_logged(key, decide, &())
+        let (was_there, lsn) = self.change_logged(key, decide, &(), None)?;
+        Ok((was_there == Some(true), lsn))
     }
 
-    /// The common path of all updates. Returns whether the key existed, and the LSN, or 0 if nothing was changed.
+    /// The common path of all updates. Returns whether the key existed, and the LSN, or 0 if nothing was changed. With `blind`, an evicted
+    /// leaf may get this late change, and then it is not known whether the key existed.
     #[inline(always)]
-    fn change_logged<V: Borrow<P::Value>>(
+    pub(crate) fn change_logged<V: Borrow<P::Value>>(
         &self,
         key: &P::Key,
         mut decide: impl FnMut(Option<&P::Value>) -> Change<V>,
         log: &impl Recorder<P>,
-    ) -> Result<(bool, u64)> {
+        blind: Option<Blind<'_, P>>,
+    ) -> Result<(Option<bool>, u64)> {
         P::check_key(key)?;
         'visits: loop {
             let visit = self.visit();
@@ -297,6 +312,11 @@ impl<P: Pairs> Tree<P> {
                 let (pid, head) = visit.leaf(At(key));
                 if let Some(stub) = head.evicted() {
                     drop(visit);
+                    if let Some(blind) = blind
+                        && let Some(lsn) = self.change_late(pid, stub, key, blind, log)?
+                    {
+                        return Ok((None, lsn));
+                    }
                     self.page_in(pid, stub)?;
                     continue 'visits;
                 }
@@ -317,8 +337,8 @@ impl<P: Pairs> Tree<P> {
                     P::check_value(value.borrow())?;
                 }
                 let (value, records) = match &decided {
-                    Change::Keep => return Ok((was_there, 0)),
-                    Change::Delete if !was_there => return Ok((false, 0)),
+                    Change::Keep => return Ok((Some(was_there), 0)),
+                    Change::Delete if !was_there => return Ok((Some(false), 0)),
                     Change::Delete => (None, -1),
                     Change::Put(value) => (Some(value.borrow()), i64::from(!was_there)),
                 };
@@ -342,12 +362,12 @@ impl<P: Pairs> Tree<P> {
                 if is_large || is_small {
                     visit.maintain(pid);
                 }
-                return Ok((was_there, lsn));
+                return Ok((Some(was_there), lsn));
             }
         }
     }
 
-    /// Number of records. Exact when no thread writes. O(thread slots).
+    /// Number of records. Exact when no thread writes and no leaf is [`uncounted`](Self::uncounted). O(thread slots).
     pub fn len(&self) -> u64 {
         // The sum may be negative: a deletion may be counted before the insertion of the same record is.
         self.epochs.tally(Count::Records).cast_signed().max(0).cast_unsigned()

@@ -56,9 +56,9 @@ fn save(tree: &Tree<Bytes>, images: &Images) -> Pages {
     let (mut leaves, mut from) = (Vec::new(), None::<Box<[u8]>>);
     loop {
         let saved = tree.save(from.as_deref(), |image, kind| images.keep(image, kind)).unwrap();
-        let (image, records, bytes) = (saved.image, saved.records, saved.bytes);
-        leaves.push(RestoredLeaf { low: from, image, records, bytes });
-        from = saved.next;
+        let bwtree::SavedLeaf { image, records, is_counted, bytes, next } = saved;
+        leaves.push(RestoredLeaf { low: from, image, records, is_counted, bytes });
+        from = next;
         if from.is_none() {
             return leaves;
         }
@@ -95,9 +95,20 @@ fn churn(seed: u64, is_tiny: bool, steps: usize) {
     let mut tree = Tree::<Bytes>::with_shelf(options(is_tiny), Arc::clone(&images) as _).unwrap();
     let mut model = BTreeMap::new();
     let (keys, mut evicted, mut unsaved, mut moved) = (if is_tiny { 60 } else { 2000 }, 0, 0, 0);
+    let (mut late, mut restored) = (0, 0);
     for step in 0..steps {
         let key = format!("key {:04}", random.u32(..keys)).into_bytes();
-        match random.u32(..10) {
+        match random.u32(..14) {
+            10..=13 => {
+                let value = random.bool().then(|| vec![random.u8(..); random.usize(..40)]);
+                let found = tree.set(&key, value.as_deref(), random.u32(..8) == 0, &()).unwrap();
+                let was_there = match value {
+                    Some(value) => model.insert(key, value).is_some(),
+                    None => model.remove(&key).is_some(),
+                };
+                late += u64::from(found.is_none());
+                assert!(found.is_none_or(|found| found == was_there));
+            }
             0..=4 => {
                 let value = vec![random.u8(..); random.usize(..40)];
                 let was_there = tree.put(&key, &value).unwrap();
@@ -118,19 +129,30 @@ fn churn(seed: u64, is_tiny: bool, steps: usize) {
             moved += u64::from(tree.move_image(Some(&key), is_unwanted, keep).unwrap());
         }
         if step % 501 == 0 {
-            compare(&tree, &model);
+            if random.bool() {
+                compare(&tree, &model);
+            }
             let leaves = save(&tree, &images);
             tree = Tree::restore(options(is_tiny), Arc::clone(&images) as _, leaves).unwrap();
             assert_eq!(tree.check().problems, Vec::<String>::new());
+            if random.bool() {
+                restored += tree.uncounted();
+                let mut page = 0;
+                while tree.count_leaf(page).unwrap() {
+                    page += 1;
+                }
+                assert_eq!((tree.uncounted(), tree.len()), (0, model.len() as u64));
+            }
             compare(&tree, &model);
         }
     }
-    assert!(evicted > 0 && moved > 0);
+    assert!(evicted > 0 && moved > 0 && late > 0);
+    assert!(is_tiny || restored > 0);
     // Tiny leaves have no small changes.
     let kinds = images.0.lock().unwrap().kinds;
     assert!(is_tiny || (unsaved > 0 && kinds.iter().all(|count| *count > 0)), "{unsaved}, {kinds:?}");
     compare(&tree, &model);
-    assert_eq!(tree.unsaved_bytes(), 0, "all leaves were read");
+    assert_eq!((tree.unsaved_bytes(), tree.uncounted()), (0, 0), "all leaves were read");
     for key in model.keys() {
         assert!(tree.delete(key).unwrap());
     }
@@ -189,6 +211,14 @@ fn threads_write_while_leaves_come_and_go() {
                     for _ in 0..20_000 {
                         let key = format!("{:03} {thread}", random.u32(..200)).into_bytes();
                         if random.bool() {
+                            let value = random.bool().then(|| vec![random.u8(..); random.usize(..30)]);
+                            let found = tree.set(&key, value.as_deref(), false, &()).unwrap();
+                            let was_there = match value {
+                                Some(value) => model.insert(key, value).is_some(),
+                                None => model.remove(&key).is_some(),
+                            };
+                            assert!(found.is_none_or(|found| found == was_there));
+                        } else if random.bool() {
                             let value = vec![random.u8(..); random.usize(..30)];
                             assert_eq!(tree.put(&key, &value).unwrap(), model.insert(key, value).is_some());
                         } else {

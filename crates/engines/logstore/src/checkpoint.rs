@@ -8,6 +8,7 @@
 //! header (512 bytes; lsn: where the replay begins)
 //! LSN at the publication: u64 | number of leaves: u64 | bytes of the leaves: u64
 //! leaf     address: u64 | address of the base, or 0: u64 | bytes in memory: u64 | records: u32 | bytes of the low key: u32 | low key …
+//!          1 << 31 in the records: the number may be wrong, because the image has late changes
 //! CRC-32C of everything before: u32 | 0: u32
 //! ```
 //!
@@ -34,6 +35,8 @@ use crate::replay::read;
 
 const HEAD: usize = header::BYTES + 24;
 const LEAF: usize = 32;
+/// Marks a number of records that may be wrong.
+const UNCOUNTED: u32 = 1 << 31;
 
 /// A checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,7 +67,8 @@ fn encode<P: Pairs>(store: u64, checkpoint: &Checkpoint<P::KeyBuf>) -> Vec<u8> {
         bytes.extend(leaf.image.address.0.get().to_le_bytes());
         bytes.extend(leaf.image.base.map_or(0, |base| base.0.get()).to_le_bytes());
         bytes.extend(leaf.bytes.to_le_bytes());
-        bytes.extend(leaf.records.to_le_bytes());
+        let mark = if leaf.is_counted { 0 } else { UNCOUNTED };
+        bytes.extend((leaf.records | mark).to_le_bytes());
         let from = bytes.len();
         bytes.extend([0; 4]);
         if let Some(low) = &leaf.low {
@@ -159,7 +163,8 @@ fn decode<P: Pairs>(bytes: &[u8], store: u64, path: &std::path::Path) -> Result<
                 address: Address(address),
                 base: NonZeroU64::new(word(bytes, at + 8)).map(Address),
             },
-            records: word(bytes, at + 24) as u32,
+            records: word(bytes, at + 24) as u32 & !UNCOUNTED,
+            is_counted: word(bytes, at + 24) as u32 & UNCOUNTED == 0,
             bytes: word(bytes, at + 16),
         });
         at = behind;
@@ -183,6 +188,7 @@ mod tests {
                 base: (address > 5).then(|| Address(9.try_into().unwrap())),
             },
             records: 3,
+            is_counted: address != 6,
             bytes: 100,
         };
         let leaves = vec![leaf(None, 5), leaf(Some(b"a"), 6), leaf(Some(b"bcd"), 7)];

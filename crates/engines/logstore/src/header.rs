@@ -13,7 +13,7 @@ use pmem::{Error, Result};
 pub(crate) const BYTES: usize = 512;
 const MAGIC: &[u8; 8] = b"BRSTPAGE";
 /// Version of the format of all files of this crate.
-pub(crate) const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 3;
 const TEXT: usize = 44;
 const SUM: usize = BYTES - 4;
 

@@ -2,7 +2,9 @@
 //! memory, on ordinary files, written by many threads at once, and safe from power cuts.
 //!
 //! * [`store`]: the store, and its recovery. `upkeep`: checkpoints, eviction, cleaning. `settings`: settings, limits, counts.
-//! * `log`: the commit log. `turns`: its group commit. `replay`: its reading. `recovery`: the use of its records at an open. `buffer`: its buffers, which threads fill without a lock. `record`: the contents of its records.
+//! * [`batch`]: several writes in one step.
+//! * `log`: the commit log. `turns`: its group commit. `replay`: its reading. `recovery`: the use of its records at an open. `buffer`: its
+//!   buffers, which threads fill without a lock. `record`: the contents of its records.
 //! * `segments`: images of leaves. `checkpoint`: the leaves of the store at a checkpoint.
 //! * `counts`: counts of operations.
 //! * `gate`: single updates and batches exclude each other. `marks`: which keys have updates that are not durable yet.
@@ -14,6 +16,7 @@
 //! The tree itself, with eviction and page-in of leaves, is the crate `bwtree`.
 #![forbid(unsafe_code)]
 
+pub mod batch;
 mod buffer;
 mod checkpoint;
 pub mod copy;
@@ -36,6 +39,7 @@ mod sync;
 mod turns;
 mod upkeep;
 
+pub use batch::{BatchDone, BatchWrite};
 pub use log::LogStats;
 pub use settings::{BATCH_BYTES_MAX, Opened, Settings, StoreStats, VALUE_BYTES_MAX};
-pub use store::{BatchDone, BatchWrite, Store, StoreCursor};
+pub use store::{Store, StoreCursor};

@@ -1,7 +1,8 @@
 //! The replay of the log at an open.
 //!
-//! Records are collected and applied in the order of their keys: then each leaf is read once for all its records, and not once for each.
-//! Records set values, so only the last one of a key counts (C2 of [`checkpoint`](crate::checkpoint)).
+//! Records set values, so they become late changes of the leaves of the checkpoint ([`bwtree::late`]): the open reads a leaf only if the log has
+//! many changes of it. Records are collected and applied in the order of their keys, so such a leaf is read once. Only the last record of
+//! a key counts (C2 of [`checkpoint`](crate::checkpoint)).
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
@@ -47,11 +48,8 @@ impl<P: Pairs> Store<P> {
 
     fn apply(&self, updates: BTreeMap<P::KeyBuf, Option<P::ValueBuf>>) -> Result<()> {
         for (i, (key, value)) in updates.into_iter().enumerate() {
-            let applied = match value {
-                Some(value) => self.tree.put(key.borrow(), value.borrow()),
-                None => self.tree.delete(key.borrow()),
-            };
-            applied.map_err(|error| self.refused(error))?;
+            let value = value.as_ref().map(Borrow::borrow);
+            self.tree.set(key.borrow(), value, false, &()).map_err(|error| self.refused(error))?;
             if i % 256 == 255 && !self.settings.read_only {
                 self.make_room(&mut lock(&self.upkeep))?;
             }

@@ -57,7 +57,7 @@ pub fn salvage<P: Pairs>(
         lost.leaves += u64::from(!is_whole);
         for (key, value) in &pairs {
             if low.is_none_or(|low| low <= key.borrow()) && high.is_none_or(|high| key.borrow() < high) {
-                apply(key.borrow(), Some(value.borrow()))?;
+                apply(key.borrow(), value.as_ref().map(Borrow::borrow))?;
             }
         }
         Ok(())

@@ -4,7 +4,8 @@
 //!   records of a key is the order of its updates. The update returns when its record is durable as promised.
 //! * A batch closes the gate for other writers, adds one record, and applies its updates. Readers see all of it or nothing.
 //! * A checkpoint saves all dirty leaves in key order, and names the images of all leaves. Afterwards the log before it is removed.
-//! * Recovery builds the inner pages from the checkpoint, without reading a leaf, and repeats the records of the log behind it.
+//! * Recovery builds the inner pages from the checkpoint, without reading a leaf, and repeats the records of the log behind it. Most leaves
+//!   get them as late changes, without being read.
 //! * Above the memory budget, the store evicts leaves that were not used since the last round. Dirty ones are saved first.
 //!
 //! Differences from the paper's protocol (§V): a page's image may contain updates that are not durable in the log yet. Such an image counts
@@ -13,8 +14,8 @@
 //!
 //! Invariants:
 //! * A1: a call that returns an update's success, or a value, returns after the update, or the value's update, is durable as promised.
-//! * A2: while a batch runs, no leaf is evicted. So its pages are in memory from its reads to its last update, and it cannot fail between
-//!   its first update and its last.
+//! * A2: while a batch runs, no leaf is evicted. So its pages are in memory from its reads to its last update, or have room for its late
+//!   changes, and it cannot fail between its first update and its last.
 //! * A3: if a write or sync of the log fails, a sync of images, or the sync that makes a checkpoint durable, all later updates are refused.
 //!   Reads of durable values go on. After any other failure, such as a full disk, later updates and checkpoints try again.
 //! * A4: one thread at a time saves, evicts and makes checkpoints: the one with the lock of `Upkeep`.
@@ -41,7 +42,7 @@ use crate::omission::{Omission, is_omitted};
 use crate::place::Place;
 use crate::record;
 use crate::segments::{Parts, Segments};
-use crate::settings::{BATCH_BYTES_MAX, Opened, Settings, StoreStats, VALUE_BYTES_MAX};
+use crate::settings::{Opened, Settings, StoreStats, VALUE_BYTES_MAX};
 use crate::sync::{Mutex, lock};
 use crate::upkeep::{Upkeep, live};
 
@@ -57,8 +58,8 @@ pub struct Store<P: Pairs> {
     pub(crate) place: Place,
     pub(crate) settings: Settings,
     pub(crate) gate: Gate,
-    marks: Marks,
-    counts: Counts,
+    pub(crate) marks: Marks,
+    pub(crate) counts: Counts,
     pub(crate) upkeep: Mutex<Upkeep>,
     /// Bytes that the last round of the eviction left, if it could not evict enough.
     pub(crate) least_bytes: AtomicU64,
@@ -127,18 +128,6 @@ impl<'s, P: Pairs> Recorder<P> for Single<'s> {
         self.counts.put(thread(), self.bytes.get());
         entry.commit();
     }
-}
-
-/// A write of a batch: `None` removes the key.
-pub type BatchWrite<P> = (<P as Pairs>::KeyBuf, Option<<P as Pairs>::ValueBuf>);
-
-/// The result of a batch.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct BatchDone {
-    /// False if a condition did not hold; then nothing has changed.
-    pub is_done: bool,
-    /// For each key of the batch, in ascending order: whether it was present before.
-    pub found: Vec<bool>,
 }
 
 impl<P: Pairs> Store<P> {
@@ -269,126 +258,43 @@ impl<P: Pairs> Store<P> {
         decide: impl FnMut(Option<&P::Value>) -> Change<V>,
         sync: bool,
     ) -> Result<bool> {
+        self.write(key, sync, |log| self.tree.update_logged(key, decide, log))
+    }
+
+    /// Stores a value under a key, or removes the key. Returns whether the key was present; `None`: this is not known, because the leaf is not
+    /// in memory and was not read. If `sync`, the update is durable as promised when this returns.
+    ///
+    /// # Errors
+    /// As [`update`](Self::update).
+    pub fn set(&self, key: &P::Key, value: Option<&P::Value>, sync: bool) -> Result<Option<bool>> {
+        self.write(key, sync, |log| self.tree.set(key, value, false, log))
+    }
+
+    /// Makes an update of one key part of the log, and ends it.
+    fn write<T>(
+        &self,
+        key: &P::Key,
+        sync: bool,
+        run: impl FnOnce(&Single<'_>) -> bwtree::Result<T>,
+    ) -> Result<T> {
         let log = self.log()?;
         log.write_ahead()?;
         let (marks, counts) = (&self.marks, &self.counts);
         let (bytes, end, error) = (Cell::new(0), Cell::new(0), RefCell::new(None));
         let single = Single { log, marks, counts, bytes, end, error };
-        let was_there = {
+        let done = {
             let _gate = self.gate.single(thread());
-            self.tree.update_logged(key, decide, &single)
+            run(&single)
         };
-        let was_there = match single.error.into_inner() {
+        let done = match single.error.into_inner() {
             Some(error) => return Err(error),
-            None => was_there.map_err(|error| self.refused(error))?,
+            None => done.map_err(|error| self.refused(error))?,
         };
         self.counts.leaves(thread(), 1);
         let end = if single.end.get() > 0 { single.end.get() } else { self.marks.end(key) };
         self.end(end, sync)?;
         self.relieve();
-        Ok(was_there)
-    }
-
-    /// Applies several writes in one step, if all pairs of `expected` match. If a key has several writes, the last one counts. If `sync`,
-    /// the batch is durable as promised when this returns.
-    ///
-    /// # Errors
-    /// `TooLarge`, `Length`, `NoSpace`: nothing has changed. `Io`, `Corrupt`, `Closed`, `ReadOnly`, `Failed`.
-    pub fn batch(
-        &self,
-        mut writes: Vec<BatchWrite<P>>,
-        expected: &[BatchWrite<P>],
-        sync: bool,
-    ) -> Result<BatchDone> {
-        let log = self.log()?;
-        for (key, value) in &writes {
-            P::check_key(key.borrow()).map_err(|error| self.refused(error))?;
-            value
-                .as_ref()
-                .map_or(Ok(()), |value| P::check_value(value.borrow()))
-                .map_err(|error| self.refused(error))?;
-        }
-        // The sort is stable: of equal keys the last one is last.
-        writes.sort_by(|a, b| a.0.cmp(&b.0));
-        writes.reverse();
-        writes.dedup_by(|later, first| later.0 == first.0);
-        writes.reverse();
-        let mut contents = Vec::new();
-        for (key, value) in &writes {
-            let before = contents.len();
-            record::encode::<P>(key.borrow(), value.as_ref().map(Borrow::borrow), &mut contents);
-            check_length(contents.len() - before)?;
-            let asked = contents.len() as u64;
-            if asked > BATCH_BYTES_MAX {
-                return Err(Error::TooLarge { of: "bytes", asked, limit: BATCH_BYTES_MAX });
-            }
-        }
-        let alone = self.gate.alone();
-        let mut end = 0;
-        for (key, value) in expected {
-            let mut is_equal = value.is_none();
-            let expected_bytes = value.as_ref().map(|value| bytes_of::<P>(value.borrow()));
-            self.tree
-                .look_up(key.borrow(), |now| {
-                    is_equal = expected_bytes.as_ref().is_some_and(|bytes| *bytes == bytes_of::<P>(now));
-                })
-                .map_err(|error| self.refused(error))?;
-            end = end.max(self.marks.end(key.borrow()));
-            if !is_equal {
-                drop(alone);
-                self.wait_readable(end)?;
-                return Ok(BatchDone::default());
-            }
-        }
-        // A2: after this all pages are in memory.
-        let mut found = Vec::with_capacity(writes.len());
-        for (key, _) in &writes {
-            found.push(
-                self.tree.look_up(key.borrow(), |_| ()).map_err(|error| self.refused(error))?.is_some(),
-            );
-        }
-        if !writes.is_empty() {
-            let entry = log.add(&contents)?;
-            end = entry.end;
-            writes.iter().for_each(|(key, _)| self.marks.note::<P::Key>(key.borrow(), end));
-            let applied = alone.apply(|| {
-                writes.iter().try_for_each(|(key, value)| match value {
-                    Some(value) => self.tree.put(key.borrow(), value.borrow()).map(drop),
-                    None => self.tree.delete(key.borrow()).map(drop),
-                })
-            });
-            if let Err(error) = applied {
-                // A2 excludes this. If it happens all the same, half of a batch must not become durable.
-                log.fail();
-                drop(entry);
-                return Err(self.refused(error));
-            }
-            entry.commit();
-            self.counts.leaves(thread(), writes.len() as u64);
-            self.counts.put(thread(), record::pair_bytes(contents.len(), writes.len()));
-        }
-        drop(alone);
-        self.end(end, sync)?;
-        self.relieve_after(writes.len().min(1 << 20) as u32);
-        Ok(BatchDone { is_done: true, found })
-    }
-
-    /// Removes all keys, in steps that are batches.
-    ///
-    /// # Errors
-    /// As [`batch`](Self::batch).
-    pub fn clear(&self) -> Result<()> {
-        loop {
-            let mut cursor = self.tree.iter();
-            let keys: Vec<BatchWrite<P>> = cursor.by_ref().take(1000).map(|(key, _)| (key, None)).collect();
-            if let Some(error) = cursor.take_error() {
-                return Err(self.refused(error));
-            }
-            if keys.is_empty() {
-                return self.commit();
-            }
-            self.batch(keys, &[], false)?;
-        }
+        Ok(done)
     }
 
     /// A cursor over the pairs between two bounds. A scan is not a snapshot; each pair is current when it is returned.
@@ -411,9 +317,27 @@ impl<P: Pairs> Store<P> {
         Ok(())
     }
 
-    /// Number of keys.
+    /// Number of keys. It may be wrong until [`is_counted`](Self::is_counted).
     pub fn len(&self) -> u64 {
         self.tree.len()
+    }
+
+    /// True if all keys are counted. False while leaves have late changes that were not read yet.
+    pub fn is_counted(&self) -> bool {
+        self.tree.uncounted() == 0
+    }
+
+    /// Counts all keys: reads the leaves with late changes. Those of updates meanwhile may be left.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn count_all(&self) -> Result<()> {
+        let mut page = 0;
+        while !self.is_counted() && self.tree.count_leaf(page).map_err(|error| self.refused(error))? {
+            page += 1;
+            self.relieve();
+        }
+        Ok(())
     }
 
     /// True if there are no keys.
@@ -482,7 +406,7 @@ impl<P: Pairs> Store<P> {
 
     /// Ends an update whose record ends at `end`: waits, or notes the record if this thread defers its waits. Without `sync`, and if the thread
     /// defers nothing, the update becomes durable later.
-    fn end(&self, end: u64, sync: bool) -> Result<()> {
+    pub(crate) fn end(&self, end: u64, sync: bool) -> Result<()> {
         if sync {
             return self.wait(end);
         }
@@ -494,7 +418,7 @@ impl<P: Pairs> Store<P> {
 
     /// A1 for readers.
     #[inline(always)]
-    fn wait_readable(&self, end: u64) -> Result<()> {
+    pub(crate) fn wait_readable(&self, end: u64) -> Result<()> {
         self.wait(end)
     }
 
@@ -556,8 +480,10 @@ impl<P: Pairs> Store<P> {
 
     /// Checks the tree and all images. Returns the problems, and the tree's own report.
     pub fn check(&self) -> (Vec<String>, bwtree::Check) {
+        let counted = self.count_all();
         let report = self.tree.check();
         let mut problems = report.problems.clone();
+        problems.extend(counted.err().map(|error| error.to_string()));
         let (mut cursor, mut last, mut keys) = (self.tree.iter(), None::<P::KeyBuf>, 0u64);
         for (key, _) in cursor.by_ref() {
             if last.as_ref().is_some_and(|last| *last >= key) {
@@ -618,18 +544,12 @@ impl<P: Pairs> StoreCursor<'_, P> {
 }
 
 /// Refuses a value that is too long, by the bytes of its update in a record.
-fn check_length(bytes: usize) -> Result<()> {
+pub(crate) fn check_length(bytes: usize) -> Result<()> {
     let bytes = bytes as u64;
     match bytes > VALUE_BYTES_MAX {
         true => Err(Error::Length { of: "key and value", bytes, limit: VALUE_BYTES_MAX }),
         false => Ok(()),
     }
-}
-
-fn bytes_of<P: Pairs>(value: &P::Value) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    P::write_value(value, &mut bytes);
-    bytes
 }
 
 /// An error of the images, inside of the tree.

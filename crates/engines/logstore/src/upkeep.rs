@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use bwtree::{Address, Image, ImageKind, Pairs, Residence, RestoredLeaf};
+use bwtree::{Address, Image, ImageKind, Pairs, Residence, RestoredLeaf, SavedLeaf};
 use pmem::{Error, Result};
 
 use crate::checkpoint::{self, Checkpoint};
@@ -243,9 +243,9 @@ impl<P: Pairs> Store<P> {
         loop {
             let saved =
                 self.tree.save(from.as_ref().map(Borrow::borrow), |image, kind| self.append(image, kind))?;
-            let (image, records, bytes) = (saved.image, saved.records, saved.bytes);
-            leaves.push(RestoredLeaf { low: from, image, records, bytes });
-            from = saved.next;
+            let SavedLeaf { image, records, is_counted, bytes, next } = saved;
+            leaves.push(RestoredLeaf { low: from, image, records, is_counted, bytes });
+            from = next;
             if from.is_none() {
                 break;
             }
@@ -442,9 +442,9 @@ mod tests {
                 }
                 store.append(image, kind)
             })?;
-            let (image, records, bytes) = (saved.image, saved.records, saved.bytes);
-            leaves.push(RestoredLeaf { low: from, image, records, bytes });
-            from = saved.next;
+            let SavedLeaf { image, records, is_counted, bytes, next } = saved;
+            leaves.push(RestoredLeaf { low: from, image, records, is_counted, bytes });
+            from = next;
             if from.is_none() {
                 break;
             }

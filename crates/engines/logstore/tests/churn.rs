@@ -27,7 +27,16 @@ fn operate(store: &logstore::Store<bwtree::Bytes>, model: &mut Model, thread: u6
         // Two of three operations are on an eighth of the keys.
         let number = if random.u32(..3) > 0 { random.u32(..KEYS / 8) } else { random.u32(..KEYS) };
         let key = format!("{number:05} of {thread}").into_bytes();
-        match random.u32(..10) {
+        match random.u32(..14) {
+            10..=13 => {
+                let value = (random.u32(..5) > 0).then(|| vec![random.u8(..); random.usize(..1000)]);
+                let found = store.set(&key, value.as_deref(), true).unwrap();
+                let was_there = match value {
+                    Some(value) => model.insert(key, value).is_some(),
+                    None => model.remove(&key).is_some(),
+                };
+                assert!(found.is_none_or(|found| found == was_there));
+            }
             0..=4 => {
                 let value = vec![random.u8(..); random.usize(..1000)];
                 assert_eq!(put(store, &key, &value).unwrap(), model.insert(key, value).is_some());

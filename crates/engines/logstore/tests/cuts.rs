@@ -58,11 +58,18 @@ impl Operation {
     /// True if the operation has a record.
     fn run(&self, store: &Store<Bytes>, sync: bool) -> pmem::Result<bool> {
         match self {
+            // Half of the values are put without a read.
+            Self::Put(key, value) if value.len() % 2 == 0 => {
+                store.set(&key[..], Some(&value[..]), sync).map(|_| true)
+            }
             Self::Put(key, value) => store.update(&key[..], |_| Change::Put(&value[..]), sync).map(|_| true),
             Self::Delete(key) => store.update(&key[..], |_| Change::<&[u8]>::Delete, sync),
             Self::Batch(writes) => {
                 let batch = writes.iter().map(|(key, value)| (key.clone().into(), value.clone()));
-                store.batch(batch.collect(), &[], sync).map(|_| true)
+                match writes.len() % 2 == 0 {
+                    true => store.set_batch(batch.collect(), sync).map(|_| true),
+                    false => store.batch(batch.collect(), &[], sync).map(|_| true),
+                }
             }
         }
     }

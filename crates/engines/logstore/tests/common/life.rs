@@ -208,7 +208,11 @@ impl Life {
         let mut next = self.newest().clone();
         next.insert(key.to_vec(), value.to_vec());
         self.starts(next);
-        store.update(key, |_| Change::Put(value), sync)?;
+        if self.random.bool() {
+            store.set(key, Some(value), sync)?;
+        } else {
+            store.update(key, |_| Change::Put(value), sync)?;
+        }
         if sync {
             self.is_durable();
         }
@@ -236,7 +240,11 @@ impl Life {
                 next.remove(&key);
                 self.starts(next);
                 // The removal of an absent key has no record, and makes no other record durable.
-                if store.update(&key[..], |_| Change::<&[u8]>::Delete, sync)? && sync {
+                let has_record = match self.random.bool() {
+                    true => store.set(&key[..], None, sync)? != Some(false),
+                    false => store.update(&key[..], |_| Change::<&[u8]>::Delete, sync)?,
+                };
+                if has_record && sync {
                     self.is_durable();
                 }
             }
@@ -253,7 +261,11 @@ impl Life {
                     writes.push((key.into(), value));
                 }
                 self.starts(next);
-                assert!(store.batch(writes, &[], sync)?.is_done);
+                if self.random.bool() {
+                    store.set_batch(writes, sync)?;
+                } else {
+                    assert!(store.batch(writes, &[], sync)?.is_done);
+                }
                 if sync {
                     self.is_durable();
                 }

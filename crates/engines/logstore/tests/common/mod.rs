@@ -80,7 +80,8 @@ pub fn contents(store: &Store<Bytes>) -> pmem::Result<Model> {
 /// Compares all reads with a map, and checks the structure.
 pub fn compare(store: &Store<Bytes>, model: &Model) {
     assert_eq!(&contents(store).unwrap(), model);
-    assert_eq!(store.len(), model.len() as u64);
+    store.count_all().unwrap();
+    assert_eq!((store.len(), store.is_counted()), (model.len() as u64, true));
     for (key, value) in model.iter().step_by(7) {
         assert_eq!(get(store, key).unwrap().as_ref(), Some(value));
     }
@@ -95,7 +96,31 @@ pub fn step(store: &Store<Bytes>, model: &mut Model, keys: u32, random: &mut fas
         let length = if random.u32(..50) == 0 { random.usize(..3000) } else { random.usize(..60) };
         vec![random.u8(..); length]
     };
-    match random.u32(..10) {
+    match random.u32(..14) {
+        10..=12 => {
+            let (key, value) = (key(random), random.bool().then(|| value(random)));
+            let found = store.set(&key, value.as_deref(), true).unwrap();
+            let was_there = match value {
+                Some(value) => model.insert(key, value).is_some(),
+                None => model.remove(&key).is_some(),
+            };
+            assert!(found.is_none_or(|found| found == was_there));
+        }
+        13 => {
+            let writes: BTreeMap<Vec<u8>, Option<Vec<u8>>> = (0..random.usize(1..9))
+                .map(|_| (key(random), random.bool().then(|| value(random))))
+                .collect();
+            let batch = writes.iter().map(|(key, value)| (key.clone().into(), value.clone())).collect();
+            let found = store.set_batch(batch, true).unwrap();
+            assert_eq!(found.len(), writes.len());
+            for ((key, value), found) in writes.into_iter().zip(found) {
+                let was_there = match value {
+                    Some(value) => model.insert(key, value).is_some(),
+                    None => model.remove(&key).is_some(),
+                };
+                assert!(found.is_none_or(|found| found == was_there));
+            }
+        }
         0..=4 => {
             let (key, value) = (key(random), value(random));
             assert_eq!(put(store, &key, &value).unwrap(), model.insert(key, value).is_some());

@@ -1,0 +1,147 @@
+//! Late changes: changes of an evicted leaf that need no read of the leaf.
+//!
+//! [`Tree::set`] sets or removes a key and does not tell whether the key was there. If the leaf is evicted and has few late changes, the
+//! evicted leaf gets one more. When the leaf is read for another reason, they are applied together. So many changes of a leaf take one read.
+//!
+//! Until then the tree does not know how the late changes alter the number of its records: the leaf is *uncounted*.
+//!
+//! Commit point: the exchange that replaces the evicted leaf. Paper: Bw-tree §IV-C, blind updates of pages that are not in memory.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::error::Result;
+use crate::image;
+use crate::node::Body;
+use crate::page::{Bounds, New, Outline};
+use crate::paged::{Evicted, Stub};
+use crate::pairs::{At, Pairs};
+use crate::stats::Count;
+use crate::sync::IS_SMALL;
+use crate::table::Pid;
+use crate::tree::{Change, Recorder, Tree};
+
+/// The late changes that a batch will make in one leaf.
+#[derive(Debug, Default)]
+pub struct Planned {
+    leaf: Option<Pid>,
+    bytes: usize,
+}
+
+/// The leaf is read if its late changes would take a larger share of it than an image of changes may, and more than this.
+const BYTES_MIN: usize = 128;
+
+/// A change that needs no read of the leaf.
+#[derive(Debug)]
+pub(crate) struct Blind<'v, P: Pairs> {
+    /// `None`: the key is removed.
+    pub(crate) value: Option<&'v P::Value>,
+    /// The leaf is never read, however many late changes it has.
+    pub(crate) always: bool,
+}
+
+impl<P: Pairs> Clone for Blind<'_, P> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<P: Pairs> Copy for Blind<'_, P> {}
+
+/// The most bytes of late changes of a leaf.
+fn bytes_max(leaf_bytes: usize) -> usize {
+    (leaf_bytes / image::SHARE).max(BYTES_MIN)
+}
+
+impl<P: Pairs> Tree<P> {
+    /// Stores a value under a key, or removes the key, without a read of an evicted leaf, if the leaf has few late changes or `always` is
+    /// true. Returns whether the key existed. `None`: this is not known. O(log records).
+    ///
+    /// # Errors
+    /// `KeyTooLong`, `ValueTooLong`, `Unreadable`, `NotLogged`.
+    pub fn set(
+        &self,
+        key: &P::Key,
+        value: Option<&P::Value>,
+        always: bool,
+        log: &impl Recorder<P>,
+    ) -> Result<Option<bool>> {
+        value.map_or(Ok(()), P::check_value)?;
+        let decide = |_: Option<&P::Value>| value.map_or(Change::Delete, Change::Put);
+        self.change_logged(key, decide, log, Some(Blind { value, always })).map(|(was_there, _)| was_there)
+    }
+
+    /// Reads the leaf of a key if its late changes would become too many with this one. The keys of a batch come in ascending order, and no
+    /// other thread makes late changes meanwhile.
+    ///
+    /// # Errors
+    /// `Unreadable`.
+    pub fn plan_late(&self, planned: &mut Planned, key: &P::Key, value: Option<&P::Value>) -> Result<()> {
+        let visit = self.visit();
+        let (pid, head) = visit.leaf(At(key));
+        let Body::Evicted { leaf, .. } = head.body() else { return Ok(()) };
+        if planned.leaf != Some(pid) {
+            *planned = Planned { leaf: Some(pid), bytes: leaf.late.as_ref().map_or(0, |late| late.len()) };
+        }
+        planned.bytes += P::fresh_space(key, value) + image::LATE_BYTES;
+        let (stub, bytes_max) = (head.stub(leaf), bytes_max(head.bytes()));
+        drop(visit);
+        if planned.bytes > bytes_max { self.page_in(pid, stub) } else { Ok(()) }
+    }
+
+    /// Adds a late change to an evicted leaf. Returns its LSN. `None` if the leaf has too many of them, or is in another state. The caller has
+    /// no visit.
+    #[cold]
+    pub(crate) fn change_late(
+        &self,
+        pid: Pid,
+        stub: Stub,
+        key: &P::Key,
+        blind: Blind<'_, P>,
+        log: &impl Recorder<P>,
+    ) -> Result<Option<u64>> {
+        let _turn = self.paging.turn(pid);
+        let visit = self.visit();
+        let Some((head, evicted)) = visit.stub(pid, stub) else { return Ok(None) };
+        let late = image::late_with::<P>(evicted.late.as_deref(), key, blind.value);
+        let Some(late) = late else { return Ok(None) };
+        if late.len() > bytes_max(head.bytes()) && !blind.always && !IS_SMALL {
+            return Ok(None);
+        }
+        let entry = log.begin(key, blind.value)?;
+        let lsn = visit.draw(head.lsn());
+        let Outline { low, high, right, .. } = Outline::of(head);
+        let bounds = Bounds { low: low.cloned(), high: high.cloned(), right };
+        let leaf = Evicted {
+            unsaved: evicted.unsaved.clone(),
+            late: Some(late.into()),
+            ..Evicted::of(evicted.image, evicted.records, false)
+        };
+        let page = visit.evicted_page(New { level: 0, lsn, bytes: head.bytes() }, bounds, leaf);
+        if !visit.replace_stub(pid, head, evicted, page) {
+            return Ok(None);
+        }
+        log.commit(entry);
+        visit.count(Count::Updates);
+        Ok(Some(lsn))
+    }
+
+    /// Number of leaves whose late changes are not counted by [`len`](Self::len).
+    pub fn uncounted(&self) -> u64 {
+        self.uncounted.load(Relaxed)
+    }
+
+    /// Reads a leaf, by its page number, if its late changes are not counted. False if there are no more pages.
+    ///
+    /// # Errors
+    /// `Unreadable`.
+    pub fn count_leaf(&self, page: u32) -> Result<bool> {
+        if u64::from(page) >= self.table.used() {
+            return Ok(false);
+        }
+        let pid = Pid(page);
+        let stub = self.visit().load(pid).and_then(|head| match head.body() {
+            Body::Evicted { leaf, .. } if !leaf.is_counted => Some(head.stub(leaf)),
+            _ => None,
+        });
+        stub.map_or(Ok(()), |stub| self.page_in(pid, stub)).map(|()| true)
+    }
+}
