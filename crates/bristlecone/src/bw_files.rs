@@ -3,6 +3,7 @@
 //! Consequences:
 //! * Several writers can write at the same time. A batch keeps other writers out while it is applied.
 //! * Pages that were not used lately are evicted, so the contents may be larger than memory.
+//! * [`Index::set`] does not read a page that is not in memory. Then the number of keys is pending until the page is read.
 //! * There are no snapshots. A scan returns each pair as it is at its turn.
 
 use std::borrow::Cow;
@@ -18,7 +19,7 @@ use ::index::engine::{
 use ::index::schema::TABLES;
 use ::index::{Index, Kind, Lifecycle, Report, Write, WriteOptions};
 use bwtree::Pairs;
-use logstore::{Settings, Store, StoreCursor};
+use logstore::{BatchWrite, Settings, Store, StoreCursor};
 use pmem::alloc::Usage;
 use pmem::region::Identity;
 use pmem::{Durability, Error, Found, Result};
@@ -79,6 +80,15 @@ impl<P: Pairs> BwFiles<P> {
         let is_full = self.is_full.load(Ordering::Relaxed);
         if is_full { Err(Error::Full { max_bytes: self.max_bytes }) } else { Ok(()) }
     }
+
+    fn check_space_for<K, V>(&self, writes: &[(K, Option<V>)]) -> Result<()> {
+        if writes.iter().any(|(_, value)| value.is_some()) { self.check_space() } else { Ok(()) }
+    }
+}
+
+/// A write of a batch, in the types of the store.
+fn converted<K: Kind, P: PairsOf<K>>((key, value): &KeyValue<K>) -> BatchWrite<P> {
+    (P::own(K::key(key)), value.as_ref().map(|value| P::own_value(K::value(value))))
 }
 
 impl<P: Pairs + 'static> Lifecycle for BwFiles<P> {
@@ -180,6 +190,11 @@ impl<K: Kind, P: PairsOf<K> + 'static> Index<K> for BwFiles<P> {
         self.store.update(key, |_| bwtree::Change::<&K::Value>::Delete, how.sync)
     }
 
+    fn set(&self, key: &K::Key, value: Option<&K::Value>, how: WriteOptions) -> Result<Option<bool>> {
+        value.map_or(Ok(()), |_| self.check_space())?;
+        self.store.set(key, value, how.sync)
+    }
+
     fn update(&self, key: &K::Key, decide: &mut Decide<'_, K::Value>, how: WriteOptions) -> Result<()> {
         let mut space = Ok(());
         let decide = |old: Option<&K::Value>| match decide(old) {
@@ -221,17 +236,17 @@ impl<K: Kind, P: PairsOf<K> + 'static> Index<K> for BwFiles<P> {
         found: &mut Vec<bool>,
     ) -> Result<bool> {
         found.clear();
-        if writes.iter().any(|(_, value)| value.is_some()) {
-            self.check_space()?;
-        }
-        let convert = |(key, value): &KeyValue<K>| {
-            (P::own(K::key(key)), value.as_ref().map(|value| P::own_value(K::value(value))))
-        };
-        let writes = writes.iter().map(convert).collect();
-        let expected: Vec<_> = expected.iter().map(convert).collect();
+        self.check_space_for(&writes)?;
+        let writes = writes.iter().map(converted::<K, P>).collect();
+        let expected: Vec<_> = expected.iter().map(converted::<K, P>).collect();
         let done = self.store.batch(writes, &expected, how.sync)?;
         *found = done.found;
         Ok(done.is_done)
+    }
+
+    fn set_batch(&self, writes: Vec<KeyValue<K>>, how: WriteOptions) -> Result<Vec<Option<bool>>> {
+        self.check_space_for(&writes)?;
+        self.store.set_batch(writes.iter().map(converted::<K, P>).collect(), how.sync)
     }
 
     fn cursor(&self) -> Box<dyn Cursor<K> + '_> {
@@ -258,7 +273,11 @@ impl<K: Kind, P: PairsOf<K> + 'static> Index<K> for BwFiles<P> {
     }
 
     fn len(&self) -> Count {
-        Count { keys: self.store.len(), pending: false }
+        Count { keys: self.store.len(), pending: !self.store.is_counted() }
+    }
+
+    fn count_all(&self) -> Result<()> {
+        self.store.count_all()
     }
 
     fn has_maintenance(&self) -> bool {

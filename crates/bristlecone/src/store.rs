@@ -160,6 +160,20 @@ impl<K: Kind> StoreOf<K> {
         self.timed_write(|| self.index.put(key, value, self.how))
     }
 
+    /// Stores a value, and does not tell whether the key was present. So an engine whose pages may be outside of memory (`bwtree` in files)
+    /// need not read the key's page: this is much faster than [`StoreOf::put`] if the data is larger than memory. Then
+    /// [`StoreOf::len`] is pending, and [`StoreOf::count`] counts all keys again. In other engines, and in a store with deadlines, it is `put`.
+    pub fn set(&self, key: &K::Key, value: &K::Value) -> Result<()> {
+        K::validate(key, Some(value))?;
+        self.timed_write(|| self.index.set(key, Some(value), self.how)).map(drop)
+    }
+
+    /// Removes a key, and does not tell whether it was present: as [`StoreOf::set`].
+    pub fn unset(&self, key: &K::Key) -> Result<()> {
+        K::validate(key, None)?;
+        self.timed_write(|| self.index.set(key, None, self.how)).map(drop)
+    }
+
     /// Removes a key. True if the key was present.
     pub fn delete(&self, key: &K::Key) -> Result<bool> {
         K::validate(key, None)?;
@@ -219,6 +233,10 @@ impl<K: Kind> StoreOf<K> {
     }
 
     pub(crate) fn commit_batch(&self, writes: Vec<KeyValue<K>>, required: &[KeyValue<K>]) -> Result<bool> {
+        if required.is_empty() {
+            self.index.set_batch(writes, self.how)?;
+            return Ok(true);
+        }
         Ok(self.index.batch(writes, required, self.how)?)
     }
 
@@ -302,13 +320,14 @@ impl<K: Kind> StoreOf<K> {
         self.scan(..).descending().next().transpose()
     }
 
-    /// Number of keys, durable or not. It is exact, unless the count after a crash is still running.
+    /// Number of keys, durable or not. It is exact, unless the count after a crash is still running, or keys were [`set`](StoreOf::set).
     #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> Count {
         self.index.len()
     }
 
-    /// Number of keys, durable or not. Finishes the count after a crash if it is still running.
+    /// Number of keys, durable or not. Finishes the count after a crash if it is still running. Counts again if keys were
+    /// [`set`](StoreOf::set).
     ///
     /// # Errors
     /// `Pmem` if a node is damaged.

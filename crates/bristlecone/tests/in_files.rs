@@ -102,6 +102,57 @@ fn contents_four_times_the_memory_are_read_and_changed_by_several_threads() {
     assert_eq!(store.check().unwrap().keys, u64::from(keys));
 }
 
+/// `set` and `unset` do not read pages that are not in memory, and the counts are right when they are asked for.
+#[test]
+fn keys_are_set_without_a_read_and_counted_later() {
+    for has_tables in [false, true] {
+        let dir = scratch();
+        let store = Store::open(dir.path(), options().tables(has_tables)).unwrap();
+        let (keys, mut model) = (40_000u32, BTreeMap::new());
+        for number in 0..keys {
+            store.put(&key(number), &[1; 1000]).unwrap();
+            model.insert(key(number), vec![1; 1000]);
+        }
+        let (before, mut random) = (store.stats().paging.unwrap().read_leaves, fastrand::Rng::with_seed(1));
+        for number in 0..4000 {
+            let (key, value) = (key(random.u32(..2 * keys)), vec![2; random.usize(..100)]);
+            match number % 4 {
+                0 => {
+                    store.unset(&key).unwrap();
+                    model.remove(&key);
+                }
+                1 => {
+                    let mut batch = store.batch();
+                    batch.put(&key, &value).put(b"the last one", &value);
+                    assert!(batch.commit().unwrap());
+                    model.extend([(key, value.clone()), (b"the last one".to_vec(), value)]);
+                }
+                _ => {
+                    store.set(&key, &value).unwrap();
+                    model.insert(key, value);
+                }
+            }
+        }
+        let read = store.stats().paging.unwrap().read_leaves - before;
+        assert!(read < 1000, "{read} leaves were read");
+        assert!(store.len().pending);
+        // A crash now, and a close, lose nothing of it.
+        let crashed = scratch();
+        copy(dir.path(), crashed.path());
+        store.close().unwrap();
+        drop(store);
+        for dir in [&crashed, &dir] {
+            let store = Store::open(dir.path(), existing().memory_bytes(16 << 20)).unwrap();
+            assert_eq!(store.count().unwrap(), model.len() as u64);
+            assert!(!store.len().pending);
+            assert!(store.scan(..).map(Result::unwrap).eq(model.clone()));
+            assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+            assert!(store.delete(b"the last one").unwrap());
+            assert_eq!((store.len().keys, store.len().pending), (model.len() as u64 - 1, false));
+        }
+    }
+}
+
 #[test]
 fn a_backup_of_an_open_store_and_of_a_closed_one_has_all_pairs() {
     let (dir, target) = (scratch(), scratch());

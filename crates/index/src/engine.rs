@@ -316,6 +316,15 @@ pub trait Index<K: Kind>: Lifecycle {
     fn put(&self, key: &K::Key, value: &K::Value, how: WriteOptions) -> Result<bool>;
     /// Removes a key. True if the key was present.
     fn delete(&self, key: &K::Key, how: WriteOptions) -> Result<bool>;
+    /// Stores a value, or removes the key. Returns whether the key was present; `None` if this is not known, because the index did not read
+    /// the key. Then [`Index::len`] is pending.
+    fn set(&self, key: &K::Key, value: Option<&K::Value>, how: WriteOptions) -> Result<Option<bool>> {
+        match value {
+            Some(value) => self.put(key, value, how),
+            None => self.delete(key, how),
+        }
+        .map(Some)
+    }
     /// Reads and changes one key in one step. No other write can come between.
     fn update(&self, key: &K::Key, decide: &mut Decide<'_, K::Value>, how: WriteOptions) -> Result<()>;
     /// Calls `give` with the value of each key, in order; `None` for an absent key. Stops when `give` returns false. With
@@ -337,6 +346,13 @@ pub trait Index<K: Kind>: Lifecycle {
         how: WriteOptions,
         found: &mut Vec<bool>,
     ) -> Result<bool>;
+    /// Puts and deletes several keys in one step, each as [`Index::set`]. Returns for each key of the batch, in ascending order, whether it
+    /// was present before. `Unsupported` as for [`Index::batch`].
+    fn set_batch(&self, writes: Vec<KeyValue<K>>, how: WriteOptions) -> Result<Vec<Option<bool>>> {
+        let mut found = Vec::new();
+        self.batch_found(writes, &[], how, &mut found)?;
+        Ok(found.into_iter().map(Some).collect())
+    }
     /// A cursor over the keys.
     fn cursor(&self) -> Box<dyn Cursor<K> + '_>;
     /// Opens a snapshot. Everything in it is durable as promised. `Unsupported` without [`Capabilities::snapshots`].

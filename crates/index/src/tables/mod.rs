@@ -112,6 +112,9 @@ struct Gate {
     /// Numbers that became free since the open. A cursor may still stand in their keys, so they are not used again.
     retired: Vec<u32>,
     counted: Counted,
+    /// True if a write did not tell whether its key was present. Then the counts are wrong until [`Tables::count_all`] counts again: not in the
+    /// background, because that would read the whole index again and again.
+    is_stale: AtomicBool,
 }
 
 /// The progress of counting.
@@ -139,7 +142,8 @@ impl Gate {
     fn new(catalog: Catalog) -> Self {
         let slots = catalog.ids.iter().map(|(name, id)| (name.clone(), Arc::new(Slot::new(name, *id))));
         let (dropped, retired) = (catalog.dropped, Vec::new());
-        Self { slots: slots.collect(), dropped, retired, counted: Counted::To(Vec::new()) }
+        let (counted, is_stale) = (Counted::To(Vec::new()), AtomicBool::new(false));
+        Self { slots: slots.collect(), dropped, retired, counted, is_stale }
     }
 
     fn catalog(&self) -> Catalog {
@@ -155,14 +159,31 @@ impl Gate {
         self.slots.values().find(|slot| slot.id.load(Ordering::Acquire) == id)
     }
 
+    /// False if the count has not reached a stored key yet.
+    fn is_counted(&self, stored: &[u8]) -> bool {
+        match &self.counted {
+            Counted::All => true,
+            Counted::To(position) => stored <= position.as_slice(),
+        }
+    }
+
+    /// True if all tables have their numbers of keys.
+    fn has_counts(&self) -> bool {
+        matches!(self.counted, Counted::All) && !self.is_stale.load(Ordering::Relaxed)
+    }
+
+    /// Counts a write of a stored key (T5). `None`: it is not known whether the key was there.
+    fn note_set(&self, slot: &Slot, stored: &[u8], was_there: Option<bool>, is_there: bool) {
+        match was_there {
+            Some(was_there) => self.note(slot, stored, was_there, is_there),
+            None if self.is_counted(stored) => self.is_stale.store(true, Ordering::Relaxed),
+            None => {}
+        }
+    }
+
     /// Counts a write of a stored key (T5).
     fn note(&self, slot: &Slot, stored: &[u8], was_there: bool, is_there: bool) {
-        if was_there == is_there {
-            return;
-        }
-        if let Counted::To(position) = &self.counted
-            && stored > position.as_slice()
-        {
+        if was_there == is_there || !self.is_counted(stored) {
             return;
         }
         if is_there {

@@ -1,6 +1,7 @@
 //! A table as an [`Index`]: it translates keys and values, and passes everything else to the index of all tables.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -136,6 +137,23 @@ impl Index<Bytes> for Table {
         Ok(found)
     }
 
+    fn set(&self, key: &[u8], value: Option<&[u8]>, how: WriteOptions) -> Result<Option<bool>> {
+        if self.tables.has_deadlines() {
+            return match value {
+                Some(value) => self.put(key, value, how),
+                None => self.delete(key, how),
+            }
+            .map(Some);
+        }
+        check_lengths(key, value)?;
+        let gate = self.tables.shared();
+        let stored = StoredKey::new(self.slot.id()?, key);
+        let value = value.map(|value| tagged(value, None));
+        let found = self.index().set(&stored, value.as_deref(), how)?;
+        gate.note_set(&self.slot, &stored, found, value.is_some());
+        Ok(found)
+    }
+
     /// A new value keeps the deadline of the old one.
     fn update(&self, key: &[u8], decide: &mut Decide<'_, [u8]>, how: WriteOptions) -> Result<()> {
         let mut decide = |old: Option<(&[u8], Deadline)>| {
@@ -262,6 +280,32 @@ impl Index<Bytes> for Table {
         let reads: Vec<_> = expected.iter().map(read).collect();
         let writes = writes.into_iter().map(write).collect();
         self.tables.commit(Commit { writes, reads: &reads, validate: None }, how, found)
+    }
+
+    fn set_batch(&self, writes: Vec<KeyValue<Bytes>>, how: WriteOptions) -> Result<Vec<Option<bool>>> {
+        if self.tables.has_deadlines() {
+            let mut found = Vec::new();
+            self.batch_found(writes, &[], how, &mut found)?;
+            return Ok(found.into_iter().map(Some).collect());
+        }
+        writes.iter().try_for_each(|(key, value)| check_lengths(key, value.as_deref()))?;
+        self.tables.deferred(how, || {
+            let gate = self.tables.shared();
+            let id = self.slot.id()?;
+            // The last write of a key counts.
+            let stored: BTreeMap<Vec<u8>, Option<Vec<u8>>> = writes
+                .into_iter()
+                .map(|(key, value)| {
+                    (StoredKey::new(id, &key).to_vec(), value.map(|value| tagged(&value, None)))
+                })
+                .collect();
+            let batch = stored.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
+            let found = self.index().set_batch(batch, UNSYNCED)?;
+            for ((key, value), found) in stored.iter().zip(&found) {
+                gate.note_set(&self.slot, key, *found, value.is_some());
+            }
+            Ok(found)
+        })
     }
 
     fn cursor(&self) -> Box<dyn Cursor<Bytes> + '_> {

@@ -154,20 +154,26 @@ impl Tables {
 
     /// Number of keys of a table.
     pub(super) fn count_of(&self, gate: &Gate, slot: &Slot) -> Count {
-        let pending = !matches!(gate.counted, Counted::All);
-        Count { keys: slot.keys.load(Ordering::Relaxed), pending }
+        // Stale counts may be negative.
+        let keys = slot.keys.load(Ordering::Relaxed).cast_signed().max(0).cast_unsigned();
+        Count { keys, pending: !gate.has_counts() }
     }
 
     /// Forgets the counts. Background work, or a close, counts again.
     pub(super) fn count_again(&self) {
         let mut gate = self.exclusive();
+        gate.is_stale.store(false, Ordering::Relaxed);
         gate.slots.values().for_each(|slot| slot.keys.store(0, Ordering::Relaxed));
         gate.counted = Counted::To(Vec::new());
     }
 
-    /// Counts all keys.
+    /// Counts all keys. If keys are set meanwhile, the counts may be stale again.
     pub(super) fn count_all(&self) -> Result<()> {
         while self.count_some()? {}
+        if !self.shared().has_counts() {
+            self.count_again();
+            while self.count_some()? {}
+        }
         Ok(())
     }
 
@@ -269,7 +275,9 @@ impl Tables {
 
     /// Counts all keys, writes the counts, and closes the index cleanly.
     pub(super) fn close(&self) -> Result<()> {
-        let counted = self.count_all();
+        // Stale counts stay so: a close does not read all keys for them.
+        let is_stale = self.shared().is_stale.load(Ordering::Relaxed);
+        let counted = if is_stale { Ok(()) } else { self.count_all() };
         self.has_ended.store(true, Ordering::Release);
         let gate = self.exclusive();
         let counts: Vec<_> = gate
@@ -277,7 +285,7 @@ impl Tables {
             .values()
             .map(|slot| (slot.id.load(Ordering::Acquire), slot.keys.load(Ordering::Relaxed)))
             .collect();
-        let is_counted = matches!(gate.counted, Counted::All);
+        let is_counted = gate.has_counts();
         let written = counted.and_then(|()| match is_counted {
             true => self.index.put(COUNTS, &encode_counts(&counts), UNSYNCED),
             false => self.index.delete(COUNTS, UNSYNCED),

@@ -58,7 +58,8 @@ struct Handle<'a>(&'a Store);
 
 impl Session for Handle<'_> {
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
-        self.0.put(key, value).map(drop).map_err(refused(NAME, "put"))
+        // As the other stores, it need not tell whether the key was present.
+        self.0.set(key, value).map_err(refused(NAME, "set"))
     }
 
     fn batch(&mut self, pairs: &[(&[u8], &[u8])]) -> Result<()> {
@@ -72,7 +73,7 @@ impl Session for Handle<'_> {
     }
 
     fn delete(&mut self, key: &[u8]) -> Result<()> {
-        self.0.delete(key).map(drop).map_err(refused(NAME, "delete"))
+        self.0.unset(key).map_err(refused(NAME, "unset"))
     }
 
     fn scan(&mut self, from: &[u8], limit: u64, met: &mut dyn FnMut(&[u8], &[u8])) -> Result<u64> {
