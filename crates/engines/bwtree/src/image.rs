@@ -224,19 +224,15 @@ fn put_late((key, value): Late<'_>, to: &mut Vec<u8>) {
     to.extend(value.unwrap_or_default());
 }
 
-/// Late changes with one more. `None` if `late` is damaged. O(bytes).
-pub(crate) fn late_with<P: Pairs>(
-    late: Option<&[u8]>,
-    key: &P::Key,
-    value: Option<&P::Value>,
-) -> Option<Vec<u8>> {
+/// Late changes, or none if there are no bytes, with one more. `None` if `late` is damaged. O(bytes).
+pub(crate) fn late_with<P: Pairs>(late: &[u8], key: &P::Key, value: Option<&P::Value>) -> Option<Vec<u8>> {
     let (mut own_key, mut own_value) = (Vec::new(), Vec::new());
     P::write_key(key, &mut own_key);
     if let Some(value) = value {
         P::write_value(value, &mut own_value);
     }
     let own = (&own_key[..], value.map(|_| &own_value[..]));
-    let before = late.unwrap_or(&[0; 4]);
+    let before = if late.is_empty() { &[0; 4] } else { late };
     let mut after = Vec::with_capacity(before.len() + 8 + own_key.len() + own_value.len());
     let mut rest = before;
     let mut count = take_number(&mut rest)? + 1;
@@ -339,7 +335,8 @@ pub(crate) fn find_late<P: Pairs>(mut late: &[u8], key: &P::Key) -> Option<Optio
 pub(crate) struct ImageBytes {
     whole: Vec<u8>,
     changes: Option<Vec<u8>>,
-    late: Option<Vec<u8>>,
+    /// Empty if there are none.
+    late: Vec<u8>,
 }
 
 /// The contents of a leaf outside of memory.
@@ -355,7 +352,7 @@ impl ImageBytes {
     /// From the newest image of a leaf. `read` reads another one. `None` if the bytes are no image.
     pub(crate) fn of<E>(
         newest: Vec<u8>,
-        late: Option<Vec<u8>>,
+        late: Vec<u8>,
         read: impl FnOnce(Address) -> Result<Vec<u8>, E>,
     ) -> Result<Option<Self>, E> {
         let Some(Decoded { base, .. }) = decode(&newest) else { return Ok(None) };
@@ -367,7 +364,7 @@ impl ImageBytes {
 
     /// The whole image, if there are no changes.
     pub(crate) fn only(&self) -> Option<&[u8]> {
-        (self.changes.is_none() && self.late.is_none()).then_some(&self.whole)
+        (self.changes.is_none() && self.late.is_empty()).then_some(&self.whole)
     }
 
     /// The contents. `None` if the bytes are damaged.
@@ -396,7 +393,7 @@ impl ImageBytes {
             }
         };
         let records = apply::<P>(records, late)?;
-        let late = self.late.as_ref().map_or(Some(Vec::new()), |late| decode_late(late))?;
+        let late = if self.late.is_empty() { Vec::new() } else { decode_late(&self.late)? };
         Some(Contents { records: apply::<P>(records, late)?, base_records })
     }
 }
@@ -432,7 +429,7 @@ pub fn salvage<P: Pairs>(
         None => is_whole = false,
     };
     let changes = newest.clone();
-    let image = ImageBytes::of(newest, None, |base| read(base).ok_or(()));
+    let image = ImageBytes::of(newest, Vec::new(), |base| read(base).ok_or(()));
     let contents = image.as_ref().ok().and_then(|image| image.as_ref()?.contents::<P>());
     if let Some(Contents { records, .. }) = contents {
         records.into_iter().for_each(|((key, value), _)| keep((key, Some(value))));

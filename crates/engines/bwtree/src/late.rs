@@ -13,7 +13,7 @@ use crate::error::Result;
 use crate::image;
 use crate::node::Body;
 use crate::page::{Bounds, New, Outline};
-use crate::paged::{Evicted, Stub};
+use crate::paged::{Kept, NewEvicted, Stub};
 use crate::pairs::{At, Pairs};
 use crate::stats::Count;
 use crate::sync::IS_SMALL;
@@ -79,7 +79,7 @@ impl<P: Pairs> Tree<P> {
         let (pid, head) = visit.leaf(At(key));
         let Body::Evicted { leaf, .. } = head.body() else { return Ok(()) };
         if planned.leaf != Some(pid) {
-            *planned = Planned { leaf: Some(pid), bytes: leaf.late.as_ref().map_or(0, |late| late.len()) };
+            *planned = Planned { leaf: Some(pid), bytes: leaf.kept.late.len() };
         }
         planned.bytes += P::fresh_space(key, value) + image::LATE_BYTES;
         let (stub, bytes_max) = (head.stub(leaf), bytes_max(head.bytes()));
@@ -101,7 +101,7 @@ impl<P: Pairs> Tree<P> {
         let _turn = self.paging.turn(pid);
         let visit = self.visit();
         let Some((head, evicted)) = visit.stub(pid, stub) else { return Ok(None) };
-        let late = image::late_with::<P>(evicted.late.as_deref(), key, blind.value);
+        let late = image::late_with::<P>(&evicted.kept.late, key, blind.value);
         let Some(late) = late else { return Ok(None) };
         if late.len() > bytes_max(head.bytes()) && !blind.always && !IS_SMALL {
             return Ok(None);
@@ -110,11 +110,8 @@ impl<P: Pairs> Tree<P> {
         let lsn = visit.draw(head.lsn());
         let Outline { low, high, right, .. } = Outline::of(head);
         let bounds = Bounds { low: low.cloned(), high: high.cloned(), right };
-        let leaf = Evicted {
-            unsaved: evicted.unsaved.clone(),
-            late: Some(late.into()),
-            ..Evicted::of(evicted.image, evicted.records, false)
-        };
+        let kept = Kept { unsaved: &*evicted.kept.unsaved, late: &late[..] };
+        let leaf = NewEvicted { kept, ..NewEvicted::of(evicted.image, evicted.records, false) };
         let page = visit.evicted_page(New { level: 0, lsn, bytes: head.bytes() }, bounds, leaf);
         if !visit.replace_stub(pid, head, evicted, page) {
             return Ok(None);

@@ -55,7 +55,7 @@ use std::ptr::{self, NonNull};
 pub(crate) use graves::Graves;
 
 use crate::page::{Bounds, New, Term};
-use crate::paged::{Evicted, Saved, Stub};
+use crate::paged::{Evicted, Kept as KeptChanges, NewEvicted, Saved, Stub};
 use crate::pairs::{Changes, Pairs, Spot};
 use crate::pool::{ALIGN, Array, Block, Space, array_bytes};
 use crate::record::{Dead, Kept};
@@ -165,8 +165,8 @@ impl<P: Pairs> Body<P> {
         let may = |key: &Option<P::Fence>| key.as_ref().map_or(0, P::fence_memory);
         match self {
             Self::Leaf { bounds, saved, .. } => may(&bounds.low) + may(&bounds.high) + saved.memory(),
-            Self::Evicted { bounds, leaf } => may(&bounds.low) + may(&bounds.high) + leaf.memory(),
-            Self::Inner { bounds, .. } => may(&bounds.low) + may(&bounds.high),
+
+            Self::Inner { bounds, .. } | Self::Evicted { bounds, .. } => may(&bounds.low) + may(&bounds.high),
             Self::IndexMerging { key } => own(key),
             Self::IndexInsert { key, high, .. } | Self::Merge { key, high, .. } => own(key) + may(high),
             Self::IndexDelete { key, low, high, .. } => own(key) + may(low) + may(high),
@@ -197,6 +197,11 @@ pub(crate) fn leaf_bytes<P: Pairs>(records: usize, changes: u32) -> usize {
 pub(crate) fn inner_bytes<P: Pairs>(terms: &[Term<'_, P>]) -> usize {
     let keys = terms.iter().skip(1).filter_map(|(key, _)| *key);
     node_bytes::<P>(P::keys_space(keys) + array_bytes::<Pid>(terms.len(), align_of::<Pid>()))
+}
+
+/// Bytes of a block for an evicted leaf that keeps `kept` bytes of changes.
+pub(crate) fn evicted_bytes<P: Pairs>(kept: usize) -> usize {
+    node_bytes::<P>(kept)
 }
 
 /// Bytes of a block for a delta.
@@ -281,9 +286,18 @@ impl<P: Pairs> Made<P> {
         Some((made, dead))
     }
 
-    /// A leaf whose contents are not in memory, in a block of [`delta_bytes`].
-    pub(crate) fn evicted(block: Block, new: New, bounds: Bounds<P>, leaf: Evicted) -> Self {
-        Self::new(block, new, 0, Link::NONE, |_| Body::Evicted { bounds, leaf })
+    /// A leaf whose contents are not in memory, in a block of [`evicted_bytes`].
+    pub(crate) fn evicted(block: Block, new: New, bounds: Bounds<P>, leaf: NewEvicted<'_>) -> Self {
+        Self::new(block, new, 0, Link::NONE, |space| {
+            let NewEvicted { image, records, is_counted, kept } = leaf;
+            let mut copy = |bytes: &[u8]| {
+                let mut draft = space.array(bytes.len(), 1);
+                draft.extend(bytes);
+                draft.done()
+            };
+            let kept = KeptChanges { unsaved: copy(kept.unsaved), late: copy(kept.late) };
+            Body::Evicted { bounds, leaf: Evicted { image, records, is_counted, kept } }
+        })
     }
 
     /// A delta in front of `head`, in a block of [`delta_bytes`]. With the delta, the page has `bytes` bytes.

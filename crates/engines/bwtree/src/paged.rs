@@ -22,6 +22,7 @@
 
 use std::borrow::Borrow;
 use std::fmt::Debug;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -32,6 +33,7 @@ use crate::omission::{Omission, is_omitted};
 use crate::options::Options;
 use crate::page::{Bounds, New, Outline, Records};
 use crate::pairs::{Changes, Pairs, Place};
+use crate::pool::Array;
 use crate::stats::Count;
 use crate::sync::{AtomicU64, IS_SMALL, Mutex, MutexGuard, Ordering};
 use crate::table::{Pid, ROOT};
@@ -74,34 +76,43 @@ pub(crate) struct Evicted {
     pub(crate) records: u32,
     /// False if that number may be wrong, because of late changes.
     pub(crate) is_counted: bool,
+    /// The changes that it keeps, in the block of its node. Empty if there are none.
+    pub(crate) kept: Kept<Array<u8>>,
+}
+
+/// The changes that an evicted leaf keeps.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Kept<B> {
     /// Changes that are not saved, as an image.
-    pub(crate) unsaved: Option<Box<[u8]>>,
+    pub(crate) unsaved: B,
     /// Late changes that are not saved. They are newer than the image and the unsaved changes.
-    pub(crate) late: Option<Box<[u8]>>,
+    pub(crate) late: B,
 }
 
-/// Copies of the changes that an evicted leaf keeps.
-#[derive(Debug, Default)]
-struct KeptChanges {
-    unsaved: Option<Vec<u8>>,
-    late: Option<Vec<u8>>,
+impl<B: Deref<Target = [u8]>> Kept<B> {
+    /// Bytes of the changes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.unsaved.len() + self.late.len()
+    }
+
+    fn to_vecs(&self) -> Kept<Vec<u8>> {
+        Kept { unsaved: self.unsaved.to_vec(), late: self.late.to_vec() }
+    }
 }
 
-impl Evicted {
+/// A leaf that is to be evicted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NewEvicted<'a> {
+    pub(crate) image: Image,
+    pub(crate) records: u32,
+    pub(crate) is_counted: bool,
+    pub(crate) kept: Kept<&'a [u8]>,
+}
+
+impl NewEvicted<'_> {
     /// A leaf that keeps no changes.
     pub(crate) fn of(image: Image, records: u32, is_counted: bool) -> Self {
-        Self { image, records, is_counted, unsaved: None, late: None }
-    }
-
-    fn kept(&self) -> KeptChanges {
-        let copy = |bytes: &Option<Box<[u8]>>| bytes.as_ref().map(|bytes| bytes.to_vec());
-        KeptChanges { unsaved: copy(&self.unsaved), late: copy(&self.late) }
-    }
-
-    /// Bytes of memory outside of the node: those of the changes that it keeps.
-    pub(crate) fn memory(&self) -> usize {
-        let bytes = |bytes: &Option<Box<[u8]>>| bytes.as_ref().map_or(0, |bytes| bytes.len());
-        bytes(&self.unsaved) + bytes(&self.late)
+        Self { image, records, is_counted, kept: Kept::default() }
     }
 }
 
@@ -229,12 +240,13 @@ impl<P: Pairs> Tree<P> {
     }
 
     /// Reads the contents of an evicted leaf that keeps these changes. The caller has the turn of the page (I5), and no visit.
-    fn read_image(&self, address: Address, kept: KeptChanges) -> Result<ImageBytes> {
+    fn read_image(&self, address: Address, kept: Kept<Vec<u8>>) -> Result<ImageBytes> {
         let Some(shelf) = &self.shelf else {
             return Err(Error::Unreadable { why: "there are no images".into() });
         };
-        let newest = kept.unsaved.map_or_else(|| shelf.read(address), Ok)?;
-        ImageBytes::of(newest, kept.late, |base| shelf.read(base))?.ok_or_else(|| damaged(address))
+        let Kept { unsaved, late } = kept;
+        let newest = if unsaved.is_empty() { shelf.read(address)? } else { unsaved };
+        ImageBytes::of(newest, late, |base| shelf.read(base))?.ok_or_else(|| damaged(address))
     }
 
     /// Reads the image of an evicted leaf, and replaces the evicted leaf. The caller has no visit.
@@ -243,7 +255,7 @@ impl<P: Pairs> Tree<P> {
         // Threads that want the same page wait for the first one, and find it in memory then.
         let _turn = self.paging.turn(pid);
         let kept = match self.visit().stub(pid, stub) {
-            Some((_, evicted)) => evicted.kept(),
+            Some((_, evicted)) => evicted.kept.to_vecs(),
             None => return Ok(()),
         };
         let image = self.read_image(stub.address, kept)?;
@@ -283,17 +295,17 @@ impl<P: Pairs> Tree<P> {
             let next = outline.high.map(|high| P::own_key(high.borrow()));
             let saved = |image, records, is_counted| SavedLeaf { image, records, is_counted, bytes, next };
             if let (Some(stub), Body::Evicted { leaf, .. }) = (head.evicted(), head.body()) {
-                if leaf.memory() == 0 && is_whole {
+                if leaf.kept.bytes() == 0 && is_whole {
                     return Ok(saved(leaf.image, leaf.records, leaf.is_counted));
                 }
                 let (high, image) = (outline.high.cloned(), leaf.image);
                 drop(visit);
                 let turn = self.paging.turn(pid);
                 let kept = match self.visit().stub(pid, stub) {
-                    Some((_, evicted)) => evicted.kept(),
+                    Some((_, evicted)) => evicted.kept.to_vecs(),
                     None => continue,
                 };
-                if kept.unsaved.is_some() || kept.late.is_some() {
+                if kept.bytes() > 0 {
                     let Some(changes) = self.kept_changes(image, kept, bytes as usize)? else {
                         // The whole leaf will be saved.
                         drop(turn);
@@ -304,7 +316,7 @@ impl<P: Pairs> Tree<P> {
                     let image = Image { address: keep(&changes, ImageKind::Changes)?, base };
                     let visit = self.visit();
                     if let Some((head, evicted)) = visit.stub(pid, stub) {
-                        let leaf = Evicted::of(image, evicted.records, evicted.is_counted);
+                        let leaf = NewEvicted::of(image, evicted.records, evicted.is_counted);
                         visit.replace_stub(pid, head, evicted, visit.stub_of(head, leaf));
                     }
                     continue;
@@ -343,12 +355,16 @@ impl<P: Pairs> Tree<P> {
     }
 
     /// The image of the changes that an evicted leaf keeps. `None` if a whole image is better, or is needed.
-    fn kept_changes(&self, image: Image, kept: KeptChanges, bytes: usize) -> Result<Option<Vec<u8>>> {
+    fn kept_changes(&self, image: Image, kept: Kept<Vec<u8>>, bytes: usize) -> Result<Option<Vec<u8>>> {
         let Some(shelf) = &self.shelf else { return Ok(None) };
-        let Some(late) = kept.late else { return Ok(kept.unsaved) };
-        let changes = match kept.unsaved {
-            None if image.base.is_some() => Some(shelf.read(image.address)?),
-            unsaved => unsaved,
+        let Kept { unsaved, late } = kept;
+        if late.is_empty() {
+            return Ok(Some(unsaved));
+        }
+        let changes = match unsaved.is_empty() {
+            true if image.base.is_some() => Some(shelf.read(image.address)?),
+            true => None,
+            false => Some(unsaved),
         };
         let changes = image::with_late::<P>(changes.as_deref(), image.whole(), &late);
         let changes = changes.ok_or_else(|| damaged(image.address))?;
@@ -395,7 +411,7 @@ impl<P: Pairs> Tree<P> {
         let (kept, low, high) = match self.visit().stub(pid, stub) {
             Some((head, evicted)) => {
                 let Outline { low, high, .. } = Outline::of(head);
-                (evicted.kept(), low.cloned(), high.cloned())
+                (evicted.kept.to_vecs(), low.cloned(), high.cloned())
             }
             None => return Ok(false),
         };
@@ -411,7 +427,7 @@ impl<P: Pairs> Tree<P> {
             records_of::<P>(&bytes, low.as_ref(), high.as_ref()).ok_or_else(|| damaged(stub.address))?;
         let visit = self.visit();
         let Some((head, evicted)) = visit.stub(pid, stub) else { return Ok(false) };
-        let leaf = Evicted::of(Image { address: moved, base: None }, records.len() as u32, true);
+        let leaf = NewEvicted::of(Image { address: moved, base: None }, records.len() as u32, true);
         Ok(visit.replace_stub(pid, head, evicted, visit.stub_of(head, leaf)))
     }
 
@@ -419,8 +435,8 @@ impl<P: Pairs> Tree<P> {
     #[cold]
     pub(crate) fn unsaved_value(&self, head: Head<'_, P>, key: &P::Key) -> Option<Option<P::ValueBuf>> {
         let Body::Evicted { leaf, .. } = head.body() else { return None };
-        let late = leaf.late.as_ref().and_then(|late| image::find_late::<P>(late, key));
-        late.or_else(|| image::find::<P>(leaf.unsaved.as_ref()?, key).map(Some))
+        let Kept { unsaved, late } = &leaf.kept;
+        image::find_late::<P>(late, key).or_else(|| image::find::<P>(unsaved, key).map(Some))
     }
 
     /// Leaves that were read from their images.
@@ -444,7 +460,7 @@ impl<P: Pairs> Tree<P> {
                 Body::Leaf { saved, .. } if saved.cool() => Residence::Used,
                 Body::Leaf { saved, .. } if saved.current(head).is_some() => Residence::Clean,
                 Body::Leaf { .. } => Residence::Dirty,
-                Body::Evicted { leaf, .. } if leaf.memory() > 0 => Residence::Unsaved,
+                Body::Evicted { leaf, .. } if leaf.kept.bytes() > 0 => Residence::Unsaved,
                 _ => Residence::Elsewhere,
             },
             _ => Residence::Elsewhere,
@@ -478,18 +494,19 @@ impl<P: Pairs> Tree<P> {
             _ => saved.current(head),
         };
         let (image, unsaved) = match (current, &saved.lineage) {
-            (Some(image), _) => (image, None),
+            (Some(image), _) => (image, Vec::new()),
             (None, Some(lineage)) if may_keep => {
                 let Some(difference) = self.difference(lineage, head, &live) else { return 0 };
-                (Image { address: difference.base, base: None }, Some(difference.image.into_boxed_slice()))
+                (Image { address: difference.base, base: None }, difference.image)
             }
             _ => return 0,
         };
         if !may_evict(image.address) || image.base.is_some_and(|base| !may_evict(base)) {
             return 0;
         }
-        let kept = unsaved.as_ref().map_or(0, |changes| changes.len()) as u64;
-        let leaf = Evicted { unsaved, ..Evicted::of(image, live.len() as u32, true) };
+        let kept = Kept { unsaved: &unsaved[..], late: &[] };
+        let leaf = NewEvicted { kept, ..NewEvicted::of(image, live.len() as u32, true) };
+        let kept = unsaved.len() as u64;
         // The evicted leaf has no records in memory, so all of them are dead (N6).
         dead.extend(live);
         let freed = (head.chain_memory() as u64).saturating_sub(kept);
@@ -539,7 +556,7 @@ impl<'v, P: Pairs> Visit<'v, P> {
     }
 
     /// An evicted leaf in place of the leaf with this head, in the same state.
-    fn stub_of(&self, head: Head<'_, P>, leaf: Evicted) -> Made<P> {
+    fn stub_of(&self, head: Head<'_, P>, leaf: NewEvicted<'_>) -> Made<P> {
         let Outline { low, high, right, .. } = Outline::of(head);
         let bounds = Bounds { low: low.cloned(), high: high.cloned(), right };
         self.tell_change(head);
@@ -549,10 +566,10 @@ impl<'v, P: Pairs> Visit<'v, P> {
     /// Replaces an evicted leaf: with a leaf in memory, or with this evicted leaf.
     pub(crate) fn replace_stub(&self, pid: Pid, head: Head<'_, P>, old: &Evicted, page: Made<P>) -> bool {
         let (kept, is_uncounted) = match page.head().body() {
-            Body::Evicted { leaf, .. } => (leaf.memory(), !leaf.is_counted),
+            Body::Evicted { leaf, .. } => (leaf.kept.bytes(), !leaf.is_counted),
             _ => (0, false),
         };
-        let (kept_before, was_uncounted) = (old.memory(), !old.is_counted);
+        let (kept_before, was_uncounted) = (old.kept.bytes(), !old.is_counted);
         let counted = match page.head().body() {
             Body::Evicted { leaf, .. } => leaf.records,
             _ => page.head().base_records() as u32,
@@ -609,7 +626,7 @@ impl<'v, P: Pairs> Visit<'v, P> {
         let bounds = Bounds { low: outline.low.cloned(), high: outline.high.cloned(), right: outline.right };
         self.tell_change(head);
         let origins = pairs.iter().map(|(.., origin)| *origin).collect();
-        let lineage = Lineage::of(evicted.image, evicted.memory() == 0, origins, count);
+        let lineage = Lineage::of(evicted.image, evicted.kept.bytes() == 0, origins, count);
         // The contents are the same, so the new page keeps the number.
         let new = New { level: 0, lsn: head.lsn(), bytes };
         let page = self.leaf_page(new, &records, bounds, Saved::new(Some(lineage), 0));

@@ -141,6 +141,8 @@ pub(crate) struct Depot {
     stacks: [Stack; SIZES],
     /// Approximate bytes of a batch.
     batch_bytes: usize,
+    /// Maximum bytes of a chunk.
+    chunk_max: usize,
 }
 
 // SAFETY: A3 says which thread owns a batch, and blocks belong to no thread.
@@ -151,7 +153,9 @@ unsafe impl Sync for Depot {}
 impl Depot {
     pub(crate) fn new(batch_bytes: usize) -> Self {
         let stack = |_| Stack { top: AtomicPtr::new(ptr::null_mut()), is_popped: AtomicU64::new(0) };
-        Self { stacks: std::array::from_fn(stack), batch_bytes }
+        // The unused rest of a chunk counts against the budget, too.
+        let chunk_max = if batch_bytes == BATCH { CHUNK_MAX } else { HUGE_PAGE };
+        Self { stacks: std::array::from_fn(stack), batch_bytes, chunk_max }
     }
 
     fn put(&self, number: usize, blocks: Vec<Block>) {
@@ -253,19 +257,19 @@ impl Pool {
         let before = self.chunk_bytes;
         let count = (CUT / bytes).max(1);
         for _ in 0..count {
-            let block = self.cut(bytes);
+            let block = self.cut(bytes, depot.chunk_max);
             self.free[number].push(block);
         }
         let block = self.free[number].pop();
-        (block.unwrap_or_else(|| self.cut(bytes)), self.chunk_bytes - before)
+        (block.unwrap_or_else(|| self.cut(bytes, depot.chunk_max)), self.chunk_bytes - before)
     }
 
     /// Cuts a new block.
-    fn cut(&mut self, bytes: usize) -> Block {
+    fn cut(&mut self, bytes: usize, chunk_max: usize) -> Block {
         let align = if bytes.is_multiple_of(ALIGN) { ALIGN } else { STEP };
         let mut skip = self.rest.at.addr().get().wrapping_neg() % align;
         if self.rest.bytes < skip + bytes {
-            self.rest = self.chunk();
+            self.rest = self.chunk(chunk_max);
             skip = 0;
         }
         // SAFETY: both are within the rest of the chunk, as checked above.
@@ -276,11 +280,11 @@ impl Pool {
         Block { at, bytes }
     }
 
-    fn chunk(&mut self) -> Block {
+    fn chunk(&mut self, chunk_max: usize) -> Block {
         let bytes = if self.chunk_bytes < HUGE_PAGE {
             self.chunk_bytes.next_power_of_two().max(CHUNK_MIN)
         } else {
-            (self.chunk_bytes / PART).next_power_of_two().clamp(HUGE_PAGE, CHUNK_MAX)
+            (self.chunk_bytes / PART).next_power_of_two().clamp(HUGE_PAGE, chunk_max)
         };
         let at = allocate(bytes);
         #[cfg(all(target_os = "linux", not(miri)))]

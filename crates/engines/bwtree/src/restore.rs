@@ -9,7 +9,7 @@ use crate::image::Image;
 use crate::omission::Omission;
 use crate::options::Options;
 use crate::page::{Bounds, New, Term, term_bytes};
-use crate::paged::{Evicted, Shelf};
+use crate::paged::{NewEvicted, Shelf};
 use crate::pairs::Pairs;
 use crate::stats::Count;
 use crate::table::{Pid, ROOT};
@@ -64,7 +64,7 @@ impl<P: Pairs> Visit<'_, P> {
             let high = leaves.get(i + 1).and_then(|next| fence(&next.low));
             let new = New { level: 0, lsn: self.draw(root.lsn()), bytes: leaf.bytes as usize };
             let bounds = Bounds { low: fence(&leaf.low), high, right };
-            self.evicted_page(new, bounds, Evicted::of(leaf.image, leaf.records, leaf.is_counted))
+            self.evicted_page(new, bounds, NewEvicted::of(leaf.image, leaf.records, leaf.is_counted))
         };
         let records: u64 = leaves.iter().map(|leaf| u64::from(leaf.records)).sum();
         self.slot.count(Count::Records, records);

@@ -22,12 +22,13 @@ use crate::epoch::{Epochs, ThreadSlot};
 use crate::error::{Error, Result};
 use crate::late::Blind;
 use crate::node::{
-    Body, Claimed, Graves, Head, Made, Node, Retired, SEEN_MAX, Weighed, delta_bytes, inner_bytes, leaf_bytes,
+    Body, Claimed, Graves, Head, Made, Node, Retired, SEEN_MAX, Weighed, delta_bytes, evicted_bytes,
+    inner_bytes, leaf_bytes,
 };
 use crate::omission::Omission;
 use crate::options::Options;
 use crate::page::{Bounds, New, Step, Term, lookup, step};
-use crate::paged::{Evicted, Paging, Saved, Shelf};
+use crate::paged::{NewEvicted, Paging, Saved, Shelf};
 use crate::pairs::{At, Pairs, RECORD_BYTES, Spot, Target};
 use crate::pool::{BATCH, BATCH_SMALL};
 use crate::stats::{Count, Memory};
@@ -552,8 +553,8 @@ impl<P: Pairs> Visit<'_, P> {
     }
 
     /// Makes a leaf whose contents are not in memory.
-    pub(crate) fn evicted_page(&self, new: New, bounds: Bounds<P>, leaf: Evicted) -> Made<P> {
-        Made::evicted(self.slot.take(delta_bytes::<P>()), new, bounds, leaf)
+    pub(crate) fn evicted_page(&self, new: New, bounds: Bounds<P>, leaf: NewEvicted<'_>) -> Made<P> {
+        Made::evicted(self.slot.take(evicted_bytes::<P>(leaf.kept.bytes())), new, bounds, leaf)
     }
 
     /// Makes a base page of these terms.

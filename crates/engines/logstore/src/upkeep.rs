@@ -25,6 +25,8 @@ thread_local! {
 const EVICT_FROM: u64 = 13;
 /// Leaves are evicted until pages take this part of the budget less, so that no operation waits for the eviction of many leaves.
 const EVICT_PART: u64 = 256;
+/// A round of the eviction looks at each page one time more often. After that no leaf counts as used.
+const LAPS: u32 = 3;
 /// Pause of a thread that waits until another one has evicted leaves.
 const WAIT: Duration = Duration::from_micros(100);
 /// Evicted leaves keep changes up to this share.
@@ -143,8 +145,8 @@ impl<P: Pairs> Store<P> {
         }
         // Pages that were saved and wait for the write of their images.
         let mut saved: Vec<u32> = Vec::new();
-        let (mut laps, mut steps) = (0, 0u32);
-        while laps <= 3 {
+        let (mut laps, mut steps) = (0u32, 0u32);
+        while laps <= LAPS {
             let page = upkeep.hand;
             upkeep.hand += 1;
             match self.tree.residence(page) {
@@ -152,7 +154,12 @@ impl<P: Pairs> Store<P> {
                     (upkeep.hand, laps) = (0, laps + 1);
                     self.evict_saved(upkeep, &mut saved)?;
                 }
-                Residence::Clean => _ = self.evict(upkeep, page, false),
+                // The image may be in a buffer that was not written yet.
+                Residence::Clean => {
+                    if !self.evict(upkeep, page, false) && !upkeep.was_refused {
+                        saved.push(page);
+                    }
+                }
                 Residence::Dirty if self.settings.read_only => {}
                 Residence::Dirty => {
                     let may_keep = self.tree.unsaved_bytes() < self.budget(UNSAVED);
@@ -181,7 +188,7 @@ impl<P: Pairs> Store<P> {
         let used = self.used_bytes();
         // A leaf that a batch kept in memory can be evicted after it.
         let was_refused = std::mem::take(&mut upkeep.was_refused);
-        let is_least = used > target && !was_refused;
+        let is_least = used > target && laps > LAPS && !was_refused;
         self.least_bytes.store(if is_least { used } else { 0 }, Ordering::Relaxed);
         upkeep.failed_at = is_least.then(Instant::now);
         Ok(())
