@@ -2,7 +2,8 @@
 //!
 //! A record is a block of its own (`record`). A leaf is an array of slots in key order. A slot has eight bytes of the key, as a number with
 //! the same order, and the pointer to the record. So a search reads records only for slots with the same eight bytes as its key,
-//! usually one. A consolidation copies slots but no bytes of keys or values.
+//! usually one. A consolidation copies slots but no bytes of keys or values. In a tree with a memory budget, a leaf has its small records in
+//! its own block: then a consolidation copies them, and the blocks of the tree have few sizes.
 //!
 //! The eight bytes are those after the common prefix of the page's low and high key. Every key between the two has this prefix, so a search
 //! does not compare it.
@@ -17,7 +18,7 @@ use std::fmt::{self, Debug};
 use crate::error::{Error, Result};
 use crate::pairs::{Changes, Pairs, RECORD_BYTES, Spot};
 use crate::pool::{Array, Block, Draft, Space, array_bytes};
-use crate::record::{ByteRecord, Dead, Fresh, Kept, Shared, record_bytes};
+use crate::record::{ByteRecord, COPY_ALIGN, Dead, Fresh, Kept, Shared, record_bytes};
 use crate::search::{LINE, Samples, count_left};
 
 /// Byte strings to byte strings. Keys compare byte by byte.
@@ -64,6 +65,8 @@ pub struct ByteLeaf {
     skip: usize,
     samples: Samples,
     slots: Array<Slot>,
+    /// Copies of records, for the slots.
+    _heap: Array<u8>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -115,12 +118,21 @@ fn common(a: &[u8], b: &[u8]) -> usize {
 
 impl ByteLeaf {
     /// A leaf of at most `count` records, which `fill` adds.
-    fn new(skip: usize, space: &mut Space, count: usize, fill: impl FnOnce(&mut Draft<Slot>)) -> Self {
+    /// `fill` also copies records into a heap of `copied_bytes` bytes.
+    fn new(
+        skip: usize,
+        space: &mut Space,
+        count: usize,
+        copied_bytes: usize,
+        fill: impl FnOnce(&mut Draft<Slot>, &mut Draft<u8>),
+    ) -> Self {
         let samples = Samples::draft(space, count);
         let mut slots = space.array(count, LINE);
-        fill(&mut slots);
+        let mut heap = space.array(copied_bytes, COPY_ALIGN);
+        fill(&mut slots, &mut heap);
         let slots = slots.done();
-        Self { skip, samples: Samples::done(samples, &slots, |slot: &Slot| slot.head), slots }
+        let samples = Samples::done(samples, &slots, |slot: &Slot| slot.head);
+        Self { skip, samples, slots, _heap: heap.done() }
     }
 
     #[inline(always)]
@@ -298,8 +310,17 @@ impl Pairs for Bytes {
     fn record_memory(record: ByteRecord<'_>) -> usize {
         record.memory()
     }
+    fn record_weight(record: ByteRecord<'_>) -> usize {
+        record.weight()
+    }
+    fn is_copied(record: ByteRecord<'_>) -> bool {
+        record.is_small()
+    }
+    fn copied_bytes(records: &[ByteRecord<'_>]) -> usize {
+        records.iter().filter(|record| record.is_small()).map(|record| record.copy_bytes()).sum()
+    }
     fn dead(record: ByteRecord<'_>) -> Option<Dead> {
-        Some(record.dead())
+        record.dead()
     }
 
     #[inline(always)]
@@ -326,12 +347,17 @@ impl Pairs for Bytes {
         records: &[ByteRecord<'_>],
         low: Option<&[u8]>,
         high: Option<&[u8]>,
+        copied_bytes: usize,
         space: &mut Space,
         word: Kept,
     ) -> ByteLeaf {
         let skip = low.zip(high).map_or(0, |(low, high)| common(low, high));
-        ByteLeaf::new(skip, space, records.len(), |slots| {
-            records.iter().for_each(|record| slots.push(slot(skip, *record, word)));
+        ByteLeaf::new(skip, space, records.len(), copied_bytes, |slots, heap| {
+            for record in records {
+                let copied = copied_bytes > 0 && record.is_small();
+                let shared = if copied { record.copy(heap, word) } else { record.shared(word) };
+                slots.push(Slot { head: head_of(behind(record.key(), skip)), record: shared });
+            }
         })
     }
     /// Copies the slots between two changes together.
@@ -343,7 +369,7 @@ impl Pairs for Bytes {
     ) -> (ByteLeaf, Vec<ByteRecord<'a>>) {
         let (changes, mut dead) = changes.sorted();
         let count = leaf.slots.len() + changes.len();
-        let merged = ByteLeaf::new(leaf.skip, space, count, |slots| {
+        let merged = ByteLeaf::new(leaf.skip, space, count, 0, |slots, _| {
             let mut from = 0;
             for (spot, change) in changes {
                 let (end, behind) = spot.records();
@@ -515,7 +541,7 @@ mod tests {
             let block = self.take(Bytes::leaf_space(records.len()));
             let mut space = Space::behind(&block, 0);
             self.0.borrow_mut().push(block);
-            Bytes::leaf(&records, Some(low), Some(high), &mut space, Kept::in_a_test())
+            Bytes::leaf(&records, Some(low), Some(high), 0, &mut space, Kept::in_a_test())
         }
     }
 

@@ -42,6 +42,7 @@ mod structure;
 mod sync;
 mod table;
 pub mod tree;
+mod units;
 pub mod words;
 
 pub use bytes::{Bytes, KEY_BYTES_MAX, VALUE_BYTES_MAX};

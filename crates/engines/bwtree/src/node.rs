@@ -42,6 +42,10 @@
 //!   belong to another page, or be freed. A node that is still in the table when the tree is dropped is freed with all its records, because
 //!   they are its own (N5).
 //!
+//! A leaf of a tree with a memory budget has copies of its small records in its own block.
+//! * N8: such a copy exists as long as its node, and has no other owner. Only its node has a pointer to it. A new page gets new copies, so
+//!   the small records that an exchange replaces are dead even if they are live in the new page.
+//!
 //! A split does not keep the old chain, because that chain has the records of both halves. Both halves are new base pages. One exchange
 //! installs the left one, which leads to the right one, and gives each half its records.
 //!
@@ -58,7 +62,7 @@ use crate::page::{Bounds, New, Term};
 use crate::paged::{Evicted, Kept as KeptChanges, NewEvicted, Saved, Stub};
 use crate::pairs::{Changes, Pairs, Spot};
 use crate::pool::{ALIGN, Array, Block, Space, array_bytes};
-use crate::record::{Dead, Kept};
+use crate::record::{COPY_ALIGN, Dead, Kept};
 use crate::slab::{Noted, Place, Slab};
 use crate::sync::Watch;
 use crate::table::Pid;
@@ -187,10 +191,10 @@ fn node_bytes<P: Pairs>(behind: usize) -> usize {
     (size_of::<Node<P>>() + behind).next_multiple_of(ALIGN)
 }
 
-/// Bytes of a block for a leaf of `records` records and `changes` changes.
-pub(crate) fn leaf_bytes<P: Pairs>(records: usize, changes: u32) -> usize {
+/// Bytes of a block for a leaf of `records` records and `changes` changes, with `copied` bytes of copies.
+pub(crate) fn leaf_bytes<P: Pairs>(records: usize, changes: u32, copied: usize) -> usize {
     let slab = array_bytes::<Place<P>>(changes as usize, align_of::<Place<P>>());
-    node_bytes::<P>(P::leaf_space(records) + slab)
+    node_bytes::<P>(P::leaf_space(records) + slab + array_bytes::<u8>(copied, COPY_ALIGN))
 }
 
 /// Bytes of a block for an inner page of these terms.
@@ -227,13 +231,13 @@ impl<P: Pairs> Made<P> {
         Self(at)
     }
 
-    /// A leaf of these records, in a block of [`leaf_bytes`].
+    /// A leaf of these records, in a block of [`leaf_bytes`], with `places` places for changes and `copied` bytes of copies.
     pub(crate) fn leaf(
         block: Block,
         new: New,
         records: &[P::Record<'_>],
         bounds: Bounds<P>,
-        places: u32,
+        (places, copied): (u32, usize),
         saved: Saved,
     ) -> Self {
         Self::new(block, new, 0, Link::NONE, |space| {
@@ -242,7 +246,8 @@ impl<P: Pairs> Made<P> {
             // by N7 they exist as long as any thread can have found it.
             let word = unsafe { Kept::word() };
             let changes = Slab::new(space, places);
-            let run = P::leaf(records, low.map(Borrow::borrow), high.map(Borrow::borrow), space, word);
+            let run =
+                P::leaf(records, low.map(Borrow::borrow), high.map(Borrow::borrow), copied, space, word);
             Body::Leaf { run, bounds, changes, saved }
         })
     }

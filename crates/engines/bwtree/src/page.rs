@@ -188,7 +188,7 @@ pub(crate) type Term<'g, P> = (Option<&'g <P as Pairs>::Key>, Pid);
 pub(crate) struct Records<'g, P: Pairs> {
     /// The records of the leaf, in key order.
     pub(crate) live: Vec<P::Record<'g>>,
-    /// The other records of the chain: replaced ones, and those that mark a deleted key.
+    /// The other records of the chain: replaced ones, and those that mark a deleted key. See also [`copied`](Self::copied).
     pub(crate) dead: Vec<P::Record<'g>>,
 }
 
@@ -218,6 +218,16 @@ impl<'g, P: Pairs> Records<'g, P> {
             next = node.next();
         }
         if changes.is_empty() { base } else { base.with(Changes(changes)) }
+    }
+
+    /// For a page that copies its records: the small ones are dead after it replaces the chain (N8). Copies have no block and need not be
+    /// among them.
+    pub(crate) fn copied(mut self, copies: bool) -> Self {
+        if copies {
+            let is_replaced = |record: &P::Record<'g>| P::is_copied(*record) && P::record_memory(*record) > 0;
+            self.dead.extend(self.live.iter().copied().filter(is_replaced));
+        }
+        self
     }
 
     fn with(self, changes: Changes<'g, P>) -> Self {

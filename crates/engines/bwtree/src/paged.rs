@@ -594,7 +594,7 @@ impl<'v, P: Pairs> Visit<'v, P> {
         if head.lsn() != state {
             return;
         }
-        let Records { live, dead } = Records::of(head);
+        let Records { live, dead } = Records::of(head).copied(self.tree.options.weighs_records);
         let saved = Saved::new(Some(lineage), saved.used.load(Ordering::Relaxed));
         let Outline { low, high, right, .. } = Outline::of(head);
         let bounds = Bounds { low: low.cloned(), high: high.cloned(), right };
@@ -622,7 +622,6 @@ impl<'v, P: Pairs> Visit<'v, P> {
             .collect();
         let records: Vec<P::Record<'_>> = fresh.iter().map(P::record).collect();
         let bytes = records.iter().map(|record| self.tree.weight(*record)).sum();
-        let memory: usize = records.iter().map(|record| P::record_memory(*record)).sum();
         let bounds = Bounds { low: outline.low.cloned(), high: outline.high.cloned(), right: outline.right };
         self.tell_change(head);
         let origins = pairs.iter().map(|(.., origin)| *origin).collect();
@@ -631,11 +630,17 @@ impl<'v, P: Pairs> Visit<'v, P> {
         let new = New { level: 0, lsn: head.lsn(), bytes };
         let page = self.leaf_page(new, &records, bounds, Saved::new(Some(lineage), 0));
         drop(records);
+        // The page has copies of the small records (N8).
+        let copies = self.tree.options.weighs_records;
+        let (copied, own): (Vec<_>, Vec<_>) =
+            fresh.into_iter().partition(|fresh| copies && P::is_copied(P::record(fresh)));
+        copied.into_iter().for_each(|fresh| self.drop_fresh(fresh));
+        let memory: usize = own.iter().map(|fresh| P::record_memory(P::record(fresh))).sum();
         if self.replace_stub(pid, head, evicted, page) {
             self.slot.count(Count::MadeBytes, memory as u64);
             self.count(Count::PagedIn);
         } else {
-            fresh.into_iter().for_each(|fresh| self.drop_fresh(fresh));
+            own.into_iter().for_each(|fresh| self.drop_fresh(fresh));
         }
         Ok(())
     }

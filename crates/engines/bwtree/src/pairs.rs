@@ -139,6 +139,18 @@ pub trait Pairs: Sized + Debug + Send + Sync + 'static {
     fn record_value<'a>(record: Self::Record<'a>) -> Option<&'a Self::Value>;
     /// Bytes of memory of a record outside of pages.
     fn record_memory(record: Self::Record<'_>) -> usize;
+    /// Bytes that a record takes in a page that weighs its records. The same for a record and its copy.
+    fn record_weight(record: Self::Record<'_>) -> usize {
+        Self::record_memory(record)
+    }
+    /// True if a leaf that copies records ([`Pairs::leaf`]) has this record in its own block.
+    fn is_copied(_record: Self::Record<'_>) -> bool {
+        false
+    }
+    /// Bytes of the copies of these records that a leaf has in its own block.
+    fn copied_bytes(_records: &[Self::Record<'_>]) -> usize {
+        0
+    }
     /// The object to retire when a record is taken out of the tree. `None` if the record has no block.
     fn dead(record: Self::Record<'_>) -> Option<Dead>;
     /// Makes the change that gives the record's key this record.
@@ -151,11 +163,14 @@ pub trait Pairs: Sized + Debug + Send + Sync + 'static {
     fn is_of(change: &Self::Change, hint: Self::Hint, key: &Self::Key) -> bool;
     /// Maximum bytes that a run of `records` records takes after the node in a page's block.
     fn leaf_space(records: usize) -> usize;
-    /// Makes a run of these records, for a page with these bounds. `space` has at least [`leaf_space`](Self::leaf_space) bytes.
+    /// Makes a run of these records, for a page with these bounds. If `copied_bytes` is not 0, small records are copied into the page's
+    /// block; it is the result of [`copied_bytes`](Self::copied_bytes) then. `space` has at least [`leaf_space`](Self::leaf_space) bytes, and
+    /// these.
     fn leaf(
         records: &[Self::Record<'_>],
         low: Option<&Self::Key>,
         high: Option<&Self::Key>,
+        copied_bytes: usize,
         space: &mut Space,
         word: Kept,
     ) -> Self::Leaf;

@@ -6,7 +6,8 @@
 //! random places, and each would otherwise cost a page-table walk.
 //!
 //! A thread that frees more than it makes gives its surplus to the tree's *depot*, one *batch* of blocks at a time. The depot is a stack of
-//! batches for each size. Chunks are freed when the tree is dropped.
+//! batches for each size. Chunks are freed when the tree is dropped. In a tree with a memory budget, larger blocks have no lists: threads
+//! share chunks that are cut into blocks of any size, behind a lock.
 //!
 //! Invariants:
 //! * A1: a block has an owner, or is in one list of one pool, or is in one batch.
@@ -18,10 +19,13 @@
 //! Commit points: the exchange that puts a batch on its stack, and the one that takes it.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ptr::{self, NonNull};
+use std::sync::PoisonError;
 
 use crate::omission::{Omission, is_omitted};
-use crate::sync::{AtomicPtr, AtomicU64, IS_SMALL, Ordering, OwnedCell};
+use crate::sync::{AtomicPtr, AtomicU64, IS_SMALL, Mutex, MutexGuard, Ordering, OwnedCell};
+use crate::units::{UNITS, Units};
 
 /// A block whose size is a multiple of this begins at a multiple of this. It is two cache lines, which processors fetch together.
 pub(crate) const ALIGN: usize = 128;
@@ -30,7 +34,7 @@ pub(crate) const ALIGN: usize = 128;
 const FINE: usize = 512;
 const STEP: usize = 16;
 /// A larger block is allocated separately.
-const POOLED_MAX: usize = 16 << 10;
+const POOLED_MAX: usize = 32 << 10;
 /// Number of block sizes.
 const SIZES: usize = FINE / STEP + (POOLED_MAX / FINE).ilog2() as usize * 8;
 
@@ -48,7 +52,15 @@ pub(crate) const BATCH: usize = if IS_SMALL { 64 } else { 128 << 10 };
 /// The same in a tree with a memory budget: free blocks of sizes that are not needed now count against the budget.
 pub(crate) const BATCH_SMALL: usize = if IS_SMALL { 64 } else { 8 << 10 };
 
-const _: () = assert!(CHUNK_MIN >= 4096 && POOLED_MAX <= CHUNK_MAX);
+/// Bytes of a unit of a chunk that is cut into blocks of any size.
+const UNIT: usize = 256;
+/// The greatest page size of the system.
+const SYSTEM_PAGE: usize = 64 << 10;
+/// Bytes of such a chunk.
+const SPACE: usize = UNITS * UNIT;
+
+const _: () =
+    assert!(UNIT.is_multiple_of(ALIGN) && FINE >= UNIT && CHUNK_MIN >= 4096 && POOLED_MAX <= CHUNK_MAX);
 
 /// A block of memory. The owner of this value owns the memory.
 #[derive(Debug)]
@@ -87,7 +99,12 @@ pub(crate) fn block_bytes(bytes: usize) -> usize {
 
 /// The layout of a chunk or of a separately allocated block.
 fn layout(bytes: usize) -> Layout {
-    let align = if bytes >= HUGE_PAGE { HUGE_PAGE } else { ALIGN };
+    let align = match bytes {
+        HUGE_PAGE.. => HUGE_PAGE,
+        // Only whole pages of the system can be given back.
+        SPACE => SYSTEM_PAGE,
+        _ => ALIGN,
+    };
     // An allocation is far smaller than the address space.
     Layout::from_size_align(bytes, align).expect("a few GiB at most")
 }
@@ -135,9 +152,103 @@ struct Stack {
     is_popped: AtomicU64,
 }
 
+/// The blocks of more than [`FINE`] bytes of a tree with a memory budget. They are cut out of chunks of units, and free neighbours join
+/// again. Lists of free blocks by size would keep much memory: all leaves grow at the same time, so nearly all free blocks would have sizes
+/// that no leaf has at the moment.
+#[derive(Debug, Default)]
+struct Spaces {
+    /// By address.
+    chunks: BTreeMap<usize, Chunk>,
+    /// The longest run of free units of each chunk, and its address.
+    by_longest: BTreeSet<(usize, usize)>,
+    /// Number of chunks without blocks whose memory was not released.
+    spare: usize,
+}
+
+/// A chunk of units.
+#[derive(Debug)]
+struct Chunk {
+    at: NonNull<u8>,
+    units: Units,
+    /// It has no blocks, and its memory was given back to the system.
+    is_released: bool,
+}
+
+impl Spaces {
+    /// Takes a block of this length. Also returns the bytes that this call allocated from the system. O(log chunks + units / 64).
+    fn take(&mut self, bytes: usize) -> (Block, usize) {
+        let count = bytes.div_ceil(UNIT);
+        let found = self.by_longest.range((count, 0)..).next().copied();
+        let (longest, address) = found.unwrap_or_else(|| {
+            let at = allocate(SPACE);
+            let (address, units) = (at.addr().get(), Units::new());
+            self.chunks.insert(address, Chunk { at, units, is_released: true });
+            (UNITS, address)
+        });
+        let Some(chunk) = self.chunks.get_mut(&address) else { unreachable!("a chunk is not known") };
+        let more = if chunk.is_released { SPACE } else { 0 };
+        if chunk.units.is_free() && !chunk.is_released {
+            self.spare -= 1;
+        }
+        chunk.is_released = false;
+        let Some(from) = chunk.units.take(count) else { unreachable!("a run is shorter than noted") };
+        self.by_longest.remove(&(longest, address));
+        self.by_longest.insert((chunk.units.longest(), address));
+        // SAFETY: the units are within the chunk, and no other block has them.
+        let at = unsafe { chunk.at.add(from * UNIT) };
+        (Block { at, bytes }, more)
+    }
+
+    /// Frees a block. Returns the bytes that this call gave back to the system: those of a chunk without blocks, if there is another one.
+    fn give(&mut self, block: &Block) -> usize {
+        let address = block.at.addr().get();
+        let Some((start, chunk)) = self.chunks.range_mut(..=address).next_back() else {
+            unreachable!("a block is in no chunk")
+        };
+        let before = chunk.units.longest();
+        chunk.units.give((address - start) / UNIT, block.bytes.div_ceil(UNIT));
+        self.by_longest.remove(&(before, *start));
+        self.by_longest.insert((chunk.units.longest(), *start));
+        if !chunk.units.is_free() {
+            return 0;
+        }
+        if self.spare > 0 && release(chunk.at) {
+            chunk.is_released = true;
+            return SPACE;
+        }
+        self.spare += 1;
+        0
+    }
+}
+
+/// Gives the memory of a chunk without blocks back to the system, which provides it again when it is written. False if this is not possible.
+fn release(at: NonNull<u8>) -> bool {
+    #[cfg(all(target_os = "linux", not(miri)))]
+    {
+        // SAFETY: the chunk is owned, and no block of it is in use, so its contents are not needed.
+        unsafe { libc::madvise(at.as_ptr().cast(), SPACE, libc::MADV_DONTNEED) == 0 }
+    }
+    #[cfg(not(all(target_os = "linux", not(miri))))]
+    {
+        let _ = at;
+        false
+    }
+}
+
+impl Drop for Spaces {
+    fn drop(&mut self) {
+        for Chunk { at, .. } in self.chunks.values() {
+            // SAFETY: `take` made it with this layout. The tree is dropped, so no block of it is in use.
+            unsafe { dealloc(at.as_ptr(), layout(SPACE)) };
+        }
+    }
+}
+
 /// Stacks of batches of free blocks, by size.
 #[derive(Debug)]
 pub(crate) struct Depot {
+    /// In a tree with a memory budget.
+    spaces: Option<Mutex<Spaces>>,
     stacks: [Stack; SIZES],
     /// Approximate bytes of a batch.
     batch_bytes: usize,
@@ -155,7 +266,17 @@ impl Depot {
         let stack = |_| Stack { top: AtomicPtr::new(ptr::null_mut()), is_popped: AtomicU64::new(0) };
         // The unused rest of a chunk counts against the budget, too.
         let chunk_max = if batch_bytes == BATCH { CHUNK_MAX } else { HUGE_PAGE };
-        Self { stacks: std::array::from_fn(stack), batch_bytes, chunk_max }
+        let spaces = (batch_bytes != BATCH).then(|| Mutex::new(Spaces::default()));
+        Self { spaces, stacks: std::array::from_fn(stack), batch_bytes, chunk_max }
+    }
+
+    /// The spaces for blocks of this size. `None`: they are in lists.
+    #[inline(always)]
+    fn spaces(&self, number: usize) -> Option<MutexGuard<'_, Spaces>> {
+        if number < FINE / STEP {
+            return None;
+        }
+        self.spaces.as_ref().map(|spaces| spaces.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn put(&self, number: usize, blocks: Vec<Block>) {
@@ -238,6 +359,9 @@ impl Pool {
             let bytes = block_bytes(bytes);
             return (Block { at: allocate(bytes), bytes }, bytes);
         };
+        if let Some(mut spaces) = depot.spaces(number) {
+            return spaces.take(block_bytes(bytes));
+        }
         match self.free.get_mut(number).and_then(Vec::pop) {
             Some(block) => (block, 0),
             None => self.provide(number, block_bytes(bytes), depot),
@@ -306,6 +430,9 @@ impl Pool {
             unsafe { dealloc(block.at.as_ptr(), layout(bytes)) };
             return bytes;
         };
+        if let Some(mut spaces) = depot.spaces(number) {
+            return spaces.give(&block);
+        }
         if self.free.is_empty() {
             self.free.resize_with(SIZES, Vec::new);
         }
@@ -412,6 +539,13 @@ impl<T> Draft<T> {
         // SAFETY: as in `push`. The draft owns its space, so the items are elsewhere.
         unsafe { at.copy_from_nonoverlapping(NonNull::from(items).cast(), items.len()) };
         self.count += items.len();
+    }
+
+    /// The place of the next element. It keeps its address.
+    pub(crate) fn end(&self) -> NonNull<T> {
+        assert!(self.count <= self.max, "an array is longer than its space");
+        // SAFETY: within the space that `Space::array` checked, or at its end.
+        unsafe { self.at.add(self.count) }
     }
 
     pub(crate) fn done(self) -> Array<T> {

@@ -2,8 +2,10 @@
 //! the leaf's array yet), has pointers to records. So a consolidation or a split copies pointers, not the records.
 //!
 //! ```text
-//! slot or change ──► value bytes: u32 | key bytes: u16 | has value: bool (false: the key is deleted) | key … | value …
+//! slot or change ──► value bytes: u32 | key bytes: u16 | has value: bool (false: the key is deleted) | is copy: bool | key … | value …
 //! ```
+//!
+//! A leaf of a tree with a memory budget has copies of small records in its own block (N8 in [`node`](crate::node)).
 //!
 //! N5 and N6 in [`node`](crate::node) say which page owns a record. The types stand for the states of a record:
 //!
@@ -16,7 +18,7 @@ use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::slice;
 
-use crate::pool::{Block, block_bytes};
+use crate::pool::{Block, Draft, block_bytes};
 use crate::sync::Watch;
 
 /// The bytes before the key.
@@ -26,8 +28,17 @@ struct Header {
     key_bytes: u16,
     /// False: the key has no record (deleted).
     is_there: bool,
+    /// True: it is a copy in the block of a leaf.
+    is_inside: bool,
     watch: Watch,
 }
+
+/// Records of at most this many bytes are copied into leaves of a tree that copies records.
+const SMALL_MAX: usize = 1024;
+/// Copies begin at multiples of this.
+pub(crate) const COPY_ALIGN: usize = 8;
+/// [`ByteRecord::copy`] writes the header as bytes, so it needs one without a watch.
+const CAN_COPY: bool = size_of::<Header>() == 8 && align_of::<Header>() <= COPY_ALIGN;
 
 impl Header {
     fn bytes(&self) -> usize {
@@ -93,7 +104,7 @@ impl Fresh {
             usize::from(key_bytes) == key.len() && value_bytes as usize == value.len(),
             "too long a record"
         );
-        let header = Header { value_bytes, key_bytes, is_there, watch: Watch::new() };
+        let header = Header { value_bytes, key_bytes, is_there, is_inside: false, watch: Watch::new() };
         let at = block.at().cast::<Header>();
         // SAFETY: the block has space for the header, and its alignment.
         unsafe { at.write(header) };
@@ -156,9 +167,39 @@ impl<'a> ByteRecord<'a> {
         header.is_there.then(|| self.bytes(usize::from(header.key_bytes), header.value_bytes as usize))
     }
 
-    /// Bytes of the record's block.
+    /// Bytes of the record's block. 0 if it has none.
     pub(crate) fn memory(self) -> usize {
+        if self.header().is_inside { 0 } else { self.weight() }
+    }
+
+    /// Bytes of the record's block, if it has one.
+    pub(crate) fn weight(self) -> usize {
         block_bytes(size_of::<Header>() + self.header().bytes())
+    }
+
+    /// True if a leaf of a tree that copies records has a copy of it.
+    #[inline(always)]
+    pub(crate) fn is_small(self) -> bool {
+        CAN_COPY && self.header().bytes() <= SMALL_MAX
+    }
+
+    /// Bytes of a copy.
+    pub(crate) fn copy_bytes(self) -> usize {
+        (size_of::<Header>() + self.header().bytes()).next_multiple_of(COPY_ALIGN)
+    }
+
+    /// Copies the record into the block of a leaf. Returns the pointer to the copy.
+    pub(crate) fn copy(self, heap: &mut Draft<u8>, _word: Kept) -> Shared {
+        assert!(CAN_COPY, "a record with a watch cannot be copied");
+        let Header { value_bytes, key_bytes, is_there, .. } = *self.header();
+        let at = heap.end();
+        heap.extend(&value_bytes.to_ne_bytes());
+        heap.extend(&key_bytes.to_ne_bytes());
+        heap.extend(&[u8::from(is_there), 1]);
+        let bytes = self.header().bytes();
+        heap.extend(self.bytes(0, bytes));
+        heap.extend(&[0; COPY_ALIGN][..self.copy_bytes() - size_of::<Header>() - bytes]);
+        Shared(at.cast())
     }
 
     /// The pointer, for a change or a leaf.
@@ -167,9 +208,9 @@ impl<'a> ByteRecord<'a> {
         self.0
     }
 
-    /// The object to retire when the record is taken out of the tree.
-    pub(crate) fn dead(self) -> Dead {
-        Dead(self.0)
+    /// The object to retire when the record is taken out of the tree. `None` for a copy: it is freed with the leaf.
+    pub(crate) fn dead(self) -> Option<Dead> {
+        (!self.header().is_inside).then_some(Dead(self.0))
     }
 }
 
@@ -210,7 +251,7 @@ mod tests {
             let fresh = Fresh::new(&key, value.as_deref(), pool.take(bytes, &depot).0);
             assert_eq!((fresh.get().key(), fresh.get().value()), (&*key, value.as_deref()));
             assert_eq!(fresh.get().memory(), block_bytes(bytes));
-            let dead = fresh.get().dead();
+            let dead = fresh.get().dead().unwrap();
             // SAFETY: no other thread has it.
             pool.give(unsafe { dead.free() }, &depot);
         }

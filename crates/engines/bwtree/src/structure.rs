@@ -38,7 +38,7 @@ pub(crate) enum Contents<'g, P: Pairs> {
 impl<'g, P: Pairs> Contents<'g, P> {
     pub(crate) fn of(head: Head<'g, P>, options: &Options) -> Self {
         if head.level() == 0 {
-            Self::Leaf(Records::of(head), options.weighs_records)
+            Self::Leaf(Records::of(head).copied(options.weighs_records), options.weighs_records)
         } else {
             Self::Inner(terms(head), head.level())
         }
@@ -54,7 +54,7 @@ impl<'g, P: Pairs> Contents<'g, P> {
     fn bytes_of(&self, i: usize) -> usize {
         match self {
             Self::Leaf(_, false) => RECORD_BYTES,
-            Self::Leaf(records, true) => RECORD_BYTES + P::record_memory(records.live[i]),
+            Self::Leaf(records, true) => RECORD_BYTES + P::record_weight(records.live[i]),
             Self::Inner(terms, _) => term_bytes::<P>(&terms[i]),
         }
     }

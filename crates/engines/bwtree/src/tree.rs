@@ -27,9 +27,9 @@ use crate::node::{
 };
 use crate::omission::Omission;
 use crate::options::Options;
-use crate::page::{Bounds, New, Step, Term, lookup, step};
+use crate::page::{Bounds, New, Records, Step, Term, lookup, step};
 use crate::paged::{NewEvicted, Paging, Saved, Shelf};
-use crate::pairs::{At, Pairs, RECORD_BYTES, Spot, Target};
+use crate::pairs::{At, Changes, Pairs, RECORD_BYTES, Spot, Target};
 use crate::pool::{BATCH, BATCH_SMALL};
 use crate::stats::{Count, Memory};
 use crate::table::{Pid, ROOT, Table};
@@ -218,7 +218,7 @@ impl<P: Pairs> Tree<P> {
     /// Bytes that a record takes in a page.
     #[inline(always)]
     pub(crate) fn weight(&self, record: P::Record<'_>) -> usize {
-        RECORD_BYTES + if self.options.weighs_records { P::record_memory(record) } else { 0 }
+        RECORD_BYTES + if self.options.weighs_records { P::record_weight(record) } else { 0 }
     }
 
     /// True if the key exists. O(log records).
@@ -529,17 +529,6 @@ impl<P: Pairs> Visit<'_, P> {
         self.tree.options.leaf_chain.min(SEEN_MAX)
     }
 
-    /// Bytes of the block of a leaf. In a tree with a memory budget there are two sizes for each doubling: leaves of random keys grow at the
-    /// same time, so with more sizes most free blocks would have sizes that no leaf has at the moment.
-    fn leaf_block(&self, records: usize) -> usize {
-        let bytes = leaf_bytes::<P>(records, self.places());
-        if !self.tree.options.weighs_records {
-            return bytes;
-        }
-        let above = bytes.next_power_of_two();
-        if bytes <= above / 4 * 3 { above / 4 * 3 } else { above }
-    }
-
     /// Makes a base page of these records.
     pub(crate) fn leaf_page(
         &self,
@@ -548,8 +537,9 @@ impl<P: Pairs> Visit<'_, P> {
         bounds: Bounds<P>,
         saved: Saved,
     ) -> Made<P> {
-        let block = self.slot.take(self.leaf_block(records.len()));
-        Made::leaf(block, new, records, bounds, self.places(), saved)
+        let copied = if self.tree.options.weighs_records { P::copied_bytes(records) } else { 0 };
+        let block = self.slot.take(leaf_bytes::<P>(records.len(), self.places(), copied));
+        Made::leaf(block, new, records, bounds, (self.places(), copied), saved)
     }
 
     /// Makes a leaf whose contents are not in memory.
@@ -565,9 +555,18 @@ impl<P: Pairs> Visit<'_, P> {
     /// Consolidates a leaf that is a base page: makes a new base page with its changes applied. Also returns the records that the new page
     /// does not have. `None` if the head is not a base page.
     pub(crate) fn merged<'g>(&self, head: Head<'g, P>, lsn: u64) -> Option<(Made<P>, Vec<P::Record<'g>>)> {
-        let Body::Leaf { run, .. } = head.body() else { return None };
+        let Body::Leaf { run, bounds: Bounds { low, high, right }, saved, .. } = head.body() else {
+            return None;
+        };
+        if self.tree.options.weighs_records {
+            let Records { live, dead } = Records::of(head).copied(true);
+            let saved = saved.after::<P>(P::len(run), || Changes(head.changes().collect()));
+            let bounds = Bounds { low: low.clone(), high: high.clone(), right: *right };
+            let page = self.leaf_page(New { level: 0, lsn, bytes: head.bytes() }, &live, bounds, saved);
+            return Some((page, dead));
+        }
         let records = P::len(run) + head.depth() as usize;
-        let block = self.slot.take(self.leaf_block(records));
+        let block = self.slot.take(leaf_bytes::<P>(records, self.places(), 0));
         Made::merged(block, head, lsn, self.places())
     }
 

@@ -159,6 +159,7 @@ impl Pairs for Words {
         records: &[WordRecord<'_>],
         _low: Option<&u64>,
         _high: Option<&u64>,
+        _copied_bytes: usize,
         space: &mut Space,
         _word: Kept,
     ) -> WordLeaf {
@@ -270,7 +271,7 @@ mod tests {
             let records: Vec<_> = model.iter().map(|(key, value)| (key, Some(value))).collect();
             let (before, _) = pool.take(Words::leaf_space(records.len()), &depot);
             let word = Kept::in_a_test();
-            let leaf = Words::leaf(&records, None, None, &mut Space::behind(&before, 0), word);
+            let leaf = Words::leaf(&records, None, None, 0, &mut Space::behind(&before, 0), word);
             let borrowed =
                 changes.iter().map(|(key, value)| (Words::spot(&leaf, key), (key, value.as_ref())));
             let borrowed = borrowed.collect();
@@ -301,7 +302,7 @@ mod tests {
             let records: Vec<_> = keys.iter().map(|key| (key, Some(key))).collect();
             let (block, _) = pool.take(Words::leaf_space(keys.len()), &depot);
             let word = Kept::in_a_test();
-            let leaf = Words::leaf(&records, None, None, &mut Space::behind(&block, 0), word);
+            let leaf = Words::leaf(&records, None, None, 0, &mut Space::behind(&block, 0), word);
             for key in 0..=2 * count + 1 {
                 assert_eq!(leaf.keys.search(key), keys.binary_search(&key), "{key} in {keys:?}");
                 let found = Words::lookup(&leaf, &key).and_then(|record| record.1.copied());

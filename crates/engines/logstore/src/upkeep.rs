@@ -21,12 +21,17 @@ thread_local! {
     static SINCE_CHECK: Cell<u32> = const { Cell::new(0) };
 }
 
+/// Memory for buffers of the log, of segments and of reads, if the budget is large enough.
+const BUFFERS: u64 = 16 << 20;
 /// Leaves are evicted when pages take more than this share of the memory budget, in twentieths.
 const EVICT_FROM: u64 = 13;
 /// Leaves are evicted until pages take this part of the budget less, so that no operation waits for the eviction of many leaves.
 const EVICT_PART: u64 = 256;
 /// A round of the eviction looks at each page one time more often. After that no leaf counts as used.
 const LAPS: u32 = 3;
+/// Threads wait if memory that waits to be freed takes more than this share, but not more often than this number.
+const LIMBO: u64 = 1;
+const LIMBO_WAITS: u32 = 20;
 /// Pause of a thread that waits until another one has evicted leaves.
 const WAIT: Duration = Duration::from_micros(100);
 /// Evicted leaves keep changes up to this share.
@@ -68,9 +73,10 @@ impl<P: Pairs> Store<P> {
         memory.page_bytes + memory.table_bytes
     }
 
-    /// A share of the memory budget, in twentieths.
+    /// A share of the memory budget without [`BUFFERS`], in twentieths.
     fn budget(&self, twentieths: u64) -> u64 {
-        self.settings.memory_bytes / 20 * twentieths
+        let budget = self.settings.memory_bytes;
+        (budget - BUFFERS.min(budget / 8)) / 20 * twentieths
     }
 
     /// True if leaves are to be evicted: they take more than this share of the budget, and more than the last round left that could not
@@ -105,6 +111,14 @@ impl<P: Pairs> Store<P> {
         // After a failure nothing can be saved. A read-only store evicts leaves that need not be saved.
         if self.log().is_err() && !self.settings.read_only {
             return;
+        }
+        // A thread without processor time may keep much memory from being freed. It gets some.
+        for _ in 0..LIMBO_WAITS {
+            if self.tree.memory().limbo_bytes <= self.budget(LIMBO) {
+                break;
+            }
+            std::thread::sleep(WAIT);
+            self.tree.reclaim();
         }
         // Errors here are found again by the thread of the upkeep, or by the update that they prevent.
         loop {
@@ -146,6 +160,9 @@ impl<P: Pairs> Store<P> {
         // Pages that were saved and wait for the write of their images.
         let mut saved: Vec<u32> = Vec::new();
         let (mut laps, mut steps) = (0u32, 0u32);
+        // Evicted leaves before this lap.
+        let mut before = upkeep.stats.evictions;
+        let mut was_useless = false;
         while laps <= LAPS {
             let page = upkeep.hand;
             upkeep.hand += 1;
@@ -153,6 +170,8 @@ impl<P: Pairs> Store<P> {
                 Residence::End => {
                     (upkeep.hand, laps) = (0, laps + 1);
                     self.evict_saved(upkeep, &mut saved)?;
+                    was_useless = upkeep.stats.evictions == before;
+                    before = upkeep.stats.evictions;
                 }
                 // The image may be in a buffer that was not written yet.
                 Residence::Clean => {
@@ -167,8 +186,15 @@ impl<P: Pairs> Store<P> {
                         saved.push(page);
                     }
                 }
-                Residence::Unsaved if self.tree.unsaved_bytes() > self.budget(UNSAVED) => {
-                    self.save(page)?;
+                // After two laps, also changes that need not be saved yet.
+                Residence::Unsaved
+                    if self.tree.unsaved_bytes() > self.budget(UNSAVED)
+                        || laps > 1 && !self.settings.read_only =>
+                {
+                    // The save may have read the leaf.
+                    if self.save(page)? {
+                        saved.push(page);
+                    }
                 }
                 Residence::Unsaved | Residence::Used | Residence::Elsewhere => {}
             }
@@ -188,7 +214,7 @@ impl<P: Pairs> Store<P> {
         let used = self.used_bytes();
         // A leaf that a batch kept in memory can be evicted after it.
         let was_refused = std::mem::take(&mut upkeep.was_refused);
-        let is_least = used > target && laps > LAPS && !was_refused;
+        let is_least = used > target && laps > LAPS && was_useless && !was_refused;
         self.least_bytes.store(if is_least { used } else { 0 }, Ordering::Relaxed);
         upkeep.failed_at = is_least.then(Instant::now);
         Ok(())
