@@ -319,8 +319,10 @@ impl<K: Kind, P: PairsOf<K>> Cursor<K> for FilesCursor<'_, P> {
 
     fn next(&mut self, key: &mut K::KeyBuf, value: &mut K::ValueBuf) -> Result<bool> {
         let whole = || self.store.range(Bound::Unbounded, Bound::Unbounded, false);
-        let Some(pair) = self.cursor.get_or_insert_with(whole).next_pair()? else { return Ok(false) };
-        (*key, *value) = (P::key(pair.0), P::value(pair.1));
-        Ok(true)
+        let copy = |found: &K::Key, own: &K::Value| {
+            P::copy_key(found, key);
+            P::copy(own, value);
+        };
+        Ok(self.cursor.get_or_insert_with(whole).next_with(copy)?.is_some())
     }
 }

@@ -61,24 +61,25 @@ impl Family for BwFamily {
 
 /// Pairs of the Bw-tree with the keys and values of a kind.
 pub(crate) trait PairsOf<K: Kind>: Pairs<Key = K::Key, Value = K::Value> {
-    /// Converts a key of the tree to a key of a store.
-    fn key(key: Self::KeyBuf) -> K::KeyBuf;
     /// Converts a key of a store to a key of the tree.
     fn own(key: &K::Key) -> Self::KeyBuf {
         Self::own_key(key)
     }
     /// Converts a value of the tree to a value of a store.
     fn value(value: Self::ValueBuf) -> K::ValueBuf;
+    /// Copies a key into a buffer.
+    fn copy_key(key: &K::Key, to: &mut K::KeyBuf);
     /// Copies a value into a buffer.
     fn copy(value: &K::Value, to: &mut K::ValueBuf);
 }
 
 impl PairsOf<Bytes> for bwtree::Bytes {
-    fn key(key: Box<[u8]>) -> Vec<u8> {
-        key.into_vec()
-    }
     fn value(value: Vec<u8>) -> Vec<u8> {
         value
+    }
+    fn copy_key(key: &[u8], to: &mut Vec<u8>) {
+        to.clear();
+        to.extend_from_slice(key);
     }
     fn copy(value: &[u8], to: &mut Vec<u8>) {
         to.clear();
@@ -87,11 +88,11 @@ impl PairsOf<Bytes> for bwtree::Bytes {
 }
 
 impl PairsOf<U64> for bwtree::Words {
-    fn key(key: u64) -> u64 {
-        key
-    }
     fn value(value: u64) -> u64 {
         value
+    }
+    fn copy_key(key: &u64, to: &mut u64) {
+        *to = *key;
     }
     fn copy(value: &u64, to: &mut u64) {
         *to = *value;
@@ -339,8 +340,10 @@ impl<K: Kind, P: PairsOf<K>> Cursor<K> for BwCursor<'_, P> {
 
     fn next(&mut self, key: &mut K::KeyBuf, value: &mut K::ValueBuf) -> Result<bool> {
         let cursor = self.cursor.get_or_insert_with(|| self.tree.iter());
-        let Some(pair) = cursor.next() else { return Ok(false) };
-        (*key, *value) = (P::key(pair.0), P::value(pair.1));
-        Ok(true)
+        let copy = |found: &K::Key, own: &K::Value| {
+            P::copy_key(found, key);
+            P::copy(own, value);
+        };
+        Ok(cursor.next_with(copy).is_some())
     }
 }

@@ -273,6 +273,9 @@ impl Pairs for Bytes {
     fn read_value(bytes: &[u8]) -> Option<Vec<u8>> {
         Some(bytes.into())
     }
+    fn with_bytes<R>(key: &[u8], value: &[u8], with: impl FnOnce(&[u8], &[u8]) -> R) -> Option<R> {
+        Some(with(key, value))
+    }
     fn order(a: &[u8], b: &[u8]) -> Option<Ordering> {
         Some(a.cmp(b))
     }

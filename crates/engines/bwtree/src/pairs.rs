@@ -115,6 +115,14 @@ pub trait Pairs: Sized + Debug + Send + Sync + 'static {
     /// Reads a value. `None` if the bytes are not those of a value.
     fn read_value(bytes: &[u8]) -> Option<Self::ValueBuf>;
 
+    /// Calls `with` with the key and the value of these bytes. `None` if the bytes are not those of a key and a value.
+    fn with_bytes<R>(
+        key: &[u8],
+        value: &[u8],
+        with: impl FnOnce(&Self::Key, &Self::Value) -> R,
+    ) -> Option<R> {
+        Some(with(Self::read_key(key)?.borrow(), Self::read_value(value)?.borrow()))
+    }
     /// Compares two keys by their bytes. `None` if one is no key.
     fn order(a: &[u8], b: &[u8]) -> Option<Ordering> {
         Some(Self::read_key(a)?.cmp(&Self::read_key(b)?))

@@ -10,7 +10,6 @@
 //! Linearization point of each record: its validation. Paper: Bw-tree §III-C.
 
 use std::borrow::Borrow;
-use std::collections::VecDeque;
 use std::ops::Bound;
 
 use crate::error::{Error, Result};
@@ -28,8 +27,8 @@ pub struct Cursor<'t, P: Pairs> {
     /// The bounds of the rest of the range.
     from: Bound<P::KeyBuf>,
     to: Bound<P::KeyBuf>,
-    /// Copied records that are not returned yet, in the order of the scan.
-    page: VecDeque<(P::KeyBuf, P::ValueBuf)>,
+    /// Copied records, in the order of the scan.
+    page: Copied,
     /// The page of the copy, and the number of its state.
     of: Option<(Pid, u64)>,
     /// The end of the page, if the range continues after it.
@@ -38,6 +37,44 @@ pub struct Cursor<'t, P: Pairs> {
     error: Option<Error>,
     /// Number of pages that were copied.
     copies: u64,
+}
+
+/// Copies of records, in one buffer.
+#[derive(Debug, Default)]
+struct Copied {
+    bytes: Vec<u8>,
+    /// For each record the ends of the bytes of its key and of its value. Each begins at the end before it; the first key at 0.
+    ends: Vec<(usize, usize)>,
+    /// Number of records that were returned.
+    returned: usize,
+}
+
+impl Copied {
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.ends.clear();
+        self.returned = 0;
+    }
+
+    fn push<P: Pairs>(&mut self, record: P::Record<'_>) {
+        let Some(value) = P::record_value(record) else { return };
+        P::write_key(P::record_key(record), &mut self.bytes);
+        let key = self.bytes.len();
+        P::write_value(value, &mut self.bytes);
+        self.ends.push((key, self.bytes.len()));
+    }
+
+    /// The bytes of the key and of the value of a record.
+    fn get(&self, i: usize) -> Option<(&[u8], &[u8])> {
+        let start = if i == 0 { 0 } else { self.ends.get(i - 1)?.1 };
+        let (key, value) = *self.ends.get(i)?;
+        Some((&self.bytes[start..key], &self.bytes[key..value]))
+    }
+
+    /// The key that was returned last.
+    fn last_key<P: Pairs>(&self) -> Option<P::KeyBuf> {
+        P::read_key(self.get(self.returned.checked_sub(1)?)?.0)
+    }
 }
 
 fn own<P: Pairs>(bound: Bound<&P::Key>) -> Bound<P::KeyBuf> {
@@ -72,7 +109,7 @@ impl<P: Pairs> Tree<P> {
             descends: false,
             from: own::<P>(from),
             to: own::<P>(to),
-            page: VecDeque::new(),
+            page: Copied::default(),
             of: None,
             then: None,
             is_done: false,
@@ -135,13 +172,11 @@ impl<P: Pairs> Cursor<'_, P> {
         let start = records.partition_point(|own| !is_from::<P>(P::record_key(*own), &self.from));
         let end = records.partition_point(|own| is_to::<P>(P::record_key(*own), &self.to));
         let copied = records.get(start..end).unwrap_or_default().iter();
-        let copied = copied
-            .filter_map(|own| Some((P::own_key(P::record_key(*own)), P::own_value(P::record_value(*own)?))));
         self.page.clear();
         if self.descends {
-            self.page.extend(copied.rev())
+            copied.rev().for_each(|own| self.page.push::<P>(*own));
         } else {
-            self.page.extend(copied)
+            copied.for_each(|own| self.page.push::<P>(*own));
         }
         self.of = Some((pid, head.lsn()));
         self.copies += 1;
@@ -162,16 +197,15 @@ impl<P: Pairs> Cursor<'_, P> {
     }
 }
 
-impl<P: Pairs> Iterator for Cursor<'_, P> {
-    type Item = (P::KeyBuf, P::ValueBuf);
-
-    fn next(&mut self) -> Option<Self::Item> {
+impl<P: Pairs> Cursor<'_, P> {
+    /// Calls `with` with the next record. `None` at the end, or after an error.
+    pub fn next_with<R>(&mut self, with: impl FnOnce(&P::Key, &P::Value) -> R) -> Option<R> {
         while !self.is_done {
             if self.of.is_none() {
                 if let Err(error) = self.copy() {
                     (self.error, self.is_done) = (Some(error), true);
                 }
-            } else if self.page.is_empty() {
+            } else if self.page.returned == self.page.ends.len() {
                 self.of = None;
                 match self.then.take() {
                     None => self.is_done = true,
@@ -179,18 +213,28 @@ impl<P: Pairs> Iterator for Cursor<'_, P> {
                     Some(high) => self.from = Bound::Included(high),
                 }
             } else if self.is_fresh() {
-                let (key, value) = self.page.pop_front()?;
-                let behind = Bound::Excluded(key.clone());
-                if self.descends {
-                    self.to = behind
-                } else {
-                    self.from = behind
-                }
-                return Some((key, value));
+                self.page.returned += 1;
+                let (key, value) = self.page.get(self.page.returned - 1)?;
+                return P::with_bytes(key, value, with);
             } else {
+                // The scan continues behind the last record.
+                let last = self.page.last_key::<P>();
+                match last.map(Bound::Excluded) {
+                    Some(behind) if self.descends => self.to = behind,
+                    Some(behind) => self.from = behind,
+                    None => {}
+                }
                 self.of = None;
             }
         }
         None
+    }
+}
+
+impl<P: Pairs> Iterator for Cursor<'_, P> {
+    type Item = (P::KeyBuf, P::ValueBuf);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.next_with(|key, value| (P::own_key(key), P::own_value(value)))
     }
 }

@@ -519,27 +519,34 @@ impl<P: Pairs> StoreCursor<'_, P> {
     /// # Errors
     /// As [`Store::get`].
     pub fn next_pair(&mut self) -> Result<Option<(P::KeyBuf, P::ValueBuf)>> {
-        let next = self.cursor.next();
+        self.next_with(|key, value| (P::own_key(key), P::own_value(value)))
+    }
+
+    /// Calls `with` with the next pair. `None` at the end.
+    ///
+    /// # Errors
+    /// As [`Store::get`]. `with` may have been called.
+    pub fn next_with<R>(&mut self, with: impl FnOnce(&P::Key, &P::Value) -> R) -> Result<Option<R>> {
+        // A3: after a failure only pairs that are not durable are errors. A key whose removal has failed may be absent.
+        let log = self.store.log.as_ref().filter(|log| log.check().is_ok());
+        let marks = log.is_none().then_some(&self.store.marks);
+        let next =
+            self.cursor.next_with(|key, value| (marks.map_or(0, |marks| marks.end(key)), with(key, value)));
         if let Some(error) = self.cursor.take_error() {
             return Err(self.store.refused(error));
         }
-        match &self.store.log {
+        match log {
             // A1, also for keys that are absent: the copied pages may lack keys whose removal is not durable.
-            Some(log) if log.check().is_ok() => {
-                if self.copies != self.cursor.copies() {
-                    self.copies = self.cursor.copies();
-                    self.store.counts.leaves(thread(), 1);
-                    self.store.wait_readable(log.end())?;
-                }
+            Some(log) if self.copies != self.cursor.copies() => {
+                self.copies = self.cursor.copies();
+                self.store.counts.leaves(thread(), 1);
+                self.store.wait_readable(log.end())?;
             }
-            // A3: only pairs that are not durable are errors. A key whose removal has failed may be absent.
-            _ => {
-                let end = next.as_ref().map_or(0, |(key, _)| self.store.marks.end(key.borrow()));
-                self.store.wait_readable(end)?;
-            }
+            Some(_) => {}
+            None => self.store.wait_readable(next.as_ref().map_or(0, |(end, _)| *end))?,
         }
         self.store.relieve();
-        Ok(next)
+        Ok(next.map(|(_, found)| found))
     }
 }
 
