@@ -493,9 +493,9 @@ fn the_free_list_gives_no_pid_twice() {
         let table = Arc::new(Table::<Words>::new(2));
         let (mut pool, depot) = (Pool::new(), Depot::new(BATCH));
         let mut page = || {
-            let block = pool.take(leaf_bytes::<Words>(0, 0), &depot).0;
+            let block = pool.take(leaf_bytes::<Words>(0, 0, 0), &depot).0;
             let bounds = Bounds { low: None, high: None, right: None };
-            Made::leaf(block, New { level: 0, lsn: 0, bytes: 0 }, &[], bounds, 0, Default::default())
+            Made::leaf(block, New { level: 0, lsn: 0, bytes: 0 }, &[], bounds, (0, 0), Default::default())
         };
         let all: Vec<Pid> = (0..3).map(|_| table.allocate(page()).unwrap()).collect();
         let give_back = |table: &Table<Words>, pid| {

@@ -142,6 +142,35 @@ fn kept_changes_are_saved_while_the_leaf_is_paged_in() {
     model("save of changes, update", save_change_and_evict, save, |tree| put(tree, &[0]), &[0, 1, 2, 3, 4]);
 }
 
+/// Sets a key in each leaf. Of evicted leaves none is read.
+fn set(tree: &Tree<Words>) {
+    for key in [0, 5] {
+        tree.set(&key, Some(&(key * 10)), false, &()).unwrap();
+    }
+}
+
+#[test]
+fn late_changes_beside_a_page_in_a_save_and_a_move_are_kept() {
+    model("late change, get", save_and_evict, set, get, &[0, 1, 2, 3, 4, 5]);
+    model("late change, save", save_change_and_evict, set, save, &[0, 1, 2, 3, 4, 5]);
+    let moves: Work = |tree| _ = tree.move_image(None, |_| true, keep).unwrap();
+    model("late change, move", save_and_evict, set, moves, &[0, 1, 2, 3, 4, 5]);
+    let removal: Work = |tree| _ = tree.set(&1, None, false, &()).unwrap();
+    model("late removal, late change", save_and_evict, removal, set, &[0, 2, 3, 4, 5]);
+    let before: Work = |tree| {
+        save(tree);
+        evict_all(tree);
+        set(tree);
+    };
+    model("save of late changes, update", before, save, |tree| put(tree, &[6]), &[0, 1, 2, 3, 4, 5, 6]);
+}
+
+/// A late change to an evicted leaf that is exchanged for another state in between is not lost.
+#[test]
+fn late_changes_beside_an_eviction_are_kept() {
+    model("late change, evict", save, set, evict, &[0, 1, 2, 3, 4, 5]);
+}
+
 /// An eviction that does not compare the leaf with its image loses an update.
 #[test]
 fn an_eviction_of_a_dirty_leaf_is_noticed() {
