@@ -49,6 +49,13 @@ const BENCHES: &[Bench] = &[
         omitted: &[],
     },
     Bench {
+        name: "memory",
+        arguments: &["--backing target --svg docs/memory.svg"],
+        competes: false,
+        baseline: "the memory budget",
+        omitted: &["samples"],
+    },
+    Bench {
         name: "trees",
         arguments: &[
             "bench trees --keys 10000000 --rounds 5 --engines btree,line,wbtree,wbtree-bmp,wbtree-line,vlab,nvtree --count-instructions --json",
@@ -131,8 +138,11 @@ impl Bench {
     /// A cargo command for the laboratory with the features that the benchmark needs.
     fn cargo(&self, command: &str) -> Step {
         let features = if self.competes { " --features competitors" } else { "" };
-        // It needs no other benchmark, and is built in a tenth of the time.
-        let program = if self.name == "flash" { "flash --example flash" } else { "lab" };
+        // They need no other benchmark, and are built in a tenth of the time.
+        let program = match self.name {
+            "flash" | "memory" => format!("flash --example {}", self.name),
+            _ => "lab".to_owned(),
+        };
         Step::new(&format!("cargo {command} --release -p bristlecone-{program}{features}"))
     }
 

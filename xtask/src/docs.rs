@@ -33,6 +33,7 @@ const TABLES: &[Table] = &[
     ("docs/benchmarks.md", STORES_WBTREE, benchmarks::stores_table),
     ("docs/benchmarks.md", STORES_POWER, benchmarks::stores_table),
     ("docs/benchmarks.md", "docs/records/flash.json", benchmarks::flash_table),
+    ("docs/benchmarks.md", "docs/records/memory.json", benchmarks::memory_table),
     ("docs/benchmarks.md", "docs/records/trees.json", benchmarks::trees_table),
     ("docs/benchmarks.md", "docs/records/readers.json", benchmarks::readers_table),
     ("docs/benchmarks.md", "docs/records/reopen.json", benchmarks::reopen_table),

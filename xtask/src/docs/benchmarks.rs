@@ -204,6 +204,26 @@ pub fn readers_table(text: &str) -> Result<Option<Vec<String>>, String> {
     Ok(Some(lines))
 }
 
+/// A record of the memory of a store over a run.
+pub fn memory_table(text: &str) -> Result<Option<Vec<String>>, String> {
+    let figures = figures(text)?;
+    let budget = number(&figures, "budget_bytes")?;
+    let mut lines = vec![
+        "| phase | operations per second | memory at most, MiB | to the budget |".to_owned(),
+        "|---|--:|--:|--:|".to_owned(),
+    ];
+    for phase in figures["phases"].as_array().into_iter().flatten() {
+        let peak = number(phase, "peak_bytes")?;
+        let cells = [
+            grouped(number(phase, "per_second")?.round() as u64),
+            format!("{:.0}", peak / (1 << 20) as f64),
+            format!("{:.2}", peak / budget),
+        ];
+        lines.push(line(phase["name"].as_str().unwrap_or_default(), &cells));
+    }
+    Ok(Some(lines))
+}
+
 /// A `bench reopen` record: microseconds to open a store that was not closed.
 pub fn reopen_table(text: &str) -> Result<Option<Vec<String>>, String> {
     let figures = figures(text)?;

@@ -467,6 +467,21 @@ impl<P: Pairs> Tree<P> {
         }
     }
 
+    /// The image of a leaf, or the base of the changes that it keeps, by its page number. `Some(None)`: the page has none. `None`: there are no
+    /// more pages.
+    pub fn image(&self, page: u32) -> Option<Option<Image>> {
+        if u64::from(page) >= self.table.used() {
+            return None;
+        }
+        let visit = self.visit();
+        let head = visit.load(Pid(page)).filter(|head| head.level() == 0);
+        Some(head.and_then(|head| match head.body() {
+            Body::Evicted { leaf, .. } => Some(leaf.image),
+            Body::Leaf { saved, .. } => saved.lineage.as_ref()?.image(),
+            _ => None,
+        }))
+    }
+
     /// The low key of a leaf, by its page number. `None` if the page is no leaf; `Some(None)` for the first leaf.
     pub fn low_key(&self, page: u32) -> Option<Option<P::KeyBuf>> {
         if u64::from(page) >= self.table.used() {

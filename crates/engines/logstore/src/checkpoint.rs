@@ -6,9 +6,9 @@
 //!
 //! ```text
 //! header (512 bytes; lsn: where the replay begins)
-//! LSN at the publication: u64 | number of leaves: u64 | bytes of the leaves: u64
 //! leaf     address: u64 | address of the base, or 0: u64 | bytes in memory: u64 | records: u32 | bytes of the low key: u32 | low key …
 //!          1 << 31 in the records: the number may be wrong, because the image has late changes
+//! LSN at the publication: u64 | number of leaves: u64
 //! CRC-32C of everything before: u32 | 0: u32
 //! ```
 //!
@@ -20,9 +20,10 @@
 //!
 //! Commit point: the rename, or a sync of the directory behind it if the store promises to survive a power cut. Paper: Bw-tree §V-C, redo scan start point.
 
-use std::fs::OpenOptions;
+use std::borrow::Borrow;
+use std::fs::{File, OpenOptions};
 use std::num::NonZeroU64;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use bwtree::{Address, Image, Pairs, RestoredLeaf};
 use pmem::file::io;
@@ -33,7 +34,8 @@ use crate::omission::{Omission, is_omitted};
 use crate::place::Place;
 use crate::replay::read;
 
-const HEAD: usize = header::BYTES + 24;
+/// Bytes behind the leaves.
+const TAIL: usize = 24;
 const LEAF: usize = 32;
 /// Marks a number of records that may be wrong.
 const UNCOUNTED: u32 = 1 << 31;
@@ -55,63 +57,115 @@ pub(crate) fn path(place: &Place) -> PathBuf {
     place.dir.join(format!("{}.checkpoint", place.stem))
 }
 
-fn encode<P: Pairs>(store: u64, checkpoint: &Checkpoint<P::KeyBuf>) -> Vec<u8> {
-    use std::borrow::Borrow;
-    let Checkpoint { number, redo, end, leaves } = checkpoint;
-    let header = Header { kind: Kind::Checkpoint, store, number: *number, lsn: *redo, text: String::new() };
-    let mut bytes = header.encode();
-    bytes.extend(end.to_le_bytes());
-    bytes.extend((leaves.len() as u64).to_le_bytes());
-    bytes.extend([0; 8]);
-    for leaf in leaves {
-        bytes.extend(leaf.image.address.0.get().to_le_bytes());
-        bytes.extend(leaf.image.base.map_or(0, |base| base.0.get()).to_le_bytes());
-        bytes.extend(leaf.bytes.to_le_bytes());
-        let mark = if leaf.is_counted { 0 } else { UNCOUNTED };
-        bytes.extend((leaf.records | mark).to_le_bytes());
-        let from = bytes.len();
-        bytes.extend([0; 4]);
-        if let Some(low) = &leaf.low {
-            P::write_key(low.borrow(), &mut bytes);
-        }
-        let length = (bytes.len() - from - 4) as u32;
-        bytes[from..from + 4].copy_from_slice(&length.to_le_bytes());
+/// Appends the bytes of a leaf.
+fn encode<P: Pairs>(leaf: &RestoredLeaf<P::KeyBuf>, to: &mut Vec<u8>) {
+    to.extend(leaf.image.address.0.get().to_le_bytes());
+    to.extend(leaf.image.base.map_or(0, |base| base.0.get()).to_le_bytes());
+    to.extend(leaf.bytes.to_le_bytes());
+    let mark = if leaf.is_counted { 0 } else { UNCOUNTED };
+    to.extend((leaf.records | mark).to_le_bytes());
+    let from = to.len();
+    to.extend([0; 4]);
+    if let Some(low) = &leaf.low {
+        P::write_key(low.borrow(), to);
     }
-    let length = (bytes.len() - HEAD) as u64;
-    bytes[HEAD - 8..HEAD].copy_from_slice(&length.to_le_bytes());
-    let sum = crc32c::crc32c(&bytes);
-    bytes.extend(u64::from(sum).to_le_bytes());
-    bytes
+    let length = (to.len() - from - 4) as u32;
+    to[from..from + 4].copy_from_slice(&length.to_le_bytes());
 }
 
-/// Makes a checkpoint the store's; [`make_durable`] completes it. Returns the bytes of its file.
-///
-/// # Errors
-/// `NoSpace` or `Io`. The store has the old checkpoint then, or the new one if the rename failed after its effect.
-pub(crate) fn publish<P: Pairs>(
-    place: &Place,
-    syncs: bool,
-    checkpoint: &Checkpoint<P::KeyBuf>,
-) -> Result<u64> {
-    let (path, bytes) = (path(place), encode::<P>(place.store, checkpoint));
-    let new = path.with_extension("checkpoint-new");
-    let mut how = OpenOptions::new();
-    how.write(true).create(true).truncate(true);
-    let written = system::open(&how, &new).and_then(|file| {
-        system::write_all_at(&file, &new, 0, &bytes)?;
-        if syncs { system::sync_all(&file, &new) } else { Ok(()) }
-    });
-    if let Err(source) = written {
-        let _ = system::remove_file(&new);
-        return Err(match source.kind() {
-            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
-                Error::NoSpace { path, bytes: bytes.len() as u64 }
-            }
-            _ => io("cannot write", &path, source),
-        });
+/// A checkpoint that is being written to a file of its own. The leaves are written as they come, because a list of all leaves would take much
+/// memory. A drop removes the file.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    path: PathBuf,
+    new: PathBuf,
+    /// `None`: it is published.
+    file: Option<File>,
+    /// Bytes that are not written yet.
+    buffer: Vec<u8>,
+    /// Bytes in the file, and their checksum.
+    written: u64,
+    sum: u32,
+    leaves: u64,
+}
+
+/// Bytes that are written together.
+const BUFFER: usize = 1 << 18;
+
+impl Writer {
+    /// Begins checkpoint `number`, from which the log is replayed at `redo`.
+    ///
+    /// # Errors
+    /// `NoSpace`, `Io`.
+    pub(crate) fn begin(place: &Place, number: u64, redo: u64) -> Result<Self> {
+        let path = path(place);
+        let new = path.with_extension("checkpoint-new");
+        let mut how = OpenOptions::new();
+        how.write(true).create(true).truncate(true);
+        let header =
+            Header { kind: Kind::Checkpoint, store: place.store, number, lsn: redo, text: String::new() };
+        let file = system::open(&how, &new).map_err(|source| failed(&path, 0, source))?;
+        let buffer = header.encode();
+        Ok(Self { path, new, file: Some(file), buffer, written: 0, sum: 0, leaves: 0 })
     }
-    system::rename(&new, &path).map_err(|source| io("cannot rename to", &path, source))?;
-    Ok(bytes.len() as u64)
+
+    /// Adds the next leaf.
+    ///
+    /// # Errors
+    /// `NoSpace`, `Io`.
+    pub(crate) fn add<P: Pairs>(&mut self, leaf: &RestoredLeaf<P::KeyBuf>) -> Result<()> {
+        encode::<P>(leaf, &mut self.buffer);
+        self.leaves += 1;
+        if self.buffer.len() >= BUFFER { self.write() } else { Ok(()) }
+    }
+
+    fn write(&mut self) -> Result<()> {
+        let Some(file) = &self.file else { return Ok(()) };
+        self.sum = crc32c::crc32c_append(self.sum, &self.buffer);
+        let written = system::write_all_at(file, &self.new, self.written, &self.buffer);
+        written.map_err(|source| failed(&self.path, self.buffer.len() as u64, source))?;
+        self.written += self.buffer.len() as u64;
+        self.buffer.clear();
+        Ok(())
+    }
+
+    /// Makes the checkpoint the store's; [`make_durable`] completes it. `end`: the LSN below which all records are durable. Returns the bytes
+    /// of its file.
+    ///
+    /// # Errors
+    /// `NoSpace` or `Io`. The store has the old checkpoint then, or the new one if the rename failed after its effect.
+    pub(crate) fn publish(mut self, end: u64, syncs: bool) -> Result<u64> {
+        self.buffer.extend(end.to_le_bytes());
+        self.buffer.extend(self.leaves.to_le_bytes());
+        let sum = crc32c::crc32c_append(self.sum, &self.buffer);
+        self.buffer.extend(u64::from(sum).to_le_bytes());
+        self.write()?;
+        if let Some(file) = self.file.take_if(|_| syncs) {
+            let synced = system::sync_all(&file, &self.new);
+            self.file = Some(file);
+            synced.map_err(|source| failed(&self.path, 0, source))?;
+        }
+        system::rename(&self.new, &self.path).map_err(|source| io("cannot rename to", &self.path, source))?;
+        self.file = None;
+        Ok(self.written)
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        if self.file.take().is_some() {
+            let _ = system::remove_file(&self.new);
+        }
+    }
+}
+
+fn failed(path: &Path, bytes: u64, source: std::io::Error) -> Error {
+    match source.kind() {
+        std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
+            Error::NoSpace { path: path.to_owned(), bytes }
+        }
+        _ => io("cannot write", path, source),
+    }
 }
 
 /// Makes the rename of a published checkpoint durable. Only then the files that it frees may be removed.
@@ -141,14 +195,17 @@ pub(crate) fn load<P: Pairs>(place: &Place) -> Result<Option<Checkpoint<P::KeyBu
 fn decode<P: Pairs>(bytes: &[u8], store: u64, path: &std::path::Path) -> Result<Checkpoint<P::KeyBuf>> {
     let header = Header::decode(bytes, Kind::Checkpoint, store, path)?;
     let corrupt = |at: usize| Error::Corrupt { what: "checkpoint", at: at as u64 };
-    let length = usize::try_from(word(bytes, HEAD - 8)).ok();
-    let end = length.and_then(|length| HEAD.checked_add(length)).ok_or_else(|| corrupt(HEAD))?;
-    if end.checked_add(8) != Some(bytes.len()) || word(bytes, end) != crc32c::crc32c(&bytes[..end]).into() {
-        return Err(corrupt(end.min(bytes.len())));
+    let end = bytes.len().checked_sub(TAIL).filter(|end| *end >= header::BYTES);
+    let end = end.ok_or_else(|| corrupt(bytes.len()))?;
+    let sum = bytes.len() - 8;
+    if word(bytes, sum) != crc32c::crc32c(&bytes[..sum]).into() {
+        return Err(corrupt(sum));
     }
-    let count = word(bytes, HEAD - 16);
-    let (mut leaves, mut at) = (Vec::new(), HEAD);
+    let (mut leaves, mut at) = (Vec::new(), header::BYTES);
     while at < end {
+        if at + LEAF > end {
+            return Err(corrupt(at));
+        }
         let key_bytes = (word(bytes, at + 24) >> 32) as usize;
         let behind = at + LEAF + key_bytes;
         let address =
@@ -169,10 +226,10 @@ fn decode<P: Pairs>(bytes: &[u8], store: u64, path: &std::path::Path) -> Result<
         });
         at = behind;
     }
-    if leaves.len() as u64 != count {
-        return Err(corrupt(HEAD - 16));
+    if leaves.len() as u64 != word(bytes, end + 8) {
+        return Err(corrupt(end + 8));
     }
-    Ok(Checkpoint { number: header.number, redo: header.lsn, end: word(bytes, header::BYTES), leaves })
+    Ok(Checkpoint { number: header.number, redo: header.lsn, end: word(bytes, end), leaves })
 }
 
 #[cfg(all(test, not(loom)))]
@@ -193,7 +250,14 @@ mod tests {
         };
         let leaves = vec![leaf(None, 5), leaf(Some(b"a"), 6), leaf(Some(b"bcd"), 7)];
         let checkpoint = Checkpoint { number: 2, redo: 10, end: 20, leaves };
-        let bytes = encode::<bwtree::Bytes>(9, &checkpoint);
+        let dir = tempfile::tempdir().unwrap();
+        let place = Place { dir: dir.path().to_owned(), stem: "store".to_owned(), store: 9 };
+        let mut writer = Writer::begin(&place, 2, 10).unwrap();
+        checkpoint.leaves.iter().for_each(|leaf| writer.add::<bwtree::Bytes>(leaf).unwrap());
+        writer.publish(20, false).unwrap();
+        let bytes = std::fs::read(path(&place)).unwrap();
+        drop(Writer::begin(&place, 3, 11).unwrap());
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "a file of a dropped writer stays");
         let decode = |bytes: &[u8]| decode::<bwtree::Bytes>(bytes, 9, std::path::Path::new("file"));
         assert_eq!(decode(&bytes).unwrap(), checkpoint);
         for at in 0..bytes.len() {

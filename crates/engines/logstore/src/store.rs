@@ -43,8 +43,8 @@ use crate::place::Place;
 use crate::record;
 use crate::segments::{Parts, Segments};
 use crate::settings::{Opened, Settings, StoreStats, VALUE_BYTES_MAX};
-use crate::sync::{Mutex, lock};
-use crate::upkeep::{Upkeep, live};
+use crate::sync::{Mutex, lock, try_lock};
+use crate::upkeep::{Live, Upkeep};
 
 /// A store.
 #[derive(Debug)]
@@ -61,6 +61,8 @@ pub struct Store<P: Pairs> {
     pub(crate) marks: Marks,
     pub(crate) counts: Counts,
     pub(crate) upkeep: Mutex<Upkeep>,
+    /// The counts of the upkeep when they were last read.
+    known: Mutex<StoreStats>,
     /// Bytes that the last round of the eviction left, if it could not evict enough.
     pub(crate) least_bytes: AtomicU64,
     /// Bytes of the log at the last checkpoint.
@@ -145,8 +147,7 @@ impl<P: Pairs> Store<P> {
                     .map_err(|source| pmem::file::io("cannot remove", &path, source))?;
             }
         }
-        let empty = Checkpoint { number: 0, redo: 0, end: 0, leaves: Vec::new() };
-        checkpoint::publish::<P>(&place, settings.survives_power, &empty)?;
+        checkpoint::Writer::begin(&place, 0, 0)?.publish(0, settings.survives_power)?;
         checkpoint::make_durable(&place, settings.survives_power)?;
         Ok(Self::open(dir, stem, store, settings)?.0)
     }
@@ -169,7 +170,9 @@ impl<P: Pairs> Store<P> {
         let segments = Segments::open(place.clone(), bytes, syncs, &used, !settings.read_only)?;
         let segments = Arc::new(segments);
         let mut opened = Opened { leaves: leaves.len() as u64, ..Opened::default() };
-        let live_bytes = live(&leaves).values().sum();
+        let mut live = Live::default();
+        leaves.iter().for_each(|leaf| live.add(leaf));
+        let live_bytes = live.bytes();
         let shelf: Arc<dyn Shelf> = Arc::clone(&segments) as _;
         let tree = Tree::restore(settings.pages(), shelf, leaves).map_err(refused)?;
         let mut own = Self {
@@ -183,6 +186,7 @@ impl<P: Pairs> Store<P> {
             marks: Marks::new(),
             counts: Counts::default(),
             upkeep: Mutex::new(Upkeep::new(number)),
+            known: Mutex::default(),
             closed: AtomicBool::new(settings.read_only),
             least_bytes: AtomicU64::new(0),
             log_at: AtomicU64::new(0),
@@ -459,9 +463,12 @@ impl<P: Pairs> Store<P> {
         copy::copy(&self.place.dir, &self.place.stem, dir, extent, progress)
     }
 
-    /// Sizes and counts.
+    /// Sizes and counts. Does not wait for a checkpoint: the counts of the upkeep may be those before it.
     pub fn stats(&self) -> StoreStats {
-        let upkeep = lock(&self.upkeep);
+        let mut known = lock(&self.known);
+        if let Some(upkeep) = try_lock(&self.upkeep) {
+            *known = upkeep.stats;
+        }
         let (written, read) = self.segments.traffic();
         let (used_leaves, put_bytes) = self.counts.sum();
         StoreStats {
@@ -474,7 +481,7 @@ impl<P: Pairs> Store<P> {
             paged_in: self.tree.paged_in(),
             unsaved_bytes: self.tree.unsaved_bytes(),
             memory: self.tree.memory(),
-            ..upkeep.stats
+            ..*known
         }
     }
 

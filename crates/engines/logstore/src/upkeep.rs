@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use bwtree::{Address, Image, ImageKind, Pairs, Residence, RestoredLeaf, SavedLeaf};
 use pmem::{Error, Result};
 
-use crate::checkpoint::{self, Checkpoint};
+use crate::checkpoint::{self, Writer};
 use crate::log::Log;
 use crate::omission::{Omission, is_omitted};
 use crate::segments::{Filled, Parts};
@@ -271,19 +271,24 @@ impl<P: Pairs> Store<P> {
         // C2.
         let redo = if is_omitted(Omission::Redo) { log.end() } else { log.commit_all()? };
         let filled = self.segments.begin_checkpoint();
-        let mut leaves: Vec<RestoredLeaf<P::KeyBuf>> = Vec::new();
+        let number = upkeep.number + 1;
+        let mut writer = Writer::begin(&self.place, number, redo)?;
+        let (mut live, mut leaves) = (Live::default(), 0u64);
         let mut from: Option<P::KeyBuf> = None;
         loop {
             let saved =
                 self.tree.save(from.as_ref().map(Borrow::borrow), |image, kind| self.append(image, kind))?;
             let SavedLeaf { image, records, is_counted, bytes, next } = saved;
-            leaves.push(RestoredLeaf { low: from, image, records, is_counted, bytes });
+            let leaf = RestoredLeaf { low: from, image, records, is_counted, bytes };
+            writer.add::<P>(&leaf)?;
+            live.add(&leaf);
+            leaves += 1;
             from = next;
             if from.is_none() {
                 break;
             }
             // Other threads wait for this one to evict.
-            if leaves.len().is_multiple_of(64) && self.is_above(EVICT_FROM, self.used_bytes()) {
+            if leaves.is_multiple_of(64) && self.is_above(EVICT_FROM, self.used_bytes()) {
                 self.make_room(upkeep)?;
             }
         }
@@ -292,33 +297,29 @@ impl<P: Pairs> Store<P> {
         self.segments.sync().inspect_err(|_| log.fail())?;
         // C1.
         let end = if is_omitted(Omission::StableImages) { redo } else { log.commit_all()? };
-        let number = upkeep.number + 1;
-        let live = live(&leaves);
-        let checkpoint = Checkpoint { number, redo, end, leaves };
         if is_omitted(Omission::Removal) {
             self.remove_unused(&live, filled)?;
         }
         let syncs = self.settings.survives_power;
         // If this fails, the old checkpoint and the new one are both sound, because nothing that they need was removed.
-        let bytes = checkpoint::publish::<P>(&self.place, syncs, &checkpoint)?;
+        let bytes = writer.publish(end, syncs)?;
         checkpoint::make_durable(&self.place, syncs).inspect_err(|_| log.fail())?;
         upkeep.number = number;
         self.log_at.store(log_at, Ordering::Relaxed);
         upkeep.stats.checkpoints += 1;
         upkeep.stats.checkpoint_bytes += bytes;
         log.discard_below(redo)?;
-        upkeep.stats.live_bytes = live.values().sum();
+        upkeep.stats.live_bytes = live.bytes();
         self.remove_unused(&live, filled)?;
         upkeep.images_at = self.segments.traffic().0;
         upkeep.has_moved = false;
-        self.clean(upkeep, &checkpoint.leaves, &live, filled)
+        self.clean(upkeep, &live, filled)
     }
 
     /// P3: removes the segments that were filled before the checkpoint and have no live bytes. A current image is in the checkpoint, was
     /// appended since it began, or is a base that the segments know.
-    fn remove_unused(&self, live: &BTreeMap<u64, u64>, filled: Filled) -> Result<()> {
-        let is_unused =
-            |number| filled.has(number) && !live.contains_key(&number) && !self.segments.is_base(number);
+    fn remove_unused(&self, live: &Live, filled: Filled) -> Result<()> {
+        let is_unused = |number| filled.has(number) && live.of(number) == 0 && !self.segments.is_base(number);
         let numbers = self.segments.sizes().into_iter().map(|(number, _)| number);
         let unused: Vec<u64> = numbers.filter(|number| is_unused(*number)).collect();
         self.segments.remove(&unused)
@@ -326,13 +327,7 @@ impl<P: Pairs> Store<P> {
 
     /// Moves images out of the segments with the least live bytes, if the segments take more than 1.4 times the live bytes. The next
     /// checkpoint frees these segments.
-    fn clean(
-        &self,
-        upkeep: &mut Upkeep,
-        leaves: &[RestoredLeaf<P::KeyBuf>],
-        live: &BTreeMap<u64, u64>,
-        filled: Filled,
-    ) -> Result<()> {
+    fn clean(&self, upkeep: &mut Upkeep, live: &Live, filled: Filled) -> Result<()> {
         let sizes: Vec<(u64, u64)> =
             self.segments.sizes().into_iter().filter(|(number, _)| filled.has(*number)).collect();
         let total: u64 = sizes.iter().map(|(_, bytes)| bytes).sum();
@@ -345,7 +340,7 @@ impl<P: Pairs> Store<P> {
         let mut by_share: Vec<(f64, u64, u64, u64)> = sizes
             .into_iter()
             .map(|(number, bytes)| {
-                let live = live.get(&number).copied().unwrap_or(0);
+                let live = live.of(number);
                 (live as f64 / bytes.max(1) as f64, number, bytes, live)
             })
             .collect();
@@ -362,12 +357,12 @@ impl<P: Pairs> Store<P> {
             moved += live;
         }
         let is_victim = |address| victims.contains(&Parts::of(address).segment);
-        for leaf in leaves {
-            let Image { address, base } = leaf.image;
-            if !is_victim(address) && !base.is_some_and(is_victim) {
-                continue;
-            }
-            let low = leaf.low.as_ref().map(Borrow::borrow);
+        for page in 0.. {
+            let Some(image) = self.tree.image(page) else { break };
+            let has_victim =
+                image.is_some_and(|image| is_victim(image.address) || image.base.is_some_and(is_victim));
+            let Some(low) = self.tree.low_key(page).filter(|_| has_victim) else { continue };
+            let low = low.as_ref().map(Borrow::borrow);
             let has_moved = self.tree.move_image(low, is_victim, |image, kind| self.append(image, kind))?;
             upkeep.stats.moved_images += u64::from(has_moved);
             upkeep.has_moved |= has_moved;
@@ -427,20 +422,34 @@ impl<P: Pairs> Store<P> {
 }
 
 /// Live bytes of each segment, by the images that a checkpoint names.
-pub(crate) fn live<K>(leaves: &[RestoredLeaf<K>]) -> BTreeMap<u64, u64> {
-    let mut live = BTreeMap::new();
-    let mut last = None;
-    for leaf in leaves {
+#[derive(Debug, Default)]
+pub(crate) struct Live {
+    by_segment: BTreeMap<u64, u64>,
+    last: Option<Image>,
+}
+
+impl Live {
+    /// Adds the next leaf of the checkpoint.
+    pub(crate) fn add<K>(&mut self, leaf: &RestoredLeaf<K>) {
         // Two leaves may share an image, if they were merged while the checkpoint was made.
-        if last != Some(leaf.image) {
+        if self.last != Some(leaf.image) {
             let Image { address, base } = leaf.image;
             for Parts { segment, bytes, .. } in [Some(address), base].into_iter().flatten().map(Parts::of) {
-                *live.entry(segment).or_insert(0) += if bytes > 0 { bytes } else { leaf.bytes };
+                *self.by_segment.entry(segment).or_insert(0) += if bytes > 0 { bytes } else { leaf.bytes };
             }
         }
-        last = Some(leaf.image);
+        self.last = Some(leaf.image);
     }
-    live
+
+    /// Live bytes of a segment.
+    fn of(&self, segment: u64) -> u64 {
+        self.by_segment.get(&segment).copied().unwrap_or(0)
+    }
+
+    /// Live bytes of all segments.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.by_segment.values().sum()
+    }
 }
 
 #[cfg(all(test, not(loom), feature = "omissions"))]
@@ -465,7 +474,7 @@ mod tests {
         store.segments.append(&[0; 4096], bwtree::ImageKind::Whole, 0)?;
         [0, 2, 3, 4].into_iter().try_for_each(|key| put(key, &[2; 100]))?;
         let filled = store.segments.begin_checkpoint();
-        let mut leaves = Vec::new();
+        let (mut leaves, mut live) = (Vec::new(), Live::default());
         let mut from = None;
         loop {
             let is_first = from.is_none();
@@ -482,11 +491,12 @@ mod tests {
                 break;
             }
         }
+        leaves.iter().for_each(|leaf| live.add(leaf));
         assert_eq!(leaves[0].image.base, None);
         (0..8).for_each(|page| _ = store.evict(&mut lock(&store.upkeep), page, true));
         assert!(store.tree.unsaved_bytes() > 0);
         omit(omission);
-        let removed = store.remove_unused(&live(&leaves), filled);
+        let removed = store.remove_unused(&live, filled);
         omit(None);
         removed?;
         store.get(&[0], |value| assert_eq!(value, b"3"))?;

@@ -15,12 +15,14 @@
 //! * F4: a store that the kernel kills because its memory is full keeps its results, and has no further ones. Any other error ends the run.
 //!
 //! `cgroup`: control groups. `process`, `protocol`: the processes of stores. `part`: the cells of a part. `judge`: targets.
+//! [`memory`]: the memory of a store over a run.
 #![forbid(unsafe_code)]
 
 mod arguments;
 mod cgroup;
 mod child;
 mod judge;
+pub mod memory;
 mod part;
 mod process;
 mod protocol;
