@@ -25,6 +25,11 @@ thread_local! {
 const BUFFERS: u64 = 16 << 20;
 /// Leaves are evicted when pages take more than this share of the memory budget, in twentieths.
 const EVICT_FROM: u64 = 13;
+/// Pages get less if the tree has allocated more than this share.
+const HELD: u64 = 18;
+const EXCESS_MAX: u64 = 5;
+/// With less memory, what the tree has allocated is not compared with the budget.
+const MEASURED_MIN: u64 = 16 << 20;
 /// Leaves are evicted until pages take this part of the budget less, so that no operation waits for the eviction of many leaves.
 const EVICT_PART: u64 = 256;
 /// A round of the eviction looks at each page one time more often. After that no leaf counts as used.
@@ -67,10 +72,16 @@ impl Upkeep {
 
 impl<P: Pairs> Store<P> {
     /// Bytes of pages and of the mapping table. Memory that waits to be freed does not count: while a reader keeps it, an eviction of more
-    /// leaves would not help. The rest of the budget is for that memory, and for free blocks of sizes that are not needed at the moment.
+    /// leaves would not help. The rest of the budget is for that memory, and for free space between blocks. If both take more, pages get less,
+    /// down to [`EVICT_FROM`] less [`EXCESS_MAX`]: then new blocks find space between others.
     fn used_bytes(&self) -> u64 {
         let memory = self.tree.memory();
-        memory.page_bytes + memory.table_bytes
+        // The chunks of a tree do not fit into the budget of a test.
+        let excess = match self.settings.memory_bytes {
+            ..MEASURED_MIN => 0,
+            _ => self.tree.held_bytes().saturating_sub(self.budget(HELD)),
+        };
+        memory.page_bytes + memory.table_bytes + excess.min(self.budget(EXCESS_MAX))
     }
 
     /// A share of the memory budget without [`BUFFERS`], in twentieths.
