@@ -210,11 +210,12 @@ pub fn run(name: &str) -> Outcome {
     if name == "serve" {
         return crate::serve::run(write);
     }
-    if name == "clients" {
-        return crate::clients::record(write);
+    if let Some(outcome) = crate::clients::record(name, write) {
+        return outcome;
     }
     let Some(bench) = BENCHES.iter().find(|bench| bench.name == name) else {
-        let names: Vec<_> = BENCHES.iter().map(|bench| bench.name).chain(["serve", "clients"]).collect();
+        let others = ["serve"].into_iter().chain(crate::clients::names());
+        let names: Vec<_> = BENCHES.iter().map(|bench| bench.name).chain(others).collect();
         return Err(format!("no benchmark {name}: choose one of {}", names.join(", ")));
     };
     bench.cargo("build").run()?;

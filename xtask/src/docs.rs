@@ -28,6 +28,7 @@ const STORES_POWER: &str = "docs/records/stores-power.json";
 const TABLES: &[Table] = &[
     ("docs/testing.md", "docs/records/soak.json", |text| Ok(crash_table(&Record::parse(text)?))),
     ("docs/testing.md", "docs/records/clients.json", clients_table),
+    ("docs/testing.md", "docs/records/jobs.json", jobs_table),
     ("README.md", STORES_POWER, benchmarks::first_table),
     ("docs/benchmarks.md", STORES_PROCESS, benchmarks::stores_table),
     ("docs/benchmarks.md", STORES_WBTREE, benchmarks::stores_table),
@@ -39,6 +40,7 @@ const TABLES: &[Table] = &[
     ("docs/benchmarks.md", "docs/records/reopen.json", benchmarks::reopen_table),
     ("docs/benchmarks.md", "docs/records/serve.json", benchmarks::serve_table),
     ("docs/benchmarks.md", "docs/records/serve.json: own load", benchmarks::own_load_table),
+    ("docs/benchmarks.md", "docs/records/ycsb.json", benchmarks::ycsb_table),
     ("docs/costs.md", "docs/records/costs.json: operations", papers::costs_table),
     ("docs/costs.md", "docs/records/costs.json: categories", papers::categories_table),
     ("docs/pcm.md", "docs/records/pcm.json: writes", papers::writes_table),
@@ -137,6 +139,32 @@ fn clients_table(text: &str) -> Result<Option<Vec<String>>, String> {
     Ok((table.len() > 2).then_some(table))
 }
 
+/// The table of job systems: one row for each system.
+fn jobs_table(text: &str) -> Result<Option<Vec<String>>, String> {
+    let figures = figures(text)?;
+    let mut table = vec![
+        "| job system | rounds | kills | jobs | never ran | of these, could be on the way to a worker | never ran with Redis | ran twice | workers that hung |"
+            .to_owned(),
+        "|---|---|---|---|---|---|---|---|---|".to_owned(),
+    ];
+    for row in rows(&figures) {
+        let count = |name: &str| number(row, name).map(|count| grouped(count as u64));
+        let mut cells = Vec::new();
+        for name in ["rounds", "kills", "acknowledged", "lost"] {
+            cells.push(count(name)?);
+        }
+        // A system that never loses a job is not compared.
+        let is_compared = !row["lost_by_redis"].is_null();
+        cells.push(if is_compared { format!("at most {}", count("may_be_lost")?) } else { "0".to_owned() });
+        cells.push(if is_compared { count("lost_by_redis")? } else { String::new() });
+        cells.push(count("twice")?);
+        cells.push(count("hung")?);
+        let word = |name: &str| row[name].as_str().unwrap_or_default();
+        table.push(line(&format!("{} {}", word("system"), word("version")), &cells));
+    }
+    Ok((table.len() > 2).then_some(table))
+}
+
 /// The document with the table in its place.
 ///
 /// # Errors
@@ -226,6 +254,22 @@ mod tests {
         assert_eq!(table[2], "| F 1 | its own tests | 1,200 | 1,198 | 2 | 3 | 4 | 2: why |");
         assert!(clients_table(r#"{"figures": {"rows": []}}"#).unwrap().is_none());
         assert!(clients_table(r#"{"figures": {"rows": [{}]}}"#).is_err());
+    }
+
+    #[test]
+    fn a_row_of_a_job_system_shows_the_comparison_if_there_is_one() {
+        let text = r#"{"figures": {"rows": [
+            {"system": "a", "version": "1", "rounds": 2, "kills": 6, "acknowledged": 1800, "lost": 0, "may_be_lost": 0, "twice": 3, "hung": 0},
+            {"system": "b", "version": "2", "rounds": 2, "kills": 6, "acknowledged": 800, "lost": 1, "may_be_lost": 24, "twice": 0, "hung": 1,
+             "lost_by_redis": 2}]}}"#;
+        let table = jobs_table(text).unwrap().unwrap();
+        assert_eq!(
+            table[2..],
+            [
+                "| a 1 | 2 | 6 | 1,800 | 0 | 0 |  | 3 | 0 |",
+                "| b 2 | 2 | 6 | 800 | 1 | at most 24 | 2 | 0 | 1 |",
+            ]
+        );
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! * [`soak`]: long campaigns, round-robin with new seeds, until the time is up. The module [`record`] keeps their results.
 //! * [`mod@bench`]: the task `record`, which runs a benchmark and writes its record. [`docs`]: tables of documents from records.
 //! * [`serve`]: the benchmark of the server, compared with Redis and memcached; [`load`]: its load.
-//! * [`clients`]: the test suites of Redis clients and frameworks against the server.
+//! * [`clients`]: test suites of Redis clients and frameworks, and job systems, against the server.
 //! * [`build_times`]: times of builds from an empty target directory.
 //! * [`lines`]: lines of code by crate.
 //! * [`tidy`]: rules of the repository that no compiler checks.

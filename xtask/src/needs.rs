@@ -1,6 +1,6 @@
 //! External programs that the tests need: from Debian `redis-cli`, `redis-benchmark`, `redis-server`, `memcached`, Valgrind and
 //! the module `ensurepip` of Python (package `python3-venv`), and in the target folder a Python environment with the
-//! package `redis`.
+//! package `redis` and the job systems `rq` and `huey`.
 //!
 //! Missing Debian packages are installed if the user is root. Otherwise the error names them.
 
@@ -9,8 +9,8 @@ use std::fs;
 use crate::Outcome;
 use crate::run::{Step, target};
 
-/// The Python package and its version.
-const REDIS_PY: &str = "redis==8.1.0";
+/// The Python packages and their versions: those of `crates/cli/clients/python/requirements.txt`.
+const PACKAGES: &str = "redis==8.1.0 rq==3.0.0 huey==3.5.4";
 
 /// A command that must run, and the Debian package that contains its program.
 const PROGRAMS: [(&str, &str); 6] = [
@@ -71,18 +71,32 @@ fn is_root() -> bool {
     user.and_then(|numbers| numbers.split_whitespace().nth(1)) == Some("0")
 }
 
-/// Makes the Python environment if the package is missing.
+/// Makes the Python environment if a package is missing.
 fn provide_python() -> Outcome {
     let folder = target().join("py");
     let folder = folder.display();
     let stamp = target().join("py").join(".provided");
-    if fs::read_to_string(&stamp).is_ok_and(|text| text == REDIS_PY)
-        && Step::new(&format!("{folder}/bin/python -c")).and("import redis").succeeds()
+    if fs::read_to_string(&stamp).is_ok_and(|text| text == PACKAGES)
+        && Step::new(&format!("{folder}/bin/python -c")).and("import redis, rq, huey").succeeds()
     {
         return Ok(());
     }
     Step::new(&format!("python3 -m venv --clear {folder}")).run()?;
-    let line = format!("{folder}/bin/python -m pip install --quiet --disable-pip-version-check {REDIS_PY}");
+    let line = format!("{folder}/bin/python -m pip install --quiet --disable-pip-version-check {PACKAGES}");
     Step::new(&line).run().or_else(|_| Step::new(&line).run())?;
-    fs::write(&stamp, REDIS_PY).map_err(|error| format!("cannot write {}: {error}", stamp.display()))
+    fs::write(&stamp, PACKAGES).map_err(|error| format!("cannot write {}: {error}", stamp.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_versions_are_those_of_the_campaign_of_clients() {
+        let pinned =
+            fs::read_to_string(crate::run::root().join("crates/cli/clients/python/requirements.txt"));
+        let pinned = pinned.unwrap();
+        let wrong = PACKAGES.split(' ').find(|package| !pinned.lines().any(|line| line == *package));
+        assert_eq!(wrong, None);
+    }
 }

@@ -213,9 +213,10 @@ fn campaigns() -> Result<Vec<Campaign>, String> {
         Campaign {
             name: "clients".into(),
             // Every run starts from empty stores and has no seed.
-            step: Box::new(|_| crate::clients::step()),
+            step: Box::new(|_| crate::clients::suites()),
             json: true,
         },
+        Campaign { name: "job systems".into(), step: Box::new(crate::clients::jobs), json: true },
         Campaign::tests("corpora", "cargo test --package bristlecone-fuzzing", 100),
         Campaign::fixed("models", crate::test::models(3).with("LOOM_MAX_DURATION", "300")),
     ]);
@@ -448,7 +449,7 @@ mod tests {
 
     #[test]
     fn the_campaign_of_clients_prints_one_object_and_fails_without_a_suite() {
-        let (figures, outcome) = printed(&crate::clients::step().and("no-such-suite")).unwrap();
+        let (figures, outcome) = printed(&crate::clients::suites().and("no-such-suite")).unwrap();
         assert_eq!((&figures["rows"], &figures["passed"]), (&json!(0), &json!(0)));
         assert!(outcome.is_err_and(|why| why.contains("run.py")));
     }

@@ -1,4 +1,4 @@
-"""Runs the test suites of Redis clients and frameworks against `bristlecone serve`, and prints one JSON object.
+"""Runs the test suites of clients and frameworks of Redis and memcached against `bristlecone serve`, and prints one JSON object.
 
     python3 crates/cli/clients/run.py [--target DIR] [--server PROGRAM] [SUITE ...]
 
@@ -8,8 +8,8 @@ Each suite gets a new server on a free port. A test counts as
   `known.toml` lists it as not claimed.
 
 The run fails if a test fails that `known.toml` does not list, if a listed test passes or does not exist, or if a server does not end
-properly. With `--server redis-server` the run shows which tests fail against Redis, too. Everything that a suite installs is below
-the folder `clients` of the target folder.
+properly. With `--server redis-server` (or `memcached`) the run shows which tests fail against Redis (or memcached), too. Everything that a
+suite installs is below the folder `clients` of the target folder.
 """
 
 import argparse
@@ -33,6 +33,8 @@ os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
+# The tables of a suite in `known.toml`.
+KINDS = ("failed", "not-claimed")
 UNKNOWN = re.compile(r"unknown command\W{1,3}([A-Za-z]+)", re.IGNORECASE)
 
 
@@ -66,25 +68,30 @@ def install(words, seconds=900, folder=None, env=None):
 
 
 class Server:
-    """A running server with an empty store."""
+    """A running server with an empty store. With `memcached`, its port is that of memcached clients."""
 
-    def __init__(self, program, folder):
+    def __init__(self, program, folder, memcached=False):
         self.folder = folder
         shutil.rmtree(folder, ignore_errors=True)
         (folder / "backups").mkdir(parents=True)
         self.log = open(folder / "log", "wb")
-        if pathlib.Path(program).name == "redis-server":
+        other = pathlib.Path(program).name
+        if other in ("redis-server", "memcached"):
             with socket.create_server(("127.0.0.1", 0)) as free:
                 self.port = free.getsockname()[1]
             words = [program, "--port", self.port, "--dir", folder / "store", "--save", "", "--unixsocket", folder / "socket"]
+            if other == "memcached":
+                words = [program, "-u", "root", "-l", "127.0.0.1", "-p", self.port]
             (folder / "store").mkdir()
             self.process = subprocess.Popen(list(map(str, words)), stdout=self.log, stderr=self.log)
             time.sleep(1)
             return
         words = [program, "serve", "--dir", folder / "store", "--listen", "127.0.0.1:0", "--json"]
         words += ["--durability", "process", "--backup-dir", folder / "backups", "--unix-socket", folder / "socket"]
+        words += ["--memcached", "127.0.0.1:0"] if memcached else []
         self.process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=self.log)
-        self.port = int(json.loads(self.process.stdout.readline())["listen"].rsplit(":", 1)[1])
+        listens = json.loads(self.process.stdout.readline())
+        self.port = int(listens["memcached" if memcached else "listen"].rsplit(":", 1)[1])
 
     def stop(self):
         """Ends the server. Returns a problem, or None."""
@@ -103,16 +110,11 @@ class Server:
         return f"the server ended with code {code}" if code else None
 
 
-class Place:
-    """The folders and the server that a suite uses."""
+class Packages:
+    """The folder of everything that is installed."""
 
-    def __init__(self, target, name, server):
+    def __init__(self, target):
         self.clients = target / "clients"
-        self.folder = self.clients / "work" / name
-        shutil.rmtree(self.folder, ignore_errors=True)
-        self.folder.mkdir(parents=True)
-        self.port = server.port
-        self.socket = server.folder / "socket"
 
     def stamped(self, name, content, make):
         """Calls `make` with the folder `name` if it was not made from this content before."""
@@ -124,6 +126,18 @@ class Place:
             make(folder)
             stamp.write_text(content)
         return folder
+
+
+class Place(Packages):
+    """The folders and the server that a suite uses."""
+
+    def __init__(self, target, name, server):
+        super().__init__(target)
+        self.folder = self.clients / "work" / name
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.mkdir(parents=True)
+        self.port = server.port
+        self.socket = server.folder / "socket"
 
 
 def junit(path):
@@ -164,10 +178,15 @@ def matcher(pattern):
     return re.compile(".*".join(re.escape(part) for part in pattern.split("*")), re.DOTALL)
 
 
+def listed(suite, known):
+    """The tables of a suite in `known.toml`: its own, and those that it shares with other suites."""
+    tables = [known.get(name, {}) for name in {suite.name, suite.known or suite.name}]
+    return {kind: {p: reason for table in tables for p, reason in table.get(kind, {}).items()} for kind in KINDS}
+
+
 def judge(suite, tests, known, missing):
     """Counts the tests of a suite. Returns its figures and the problems."""
-    kinds = ("failed", "not-claimed")
-    lists = {kind: [(matcher(p), p, reason) for p, reason in known.get(kind, {}).items()] for kind in kinds}
+    lists = {kind: [(matcher(p), p, reason) for p, reason in known.get(kind, {}).items()] for kind in KINDS}
     counts, reasons, problems, used = collections.Counter(), collections.Counter(), [], set()
     for name, outcome, text in tests:
         kind, entry = next(((kind, e) for kind, all in lists.items() for e in all if e[0].fullmatch(name)), (None, None))
@@ -220,13 +239,13 @@ def main():
     for suite in chosen:
         start = time.monotonic()
         say(f"== {suite.name}: {suite.framework} {suite.version}")
-        server = Server(server_program, target / "clients" / "server" / suite.name)
+        server = Server(server_program, target / "clients" / "server" / suite.name, suite.memcached)
         try:
             place = Place(target, suite.name, server)
             tests = [test for report in suite.run(place) for test in (junit if report.suffix == ".xml" else checks)(report)]
         finally:
             problem = server.stop()
-        figures, wrong = judge(suite, tests, known.get(suite.known or suite.name, {}), missing)
+        figures, wrong = judge(suite, tests, listed(suite, known), missing)
         wrong += [f"{suite.name}: {problem}"] if problem else []
         rows.append(figures)
         problems += wrong

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import re
 import shutil
+import subprocess
 import tarfile
 import typing
 
@@ -22,6 +23,8 @@ class Suite:
     run: typing.Callable
     # The name of its table in `known.toml`, if it is not the suite's.
     known: str = ""
+    # True if its clients speak the protocol of memcached.
+    memcached: bool = False
 
 
 # Python
@@ -70,9 +73,10 @@ def pytest(place, folder, name, arguments, env=None):
     return report
 
 
-# Modules without tests of scripts, modules, clusters and sentinels.
+# Modules without tests of modules, clusters and sentinels.
 REDIS_PY = """commands pipeline client encoding monitor connection connection_pool connect credentials retry multiprocessing
-lock data_structure pubsub""".split()
+lock data_structure pubsub scripting function hash keyspace_notifications command_parser max_connections_error
+cwe_404""".split()
 REDIS_PY_MARKS = "redismod onlycluster ssl replica experimental cp_integration".split()
 
 
@@ -127,6 +131,29 @@ def flask_session(place):
     return [pytest(place, HERE / "python", "tests", ["test_flask_session.py"], env)]
 
 
+def pymemcache(place):
+    """The tests of pymemcache, also those that need a server, without those of TLS."""
+    arguments = ["pymemcache/test", "--server", "127.0.0.1", "--port", place.port, "-o", "addopts="]
+    arguments += ["-m", "not benchmark", "-k", "not tls"]
+    return [pytest(place, source(place, "pymemcache"), "tests", arguments)]
+
+
+def libmemcached(place):
+    """The tools of libmemcached: `memccapable`, which is a test of servers, and our checks of the other tools."""
+    if not shutil.which("memccapable"):
+        raise SystemExit("libmemcached's tools are missing: as root: apt-get install -y --no-install-recommends libmemcached-tools")
+    report = place.folder / "tests.txt"
+    command(["python3", "-B", HERE / "python/libmemcached_checks.py", place.port, place.folder], 300, log=report)
+    return [report]
+
+
+def libmemcached_version():
+    """The version that the tools print: `... v1.1 (libmemcached v1.1.4)`."""
+    said = subprocess.run(["memccat", "--version"], capture_output=True, text=True).stdout if shutil.which("memccat") else ""
+    found = re.search(r"libmemcached v([0-9.]+)", said)
+    return found.group(1) if found else "unknown"
+
+
 # JavaScript
 
 PACKAGES = json.loads((HERE / "js" / "package.json").read_text())["dependencies"]
@@ -175,7 +202,7 @@ def keyv(place):
 # Go
 
 GO_REDIS = "9.17.0"
-GO_FILES = "commands bitmap_commands iterator pipeline pool redis tx race acl_commands monitor".split()
+GO_FILES = "commands bitmap_commands iterator pipeline pool pubsub redis tx race acl_commands monitor command error".split()
 
 
 def go_redis(place):
@@ -195,7 +222,8 @@ def go_redis(place):
     folder = place.stamped("go-redis", GO_REDIS, make) / "source"
     report = place.folder / "tests.xml"
     files = [f"--ginkgo.focus-file=/{name}_test.go" for name in GO_FILES]
-    options = ["--ginkgo.skip=cluster races", "--ginkgo.timeout=600s", f"--ginkgo.junit-report={report}", "--ginkgo.no-color"]
+    # `ChannelMessage` publishes before its subscription is confirmed. The order of the tests is fixed, because some leave users.
+    options = ["--ginkgo.skip=cluster races|should ChannelMessage", "--ginkgo.seed=1", "--ginkgo.timeout=600s", f"--ginkgo.junit-report={report}", "--ginkgo.no-color"]
     env = {"REDIS_PORT": str(place.port), "REDIS_VERSION": "7.0"}
     words = [folder / "tests", "-test.run=TestGinkgoSuite", *files, *options]
     command(words, 900, folder, env, place.folder / "tests.log")
@@ -212,16 +240,24 @@ def artifact(name):
     return re.search(rf"<artifactId>{name}</artifactId><version>(.*?)</version>", POM.read_text()).group(1)
 
 
+def compiled(place):
+    """The class path of our checks with all packages."""
+
+    def make(folder):
+        words = ["mvn", "-q", "-B", f"-Dmaven.repo.local={place.clients / 'maven'}", "-f", POM]
+        install([*words, "dependency:copy-dependencies", f"-DoutputDirectory={folder}"])
+
+    jars = place.stamped("jars", POM.read_text(), make) / "*"
+    classes = place.clients / "classes"
+    shutil.rmtree(classes, ignore_errors=True)
+    command(["javac", "-d", classes, "-cp", jars, *sorted(POM.parent.glob("*.java"))], 300)
+    return f"{classes}:{jars}"
+
+
 def java(main):
     def run(place):
-        def make(folder):
-            words = ["mvn", "-q", "-B", f"-Dmaven.repo.local={place.clients / 'maven'}", "-f", POM]
-            install([*words, "dependency:copy-dependencies", f"-DoutputDirectory={folder}"])
-
-        jars = place.stamped("jars", POM.read_text(), make) / "*"
-        classes, report = place.folder / "classes", place.folder / "tests.txt"
-        command(["javac", "-d", classes, "-cp", jars, *sorted(POM.parent.glob("*.java"))], 300)
-        command(["java", "-cp", f"{classes}:{jars}", main, place.port], 300, log=report)
+        report = place.folder / "tests.txt"
+        command(["java", "-cp", compiled(place), main, place.port], 300, log=report)
         return [report]
 
     return run
@@ -244,4 +280,6 @@ ALL = [
     Suite("go-redis", "go-redis", GO_REDIS, OWN_TESTS, go_redis),
     Suite("jedis", "jedis", artifact("jedis"), OUR_CHECKS, java("JedisChecks")),
     Suite("lettuce", "lettuce", artifact("lettuce-core"), OUR_CHECKS, java("LettuceChecks")),
+    Suite("pymemcache", "pymemcache", pinned("pymemcache"), OWN_TESTS, pymemcache, memcached=True),
+    Suite("libmemcached", "libmemcached", libmemcached_version(), "`memccapable`; our own checks", libmemcached, memcached=True),
 ]

@@ -44,6 +44,11 @@ class Judgement(unittest.TestCase):
         _, problems = judged([("a", "passed", "")], known)
         self.assertEqual(len(problems), 2)
 
+    def test_a_suite_has_its_own_table_and_the_shared_one(self):
+        suite = types.SimpleNamespace(name="s-3", known="s")
+        known = {"s": {"failed": {"a": "why"}}, "s-3": {"failed": {"b": "why"}}, "s-2": {"failed": {"c": "why"}}}
+        self.assertEqual(run.listed(suite, known), {"failed": {"a": "why", "b": "why"}, "not-claimed": {}})
+
     def test_a_suite_without_a_passed_test_is_a_problem(self):
         self.assertEqual(judged([])[1], ["s: no test passed"])
 

@@ -6,6 +6,7 @@ mod configuration;
 mod durable;
 mod expiry;
 mod functions;
+mod jobs;
 mod kill;
 mod load;
 mod memcached;

@@ -8,7 +8,7 @@ use std::process::{Command, Output, Stdio};
 
 use crate::common::Serve;
 
-const INSTALL: &str = "install with `cargo xtask test`";
+pub const INSTALL: &str = "install with `cargo xtask test`";
 
 /// A client with a time limit: a client that hangs fails the test.
 fn client(program: impl AsRef<OsStr>) -> Command {
@@ -133,13 +133,17 @@ for protocol in (2, 3):
 print("all right")
 "#;
 
+/// The Python interpreter with the packages of the tests.
+pub fn python() -> PathBuf {
+    let default = || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target/py");
+    std::env::var_os("BRISTLECONE_PY").map_or_else(default, PathBuf::from).join("bin/python3")
+}
+
 #[test]
 fn the_python_client_talks_to_it() {
     let dir = tempfile::tempdir().unwrap();
     let serve = Serve::start(&dir.path().join("store"));
-    let default = || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target/py");
-    let venv = std::env::var_os("BRISTLECONE_PY").map_or_else(default, PathBuf::from);
-    let mut command = client(venv.join("bin/python3"));
+    let mut command = client(python());
     command.args(["-c", SCRIPT, &serve.address.port().to_string()]);
     let output = output(command);
     let (text, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));

@@ -6,6 +6,7 @@
 //! * O3: while no client has sent MONITOR, observation costs a command one load for MONITOR, and one reading of the clock for the slow log.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -191,21 +192,44 @@ impl Shared {
         self.observers.monitors.load(Ordering::Relaxed) > 0
     }
 
-    /// Sends a command to the MONITORs, if there are any.
+    /// Sends a command of a client to the MONITORs, if there are any.
     pub fn show_command(&self, client: &Client, arguments: &[Bytes]) {
-        if !self.has_monitors() {
-            return;
+        if self.has_monitors() {
+            self.show(lock(&client.names).database, &client.peer, arguments);
         }
+    }
+
+    /// Sends a command of a script to the MONITORs, if there are any. A script that runs again sends its commands again.
+    pub fn show_command_of_script(&self, database: usize, arguments: &[Bytes]) {
+        if self.has_monitors() {
+            self.show(database, &"lua", arguments);
+        }
+    }
+
+    fn show(&self, database: usize, peer: &dyn fmt::Display, arguments: &[Bytes]) {
         let now = unix_time();
-        let database = lock(&client.names).database;
-        let mut line = format!("{}.{:06} [{database} {}]", now.as_secs(), now.subsec_micros(), client.peer);
+        let mut line = format!("{}.{:06} [{database} {peer}]", now.as_secs(), now.subsec_micros());
         for argument in self.shortened(arguments) {
-            // This form has no line ends and no bytes beyond ASCII.
-            line += &format!(" \"{}\"", argument.escape_ascii());
+            line += " ";
+            quote(&mut line, &argument);
         }
         // It fails only if the last MONITOR has just ended.
         let _ = self.observers.lines.send(line.into());
     }
+}
+
+/// Appends an argument in quotation marks, as Redis writes it. The text has no line ends and no bytes beyond ASCII.
+fn quote(line: &mut String, argument: &[u8]) {
+    line.push('"');
+    for byte in argument {
+        match byte {
+            b'\'' => line.push('\''),
+            7 => line.push_str("\\a"),
+            8 => line.push_str("\\b"),
+            _ => line.extend(byte.escape_ascii().map(char::from)),
+        }
+    }
+    line.push('"');
 }
 
 #[cfg(test)]

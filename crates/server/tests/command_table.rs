@@ -3,11 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 
 use redis::cmd;
 
-use crate::differential::Redis;
+use crate::common::TestServer;
+use crate::differential::{Redis, exchange};
 
 /// The reason why commands of a group of Redis are missing.
 const MISSING: &[(&str, &str)] = &[
@@ -83,6 +85,66 @@ fn the_page_of_redis_commands_is_that_of_the_server() {
         found == page,
         "docs/redis-commands.md differs from the server: run this test with BRISTLECONE_BLESS=1"
     );
+}
+
+/// The names of the commands with a flag, without those that this server does not have.
+fn flagged(address: SocketAddr, flag: &str) -> Vec<String> {
+    let client = redis::Client::open(format!("redis://{address}/")).unwrap();
+    let mut connection = client.get_connection().unwrap();
+    let entries: Vec<Vec<redis::Value>> = cmd("COMMAND").query(&mut connection).unwrap();
+    let has_flag = |entry: &Vec<redis::Value>| {
+        let flags: Vec<String> = redis::from_redis_value(entry[2].clone()).unwrap();
+        flags.iter().any(|name| name == flag)
+    };
+    let names = entries.iter().filter(|entry| has_flag(entry));
+    let names = names.map(|entry| redis::from_redis_value::<String>(entry[0].clone()).unwrap());
+    let mut names: Vec<_> = names.filter(|name| server::command::find(name.as_bytes()).is_some()).collect();
+    names.sort_unstable();
+    names
+}
+
+#[test]
+fn flags_that_tell_clients_where_keys_are_are_those_of_redis() {
+    let (server, dir) = (TestServer::start(), tempfile::tempdir().unwrap());
+    let redis = Redis::start(dir.path());
+    for (flag, count) in [("pubsub", 8), ("no_mandatory_keys", 6), ("movablekeys", 20)] {
+        let names = flagged(server.address, flag);
+        assert!(names.len() >= count, "{names:?}");
+        assert_eq!(names, flagged(redis.address, flag), "{flag}");
+    }
+}
+
+#[test]
+fn scripts_without_keys_have_an_empty_list_of_keys_as_in_redis() {
+    let (server, dir) = (TestServer::start(), tempfile::tempdir().unwrap());
+    let redis = Redis::start(dir.path());
+    let commands = [
+        "EVAL s 0",
+        "EVAL s 0 a b",
+        "EVAL s 1 a b",
+        "EVAL_RO s 0",
+        "EVALSHA s 0",
+        "EVALSHA_RO s 0 a",
+        "FCALL f 0 a",
+        "FCALL_RO f 0",
+        "FCALL f 2 a b c",
+        "PUBLISH a b",
+        "GET k",
+        "PING",
+        "LMPOP 1 a LEFT",
+        "ZUNION 2 a b",
+    ];
+    let words = |line: &str| line.split(' ').map(|word| word.as_bytes().to_vec()).collect::<Vec<_>>();
+    for subcommand in ["GETKEYS", "GETKEYSANDFLAGS"] {
+        // Redis has no flags for the use of keys by scripts.
+        let chosen = if subcommand == "GETKEYS" { &commands[..] } else { &commands[..2] };
+        for command in chosen {
+            let line = [words(&format!("COMMAND {subcommand} {command}"))];
+            let ask = |address: SocketAddr| exchange(&mut TcpStream::connect(address).unwrap(), &line, "end");
+            let (ours, theirs) = (ask(server.address), ask(redis.address));
+            assert_eq!(String::from_utf8_lossy(&ours), String::from_utf8_lossy(&theirs), "{command}");
+        }
+    }
 }
 
 #[test]

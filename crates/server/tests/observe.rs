@@ -1,10 +1,11 @@
 //! CLIENT, SLOWLOG, MONITOR and the other commands of administrators.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use crate::common::TestServer;
+use crate::differential::Redis;
 use redis::{Commands, Connection, RedisResult, Value, cmd};
 
 fn run<T: redis::FromRedisValue>(client: &mut Connection, line: &str) -> RedisResult<T> {
@@ -195,6 +196,50 @@ fn a_monitor_sees_commands_until_reset() {
     assert_eq!(rest, "+PONG\r\n+OK\r\n");
 }
 
+/// The lines of a MONITOR while a client runs scripts, without times and ports.
+fn lines_of_scripts(address: SocketAddr) -> Vec<String> {
+    let mut client = TcpStream::connect(address).unwrap();
+    client.write_all(b"SELECT 3\r\n").unwrap();
+    client.read_exact(&mut [0; 5]).unwrap();
+    let mut monitor = BufReader::new(TcpStream::connect(address).unwrap());
+    monitor.get_mut().set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    monitor.get_mut().write_all(b"MONITOR\r\n").unwrap();
+    assert_eq!(read_line(&mut monitor), "+OK\r\n");
+    let script =
+        "redis.call('set', KEYS[1], 'a b') redis.pcall('incr', KEYS[1]) return redis.call('GET', 'x')";
+    let bytes: String = (0..=255).map(|byte| format!("\\x{byte:02x}")).collect();
+    let request = format!(
+        "EVAL \"{script}\" 1 k\r\nMULTI\r\nEVAL \"{script}\" 1 q\r\nEXEC\r\nSET b \"{}\"\r\nSET b \"{}\"\r\nECHO end\r\nQUIT\r\n",
+        &bytes[..4 * 128],
+        &bytes[4 * 128..]
+    );
+    client.write_all(request.as_bytes()).unwrap();
+    client.read_to_end(&mut Vec::new()).unwrap();
+    let mut lines = Vec::new();
+    while lines.last().is_none_or(|line: &String| !line.contains("ECHO")) {
+        let line = read_line(&mut monitor);
+        let (_, rest) = line.trim_end().split_once(' ').unwrap();
+        let (place, command) = rest.split_once("] ").unwrap();
+        let place = place.split_once(" 127.0.0.1:").map_or(place, |(database, _)| database);
+        lines.push(format!("{place}] {command}"));
+    }
+    lines
+}
+
+#[test]
+fn a_monitor_shows_scripts_and_all_bytes_as_redis_does() {
+    let (server, dir) = (TestServer::start(), tempfile::tempdir().unwrap());
+    let redis = Redis::start(dir.path());
+    let lines = lines_of_scripts(server.address);
+    assert_eq!(lines.iter().filter(|line| line.starts_with("[3 lua] ")).count(), 6, "{lines:?}");
+    // Redis shows queued commands when EXEC runs them, this server when they arrive.
+    let sorted = |mut lines: Vec<String>| {
+        lines.sort_unstable();
+        lines
+    };
+    assert_eq!(sorted(lines), sorted(lines_of_scripts(redis.address)));
+}
+
 #[test]
 fn a_monitor_that_does_not_read_holds_little() {
     let server = TestServer::start();
@@ -269,7 +314,7 @@ fn keys_of_commands_are_found_with_their_uses() {
             found.into_iter().map(|(key, flags)| format!("{key} {}", flags.join(" "))).collect();
         assert_eq!(found.join(","), expected);
     }
-    assert_eq!(error(&mut client, "COMMAND GETKEYS ping"), "ERR The command has no key arguments");
+    assert_eq!(error(&mut client, "COMMAND GETKEYS ping x"), "ERR The command has no key arguments");
     let names: Vec<String> = run(&mut client, "COMMAND LIST FILTERBY PATTERN getd*").unwrap();
     assert_eq!(names, ["getdel"]);
     let docs: Value = run(&mut client, "COMMAND DOCS slowlog").unwrap();

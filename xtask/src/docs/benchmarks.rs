@@ -282,6 +282,37 @@ pub fn serve_table(text: &str) -> Result<Option<Vec<String>>, String> {
     Ok(Some(lines))
 }
 
+/// The workloads of YCSB: thousands of operations per second, the ratios to Redis, and the 99th percentile of the operation that a workload
+/// mainly has.
+pub fn ycsb_table(text: &str) -> Result<Option<Vec<String>>, String> {
+    const SERVERS: [&str; 4] = ["process", "redis_none", "power", "redis_always"];
+    let figures = figures(text)?;
+    let mut lines = vec![
+        "| workload | process (to Redis) | Redis, no persistence | power (to Redis) | Redis, always | operation | p99 in ms: process, Redis, power, Redis |"
+            .to_owned(),
+        "|---|---|---|---|---|---|---|".to_owned(),
+    ];
+    for row in rows(&figures) {
+        let rate = |name: &str| number(&row[name], "per_second").map(|rate| rate / 1000.0);
+        let (process, none, power, always) =
+            (rate(SERVERS[0])?, rate(SERVERS[1])?, rate(SERVERS[2])?, rate(SERVERS[3])?);
+        let kind =
+            ["SCAN", "READ", "INSERT"].into_iter().find(|kind| row["process"]["p99_ms"][kind].is_number());
+        let kind = kind.ok_or_else(|| format!("no operation in {row}"))?;
+        let p99 = |name: &&str| Ok(format!("{:.1}", number(&row[name]["p99_ms"], kind)?));
+        let cells = [
+            format!("{process:.1} ({:.2})", process / none),
+            format!("{none:.1}"),
+            format!("{power:.1} ({:.2})", power / always),
+            format!("{always:.1}"),
+            kind.to_lowercase(),
+            SERVERS.iter().map(p99).collect::<Result<Vec<_>, String>>()?.join(", "),
+        ];
+        lines.push(line(row["workload"].as_str().unwrap_or_default(), &cells));
+    }
+    Ok((lines.len() > 2).then_some(lines))
+}
+
 /// Our own load in a record of the server: thousands of commands per second, the ratios to Redis and to memcached, and the 99th percentile.
 pub fn own_load_table(text: &str) -> Result<Option<Vec<String>>, String> {
     let figures = figures(text)?;
@@ -343,6 +374,18 @@ mod tests {
         assert_eq!(all[8], "| syncs per commit: put, 1 | 1.000 | not counted |");
         assert!(first_table("{}").unwrap().is_none() && stores_table("{}").unwrap().is_none());
         assert!(stores_table("no JSON").is_err());
+    }
+
+    #[test]
+    fn a_row_of_ycsb_has_ratios_to_redis_with_the_same_durability() {
+        let cell =
+            |rate: u64, p99: f64| json!({ "per_second": rate, "p99_ms": { "INSERT": 9.0, "SCAN": p99 } });
+        let row = json!({ "workload": "E", "process": cell(2_000, 1.0), "redis_none": cell(1_000, 2.0), "power": cell(500, 3.0),
+            "redis_always": cell(1_000, 4.0) });
+        let record = json!({ "figures": { "rows": [row] } }).to_string();
+        let table = ycsb_table(&record).unwrap().unwrap();
+        assert_eq!(table[2], "| E | 2.0 (2.00) | 1.0 | 0.5 (0.50) | 1.0 | scan | 1.0, 2.0, 3.0, 4.0 |");
+        assert!(ycsb_table(&record.replace("redis_none", "other")).is_err());
     }
 
     #[test]

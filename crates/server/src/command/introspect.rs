@@ -74,8 +74,8 @@ fn command(call: &mut Call<'_>) -> Result<(), CommandError> {
             names.iter().for_each(|command| call.reply.text(command.name));
         }
         ("list", [_, ..]) => return Err(CommandError::Syntax),
-        ("getkeys", [_, ..]) => return keys(call, false),
-        ("getkeysandflags", [_, ..]) => return keys(call, true),
+        ("getkeys", [_, _, ..]) => return keys(call, false),
+        ("getkeysandflags", [_, _, ..]) => return keys(call, true),
         ("help", []) => {
             call.reply.array(HELP.len());
             HELP.iter().for_each(|line| call.reply.simple(line));
@@ -111,6 +111,13 @@ fn entry(call: &mut Call<'_>, command: &Command) {
     if permissions::has_movable_keys(command) {
         flags.push("movablekeys");
     }
+    if has_optional_keys(command) {
+        flags.push("no_mandatory_keys");
+    }
+    // Clients find channels by this flag. In Redis, the subcommands of PUBSUB have it, but not PUBSUB.
+    if command.group == "pubsub" && command.name != "pubsub" {
+        flags.push("pubsub");
+    }
     let positions = match command.keys {
         (..0, also, _) => {
             if also > 0 {
@@ -130,6 +137,11 @@ fn entry(call: &mut Call<'_>, command: &Command) {
     categories.iter().for_each(|category| reply.simple(&format!("@{category}")));
     // Tips, key specifications and subcommands are empty.
     (0..3).for_each(|_| reply.set(0));
+}
+
+/// True if the command may be called without keys although it usually has some: scripts and functions.
+fn has_optional_keys(command: &Command) -> bool {
+    command.group == "scripting" && permissions::has_movable_keys(command)
 }
 
 fn docs(call: &mut Call<'_>, commands: &[&Command]) {
@@ -153,7 +165,7 @@ fn keys(call: &mut Call<'_>, with_flags: bool) -> Result<(), CommandError> {
         return Err(invalid("Invalid number of arguments specified for command"));
     }
     let keys: Vec<_> = permissions::keys(command, arguments).collect();
-    if keys.is_empty() {
+    if keys.is_empty() && !has_optional_keys(command) {
         return Err(invalid("The command has no key arguments"));
     }
     call.reply.array(keys.len());

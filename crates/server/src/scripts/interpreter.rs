@@ -382,6 +382,7 @@ impl Host<'_, '_> {
             Some(arguments) if arguments.is_empty() => NO_ARGUMENT.to_owned(),
             Some(arguments) => match self.refusal(&arguments) {
                 None => {
+                    self.shared.show_command_of_script(self.session.db, &arguments);
                     run_inside(self.session, self.shared, self.transaction, &arguments, reply);
                     return output;
                 }
