@@ -127,6 +127,9 @@ const BENCHES: &[Bench] = &[
     },
 ];
 
+/// Benchmarks that are no commands of `bristlecone-lab`.
+const OTHERS: [&str; 4] = ["serve", "serve-types", "serve-papers", "clients"];
+
 impl Bench {
     /// A cargo command for the laboratory with the features that the benchmark needs.
     fn cargo(&self, command: &str) -> Step {
@@ -200,11 +203,17 @@ pub fn run(name: &str) -> Outcome {
     if name == "serve" {
         return crate::serve::run(write);
     }
+    if name == "serve-types" {
+        return crate::serve::types::run(write);
+    }
+    if name == "serve-papers" {
+        return crate::serve::papers::run(write);
+    }
     if name == "clients" {
         return crate::clients::record(write);
     }
     let Some(bench) = BENCHES.iter().find(|bench| bench.name == name) else {
-        let names: Vec<_> = BENCHES.iter().map(|bench| bench.name).chain(["serve", "clients"]).collect();
+        let names: Vec<_> = BENCHES.iter().map(|bench| bench.name).chain(OTHERS).collect();
         return Err(format!("no benchmark {name}: choose one of {}", names.join(", ")));
     };
     bench.cargo("build").run()?;

@@ -274,8 +274,8 @@ impl Node<'_> {
         if !self.is_above::<M, S>(medium, i, key, below) {
             return i;
         }
-        // Keys of one structure of the server share a long prefix, so many separators may have this digest. They are in order: the last
-        // one that is not above the key is between `low`, which has a smaller digest or is not above, and `high`, which is above.
+        // Keys of one structure of the server share a long prefix. Then the digests of many separators are equal. The separators are in order:
+        // the last one that is not above the key is between `low`, which has a smaller digest or is not above, and `high`, which is above.
         let (mut low, mut high) = (i - 1, i);
         while low > 0 && self.digest::<S>(low) == digest {
             low -= 1;
