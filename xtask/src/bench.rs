@@ -134,6 +134,9 @@ const BENCHES: &[Bench] = &[
     },
 ];
 
+/// Benchmarks that are no commands of `bristlecone-lab`.
+const OTHERS: [&str; 3] = ["serve", "serve-types", "serve-papers"];
+
 impl Bench {
     /// A cargo command for the laboratory with the features that the benchmark needs.
     fn cargo(&self, command: &str) -> Step {
@@ -210,11 +213,17 @@ pub fn run(name: &str) -> Outcome {
     if name == "serve" {
         return crate::serve::run(write);
     }
+    if name == "serve-types" {
+        return crate::serve::types::run(write);
+    }
+    if name == "serve-papers" {
+        return crate::serve::papers::run(write);
+    }
     if let Some(outcome) = crate::clients::record(name, write) {
         return outcome;
     }
     let Some(bench) = BENCHES.iter().find(|bench| bench.name == name) else {
-        let others = ["serve"].into_iter().chain(crate::clients::names());
+        let others = OTHERS.iter().copied().chain(crate::clients::names());
         let names: Vec<_> = BENCHES.iter().map(|bench| bench.name).chain(others).collect();
         return Err(format!("no benchmark {name}: choose one of {}", names.join(", ")));
     };

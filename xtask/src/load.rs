@@ -39,6 +39,9 @@ pub struct Load {
     pub value_bytes: u64,
     /// Number of different keys.
     pub keys: u64,
+    /// Digits of a key. Loads with the same seed, connections and pipeline have the same keys.
+    pub key_digits: usize,
+    pub seed: u64,
     /// Number of requests in all. Rounded up to whole turns of all connections.
     pub requests: u64,
 }
@@ -114,10 +117,16 @@ impl Protocol {
 }
 
 /// Pseudo-random numbers: a multiplicative congruential generator, whose upper bits are used.
-struct Random(u64);
+pub struct Random(u64);
 
 impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
+    /// Numbers of this seed.
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// The next number, below `limit`.
+    pub fn below(&mut self, limit: u64) -> u64 {
         self.0 = self.0.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(0x1405_7B7E_F767_814F);
         ((u128::from(self.0 >> 11) * u128::from(limit)) >> 53) as u64
     }
@@ -168,7 +177,7 @@ impl Load {
         turns: u64,
     ) -> Result<Vec<Duration>, String> {
         let value = vec![b'v'; self.value_bytes as usize];
-        let (mut random, mut batch, mut line) = (Random(thread), Vec::new(), String::new());
+        let (mut random, mut batch, mut line) = (Random(self.seed + thread), Vec::new(), String::new());
         let mut sent = Vec::with_capacity(sockets.len());
         let mut latencies = Vec::new();
         for _ in 0..turns {
@@ -176,7 +185,7 @@ impl Load {
             for socket in &mut sockets {
                 batch.clear();
                 for _ in 0..self.pipeline {
-                    let key = format!("key:{:012}", random.below(self.keys));
+                    let key = format!("key:{:0digits$}", random.below(self.keys), digits = self.key_digits);
                     self.protocol.request(self.verb, &key, &value, &mut batch);
                 }
                 sent.push(Instant::now());

@@ -3,7 +3,7 @@
 //! * [`mod@test`]: all checks and short tests, from formatting to the last test. Stops at the first failure.
 //! * [`soak`]: long campaigns, round-robin with new seeds, until the time is up. The module [`record`] keeps their results.
 //! * [`mod@bench`]: the task `record`, which runs a benchmark and writes its record. [`docs`]: tables of documents from records.
-//! * [`serve`]: the benchmark of the server, compared with Redis and memcached; [`load`]: its load.
+//! * [`serve`]: the benchmark of the server, compared with Redis and memcached, also for commands on structures; [`load`]: its load.
 //! * [`clients`]: test suites of Redis clients and frameworks, and job systems, against the server.
 //! * [`build_times`]: times of builds from an empty target directory.
 //! * [`lines`]: lines of code by crate.

@@ -10,17 +10,21 @@
 //! | process | memory file system | `--durability process` | no persistence |
 //! | power | disk | `--durability power`: a sync before the reply | `appendfsync always`: a sync before the reply |
 
+mod cluster;
+mod ketama;
+pub mod papers;
+pub mod servers;
+pub mod types;
+
 use std::fs;
-use std::net::{TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::path::Path;
 
 use serde_json::{Value, json};
 
 use crate::Outcome;
 use crate::load::{Load, Protocol, Verb};
 use crate::run::{Step, target};
+use servers::{LEVELS, Level, Server};
 
 /// Rounds of each load, for each server.
 const ROUNDS: usize = 5;
@@ -30,140 +34,24 @@ const VALUE_BYTES: [u64; 2] = [64, 1024];
 /// Numbers of connections, each with the number of commands in a pipeline.
 const LOADS: [(u64, u64); 6] = [(1, 1), (1, 16), (50, 1), (50, 16), (500, 1), (500, 16)];
 
-/// A durability that both servers provide.
-#[derive(Clone, Copy)]
-struct Level {
-    name: &'static str,
-    durability: &'static str,
-    in_memory: bool,
-    redis: &'static [&'static str],
+/// Number of commands of one run. A run takes some seconds.
+fn commands(level: Level, (clients, pipeline): (u64, u64)) -> u64 {
+    let (few, many) = if level.in_memory { (20_000, 200_000) } else { (2_000, 50_000) };
+    let commands = if clients == 1 { few } else { many };
+    if pipeline == 1 { commands } else { commands * 5 }
 }
 
-const LEVELS: [Level; 2] = [
-    Level {
-        name: "process, /dev/shm",
-        durability: "process",
-        in_memory: true,
-        redis: &["--save", "", "--appendonly", "no"],
-    },
-    Level {
-        name: "power, disk",
-        durability: "power",
-        in_memory: false,
-        redis: &["--save", "", "--appendonly", "yes", "--appendfsync", "always"],
-    },
-];
-
-impl Level {
-    fn dir(self) -> PathBuf {
-        let base = if self.in_memory { PathBuf::from("/dev/shm") } else { target() };
-        base.join(format!("bristlecone-serve-{}", std::process::id()))
-    }
-
-    /// Number of commands of one run. A run takes some seconds.
-    fn commands(self, (clients, pipeline): (u64, u64)) -> u64 {
-        let (few, many) = if self.in_memory { (20_000, 200_000) } else { (2_000, 50_000) };
-        let commands = if clients == 1 { few } else { many };
-        if pipeline == 1 { commands } else { commands * 5 }
-    }
-}
-
-/// A running server. Dropping it stops the process and removes its files.
-struct Server {
-    process: Child,
-    port: u16,
-    dir: PathBuf,
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-        let _ = fs::remove_dir_all(&self.dir);
-    }
-}
-
-fn free_port() -> Result<u16, String> {
-    let socket = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
-    Ok(socket.map_err(|error| format!("no free port: {error}"))?.port())
-}
-
-impl Server {
-    fn start(mut command: Command, port: u16, dir: PathBuf) -> Result<Self, String> {
-        let name = command.get_program().to_string_lossy().into_owned();
-        let process = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn();
-        let process =
-            process.map_err(|error| format!("cannot start {name}: {error}: cargo xtask test installs it"))?;
-        let mut server = Self { process, port, dir };
-        let end = Instant::now() + Duration::from_secs(20);
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            if Instant::now() > end || server.process.try_wait().is_ok_and(|ended| ended.is_some()) {
-                return Err(format!("{name} does not listen on port {port}"));
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        Ok(server)
-    }
-
-    fn ours(level: Level, program: &Path) -> Result<Self, String> {
-        let (port, dir) = (free_port()?, level.dir().join("ours"));
-        let mut command = Command::new(program);
-        command.arg("serve").arg("--dir").arg(&dir).args(["--listen", &format!("127.0.0.1:{port}")]);
-        command.args(["--durability", level.durability]);
-        Self::start(command, port, dir)
-    }
-
-    fn redis(level: Level) -> Result<Self, String> {
-        let (port, dir) = (free_port()?, level.dir().join("redis"));
-        fs::create_dir_all(&dir).map_err(|error| format!("cannot make {}: {error}", dir.display()))?;
-        let mut command = Command::new("redis-server");
-        command
-            .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--dir"])
-            .arg(&dir)
-            .args(level.redis);
-        Self::start(command, port, dir)
-    }
-
-    /// A server without persistence and with memory for all keys.
-    fn memcached() -> Result<Self, String> {
-        let port = free_port()?;
-        let mut command = Command::new("memcached");
-        let (threads, memory_mib, connections) = ("2", "4096", "1024");
-        command.args(["-l", "127.0.0.1", "-p", &port.to_string(), "-u", "root"]);
-        command.args(["-t", threads, "-m", memory_mib, "-c", connections]);
-        // The folder does not exist: memcached has no files.
-        Self::start(command, port, std::env::temp_dir().join(format!("bristlecone-memcached-{port}")))
-    }
-
-    /// Runs a load. Returns commands per second and the 99th percentile of the latency in milliseconds, of SET and of GET.
-    fn load(&self, level: Level, bytes: u64, load: (u64, u64)) -> Result<[(f64, f64); 2], String> {
-        let arguments = [
-            ("-p", u64::from(self.port)),
-            ("-c", load.0),
-            ("-P", load.1),
-            ("-d", bytes),
-            ("-r", KEYS),
-            ("-n", level.commands(load)),
-        ];
-        let mut command = Command::new("redis-benchmark");
-        command.args(["-t", "set,get", "--csv"]);
-        for (name, value) in arguments {
-            command.args([name, &value.to_string()]);
-        }
-        let output = command.output().map_err(|error| format!("cannot run redis-benchmark: {error}"))?;
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        let of = |name: &str| {
-            parse(&text, name).ok_or_else(|| format!("redis-benchmark printed no line of {name}: {text}"))
-        };
-        Ok([of("SET")?, of("GET")?])
-    }
-
-    /// Syncs since the start.
-    fn syncs(&self) -> Option<f64> {
-        let info = Command::new("redis-cli").args(["-p", &self.port.to_string(), "INFO"]).output().ok()?;
-        let text = String::from_utf8_lossy(&info.stdout).into_owned();
-        text.lines().find_map(|line| line.strip_prefix("total_syncs:")?.trim().parse().ok())
-    }
+/// Runs a load. Returns commands per second and the 99th percentile of the latency in milliseconds, of SET and of GET.
+fn load(server: &Server, level: Level, bytes: u64, load: (u64, u64)) -> Result<[(f64, f64); 2], String> {
+    let numbers =
+        [("-c", load.0), ("-P", load.1), ("-d", bytes), ("-r", KEYS), ("-n", commands(level, load))];
+    let numbers = numbers.iter().flat_map(|(name, value)| [(*name).to_owned(), value.to_string()]);
+    let arguments: Vec<String> = ["-t", "set,get"].map(str::to_owned).into_iter().chain(numbers).collect();
+    let text = server.benchmark(&arguments)?;
+    let of = |name: &str| {
+        parse(&text, name).ok_or_else(|| format!("redis-benchmark printed no line of {name}: {text}"))
+    };
+    Ok([of("SET")?, of("GET")?])
 }
 
 /// Commands per second and the 99th percentile from a line of CSV: name, rate, latencies (average, minimum, 50 %, 95 %, 99 %, maximum).
@@ -190,12 +78,12 @@ fn rows(
     let (mut rounds, mut syncs) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         let before = servers.0.syncs();
-        let ours = servers.0.load(level, bytes, load)?;
+        let ours = self::load(servers.0, level, bytes, load)?;
         if let (Some(before), Some(after)) = (before, servers.0.syncs()) {
             // The GETs of the load need no sync.
-            syncs.push((after - before) / level.commands(load) as f64);
+            syncs.push((after - before) / commands(level, load) as f64);
         }
-        rounds.push((ours, servers.1.load(level, bytes, load)?));
+        rounds.push((ours, self::load(servers.1, level, bytes, load)?));
     }
     let row = |(at, command): (usize, &str)| {
         let of = |number: fn(&(f64, f64)) -> f64, ours: bool| {
@@ -223,14 +111,23 @@ fn own_rows(program: &Path) -> Result<Vec<Value>, String> {
             ("memcached", Protocol::Memcached, Server::memcached()?),
         ];
         for (connections, pipeline) in LOADS {
-            let requests = level.commands((connections, pipeline)) / 2;
+            let requests = commands(level, (connections, pipeline)) / 2;
             for verb in [Verb::Set, Verb::Get] {
                 let mut figures = [const { Vec::new() }; 3];
                 for _ in 0..ROUNDS {
                     for ((_, protocol, server), figures) in servers.iter().zip(&mut figures) {
                         let protocol = *protocol;
-                        let load =
-                            Load { protocol, verb, connections, pipeline, value_bytes, keys: KEYS, requests };
+                        let load = Load {
+                            protocol,
+                            verb,
+                            connections,
+                            pipeline,
+                            value_bytes,
+                            keys: KEYS,
+                            key_digits: 12,
+                            seed: 0,
+                            requests,
+                        };
                         figures.push(load.run(server.port)?);
                     }
                 }

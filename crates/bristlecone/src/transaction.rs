@@ -13,6 +13,7 @@
 //! does not commit, but its code has run: this code must not rely on conditions that hold only between values of one moment.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
@@ -136,12 +137,17 @@ impl<K: Kind> Transaction<K> {
         self.writes.keys().map(|(table, key)| (&self.tables[*table], key))
     }
 
-    fn read(&mut self, table: usize, key: &K::Key) -> Result<State<K>> {
+    fn read(&mut self, table: usize, key: &K::Key) -> Result<&State<K>> {
+        let Self { tables, reads, writes, .. } = self;
         let at = (table, K::own_key(key));
-        if let Some(state) = self.writes.get(&at).or_else(|| self.reads.get(&at)) {
-            return Ok(state.clone());
+        if let Some(state) = writes.get(&at) {
+            return Ok(state);
         }
-        let store = &self.tables[table];
+        let entry = match reads.entry(at) {
+            Entry::Occupied(known) => return Ok(known.into_mut()),
+            Entry::Vacant(entry) => entry,
+        };
+        let store = &tables[table];
         let state = match store.has_tables() {
             false => store.get(key)?.map(|value| (value, None)),
             true => {
@@ -149,8 +155,7 @@ impl<K: Kind> Transaction<K> {
                 store.get_until(key, &mut value)?.map(|deadline| (value, deadline))
             }
         };
-        self.reads.insert(at, state.clone());
-        Ok(state)
+        Ok(entry.insert(state))
     }
 
     /// Commits. False if a key that was read has another value or deadline by now, or a range that was scanned has other pairs; then
@@ -268,18 +273,23 @@ impl<K: Kind> Scanned<K> {
 impl<K: Kind> TransactionTable<'_, K> {
     /// The value of a key, as for [`Transaction::get`].
     pub fn get(&mut self, key: &K::Key) -> Result<Option<K::ValueBuf>> {
-        Ok(self.get_until(key)?.map(|(value, _)| value))
+        Ok(self.look_up(key)?.map(|(value, _)| value.clone()))
     }
 
     /// The value and the deadline of a key.
     pub fn get_until(&mut self, key: &K::Key) -> Result<Option<(K::ValueBuf, Deadline)>> {
+        Ok(self.look_up(key)?.map(|(value, deadline)| (value.clone(), deadline)))
+    }
+
+    /// As [`TransactionTable::get_until`], without a copy of the value.
+    pub fn look_up(&mut self, key: &K::Key) -> Result<Option<(&K::ValueBuf, Deadline)>> {
         K::validate(key, None)?;
-        self.transaction.read(self.table, key)
+        Ok(self.transaction.read(self.table, key)?.as_ref().map(|(value, deadline)| (value, *deadline)))
     }
 
     /// True if the key is present.
     pub fn contains(&mut self, key: &K::Key) -> Result<bool> {
-        Ok(self.get_until(key)?.is_some())
+        Ok(self.look_up(key)?.is_some())
     }
 
     /// Stores a value. The key has no deadline then.
@@ -413,7 +423,7 @@ impl<K: Kind> TransactionTable<'_, K> {
             let at = (*table, key);
             if !transaction.reads.contains_key(&at) {
                 let own = transaction.writes.remove(&at);
-                let read = transaction.read(*table, K::key(&at.1));
+                let read = transaction.read(*table, K::key(&at.1)).map(|_| ());
                 transaction.writes.extend(own.map(|own| (at.clone(), own)));
                 read?;
             }

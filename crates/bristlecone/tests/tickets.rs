@@ -82,6 +82,28 @@ fn futures_share_syncs_and_tell_only_what_is_durable() {
     assert!(writes > groups, "threads that wait share groups: {writes} writes, {groups} groups");
 }
 
+/// Once, a batch waited for the sync of the batch before it if both wrote the same key. So a list of the server took one element per sync.
+#[test]
+fn a_batch_does_not_wait_for_the_batch_before_it_and_a_reader_waits_for_both() {
+    for engine in [registry::DEFAULT, "wbtree"] {
+        let store: StoreU64 = Life::<U64>::new(engine).make(&Machine::new(1)).unwrap();
+        let write = |value: u64| {
+            store.apply(|store| {
+                let mut batch = store.batch();
+                batch.put(&1, &value);
+                batch.put(&2, &value);
+                assert!(batch.commit().unwrap());
+                assert_eq!(store.get(&2).unwrap(), Some(value));
+            })
+        };
+        let groups = || store.stats().journal.unwrap().activity.unwrap().groups;
+        let before = groups();
+        let newest = (1..=5).map(|value| write(value).1).max().unwrap();
+        assert_eq!((groups(), store.is_durable(newest)), (before, false), "{engine}");
+        assert_eq!((store.get(&1).unwrap(), store.is_durable(newest)), (Some(5), true), "{engine}");
+    }
+}
+
 /// Threads move amounts between accounts in transactions, with and without waiting, until a cut. The sum is the same after it, and every
 /// transaction that was acknowledged is present.
 #[test]

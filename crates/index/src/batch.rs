@@ -23,6 +23,8 @@
 //! * B2: if a batch fails while its writes are applied, the index takes no more writes, and readers see the values from
 //!   before the batch. With a journal, the batch is rolled back. Without a journal, its commit point was before the
 //!   first write, so the next open finishes it.
+//! * B3: a reader may get a value from before a running batch that is not durable yet. It then waits, as for any value of its group, for the
+//!   ticket that the batch has noted ([`Life::wait_for_image`]).
 //!
 //! The commit point is the publish of the batch word; with a journal, it is the commit of the group. A batch of one
 //! write is an ordinary write. The crash table is for batches without a journal:
@@ -35,7 +37,6 @@
 //! | commit of the clearing | everything | nothing to do |
 
 use pmem::alloc::Kind;
-use pmem::pending::Pending;
 use pmem::{Error, Result, record};
 
 use crate::group::Life;
@@ -174,14 +175,14 @@ pub trait Batching: Life {
         let record_bytes = record.as_ref().map_or(0, |bytes| bytes.len() as u64);
         let (mut writer, before, extent) = loop {
             let writer = self.enter_for(|_| Ok(0))?;
-            if !holds(self, expected)? {
+            let (before, extent) = self.survey(&writes)?;
+            if !holds(self, expected, &before)? {
                 // The values that the conditions were checked against may belong to the running group.
                 self.leave(writer, how)?;
                 return Ok(false);
             }
-            let (before, extent) = self.survey(&writes)?;
             let Some(pending) = &kernel.pending else { break (writer, before, extent) };
-            if self.has_lines(self.lines_of(&extent))? && shows_durable(self, pending, &writes) {
+            if self.has_lines(self.lines_of(&extent))? {
                 break (writer, before, extent);
             }
             let ticket = pending.ticket();
@@ -198,7 +199,8 @@ pub trait Batching: Life {
                 Some(bytes) => Some(write_down(self, &mut writer, bytes)?),
                 None => None,
             };
-            kernel.images.begin(before);
+            // The values from before the batch may belong to the running group (B3).
+            kernel.images.begin(before, kernel.pending.as_ref().map_or(0, |pending| pending.noted()));
             if let Err(error) = carry_out(self, &mut writer, &writes, record) {
                 let Some(pending) = &kernel.pending else {
                     kernel.set_phase(Phase::Failed);
@@ -273,20 +275,15 @@ fn check_bytes<S: Schema>(writes: &[Pair<S>]) -> Result<()> {
     if asked > limit { Err(Error::TooLarge { of: "bytes of keys and values", asked, limit }) } else { Ok(()) }
 }
 
-/// True if the values from before the batch, which readers get while it runs, are durable. A single write needs no such values.
-fn shows_durable<T: Batching>(index: &T, pending: &Pending, writes: &[Pair<T::Schema>]) -> bool {
-    let hash = |(key, _): &Pair<T::Schema>| T::Schema::hash(T::Schema::borrow(key));
-    let waits = |pair: &Pair<T::Schema>| index.kernel().wait_for_key(pending, hash(pair)).is_some();
-    writes.len() < 2 || pending.is_quiet() || !writes.iter().any(waits)
-}
-
-/// True if all of these keys have these values. The caller holds the writer's lock.
-fn holds<T: Batching>(index: &T, expected: &[Pair<T::Schema>]) -> Result<bool> {
+/// True if all of these keys have these values. `before` has the values of some keys, in ascending order. The caller holds the writer's lock.
+fn holds<T: Batching>(index: &T, expected: &[Pair<T::Schema>], before: &[Pair<T::Schema>]) -> Result<bool> {
     let mut value = <T::Schema as Schema>::ValueBuf::default();
     for (key, expected) in expected {
-        let found = index.value_now(T::Schema::borrow(key), Some(&mut value))?;
-        let found = found.then(|| T::Schema::borrow_value(&value));
-        if found != expected.as_ref().map(T::Schema::borrow_value) {
+        let found = match before.binary_search_by(|(known, _)| known.cmp(key)) {
+            Ok(at) => before[at].1.as_ref(),
+            Err(_) => index.value_now(T::Schema::borrow(key), Some(&mut value))?.then_some(&value),
+        };
+        if found.map(T::Schema::borrow_value) != expected.as_ref().map(T::Schema::borrow_value) {
             return Ok(false);
         }
     }

@@ -26,9 +26,16 @@ use pmem::{Error, Group, LINE, Medium, Result};
 
 use crate::engine::Lifecycle;
 use crate::garbage::free_behind;
+use crate::images::View;
 use crate::kernel::{Embed, Guard, Phase, Writer};
 use crate::moves::move_records;
+use crate::schema::Schema;
 use crate::write::WriteOptions;
+
+/// A key of an index.
+type KeyOf<T> = <<T as Embed>::Schema as Schema>::Key;
+/// A before-image; the inner `None`: the key was absent.
+type Replaced<T> = Option<Option<<<T as Embed>::Schema as Schema>::ValueBuf>>;
 
 /// The life cycle of an index. See the module's head.
 pub trait Life: Embed {
@@ -123,6 +130,30 @@ pub trait Life: Embed {
     /// As [`Life::commit`]: the data was rolled back.
     fn wait_to_read(&self, pending: &Pending, ticket: u64) -> Result<()> {
         if defer(ticket) { Ok(()) } else { self.wait_until_durable(pending, ticket) }
+    }
+
+    /// For a reader that got a before-image of a batch: waits until it is durable, as [`Life::wait_to_read`].
+    ///
+    /// # Errors
+    /// As [`Life::commit`]: the image was rolled back.
+    fn wait_for_image(&self) -> Result<()> {
+        let kernel = self.kernel();
+        let Some(pending) = &kernel.pending else { return Ok(()) };
+        let ticket = kernel.images.replaced_ticket();
+        if ticket > pending.durable() { self.wait_to_read(pending, ticket) } else { Ok(()) }
+    }
+
+    /// The image of a key in a view, durable as any value that is read. `None`: the view shows the key as it is.
+    ///
+    /// # Errors
+    /// As [`View::replaced`] and [`Life::wait_for_image`].
+    #[inline]
+    fn replaced(&self, view: &View<'_, Self::Schema>, key: &KeyOf<Self>) -> Result<Replaced<Self>> {
+        let image = view.replaced(key)?;
+        if image.is_some() {
+            self.wait_for_image()?;
+        }
+        Ok(image)
     }
 
     /// Moves some records out of sparse chunks, if there are any ([`crate::moves`]). Called between two operations.

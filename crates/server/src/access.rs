@@ -618,9 +618,14 @@ impl Keys<'_> {
         Ok(self.table.get_until(key)?)
     }
 
+    /// As [`Keys::stored`], without a copy of the value.
+    pub fn look_up(&mut self, key: &[u8]) -> Result<Option<(&[u8], Deadline)>> {
+        Ok(self.table.look_up(key)?.map(|(value, deadline)| (&value[..], deadline)))
+    }
+
     /// The head of a key's structure. `None` for an absent key and for a string.
     pub fn head(&mut self, key: &[u8]) -> Result<Option<Head>> {
-        Ok(self.table.get(key)?.and_then(|stored| structures::head_of(&stored)))
+        Ok(self.look_up(key)?.and_then(|(stored, _)| structures::head_of(stored)))
     }
 
     /// Stores a string in place of a value of any type. The key has no deadline then.

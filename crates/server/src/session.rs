@@ -483,15 +483,21 @@ impl Session {
         let (closes, ticket) = shared.store.apply(|_| {
             while self.pause(commands).is_none() && commands.len() > 0 {
                 let (state, output) = (&mut self.state, &mut self.output);
-                let gets = command::gets::run(&shared, state, commands.as_slice(), output, FLUSH_BYTES);
-                for arguments in commands.by_ref().take(gets) {
+                let mut done = command::gets::run(&shared, state, commands.as_slice(), output, FLUSH_BYTES);
+                if done == 0 {
+                    done = command::grouped::run(&shared, state, commands.as_slice(), output);
+                }
+                for arguments in commands.by_ref().take(done) {
                     self.taken_bytes -= arguments.iter().map(Bytes::len).sum::<usize>();
                 }
-                if self.output.len() >= FLUSH_BYTES {
+                if self.output.len() >= FLUSH_BYTES || !self.state.turns.is_empty() {
                     break;
                 }
-                if gets > 0 {
+                if done > 0 && *self.stopping.borrow() != Stopping::Close {
                     continue;
+                }
+                if done > 0 {
+                    return true;
                 }
                 let Some(arguments) = commands.next() else { break };
                 command::run(&shared, &mut self.state, &arguments, &mut self.output);

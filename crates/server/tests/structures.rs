@@ -22,6 +22,12 @@ fn try_run<T: redis::FromRedisValue>(client: &mut Connection, line: &str) -> Red
     command.query(client)
 }
 
+/// A command in the form in which clients send it.
+fn array(line: &str) -> String {
+    let words = line.split(' ').map(|word| format!("${}\r\n{word}\r\n", word.len()));
+    format!("*{}\r\n{}", line.split(' ').count(), words.collect::<String>())
+}
+
 /// Makes a hash of `count` fields.
 fn fill(client: &mut Connection, key: &str, count: usize) {
     for from in (0..count).step_by(500) {
@@ -421,4 +427,49 @@ fn an_error_in_a_transaction_leaves_nothing_of_its_command() {
     // The list and its owner, and the same of `done`.
     assert_eq!(elements(&server), 4);
     assert_eq!(run::<usize>(client, "LLEN done"), 1);
+}
+
+#[test]
+fn a_pipeline_of_changes_has_the_replies_of_its_commands_one_by_one() {
+    let server = TestServer::start();
+    let long = "k".repeat(70_000);
+    let lines = [
+        ("LPUSH list a b", ":2"),
+        ("SADD list a", "-WRONGTYPE Operation against a key holding the wrong kind of value"),
+        ("HSET hash f 1", ":1"),
+        ("HINCRBY hash f x", "-ERR value is not an integer or out of range"),
+        ("HINCRBY hash f 2", ":3"),
+        ("RPOP list", "$1\r\na"),
+        ("RPOP list", "$1\r\nb"),
+        ("RPOP list", "$-1"),
+        ("ZADD set 1 a", ":1"),
+        ("SADD list a", ":1"),
+        ("GET hash", "-WRONGTYPE Operation against a key holding the wrong kind of value"),
+        ("SREM list a", ":1"),
+        ("HDEL hash f", ":1"),
+    ];
+    let request: String = lines.iter().map(|(line, _)| array(line)).chain([array("QUIT")]).collect();
+    let expected: String = lines.iter().map(|(_, reply)| format!("{reply}\r\n")).collect();
+    let expected = expected + "+OK\r\n";
+    assert_eq!(server.exchange(request.as_bytes()), expected);
+    assert_eq!(run::<Vec<String>>(&mut server.client(), "KEYS *"), ["set"]);
+    // A key that the store refuses stops neither the commands before it nor those behind it.
+    let lines = ["SADD a 1", "SADD a 2", &format!("SADD {long} 1"), "SADD b 1", "SADD b 2", "QUIT"];
+    let replies = server.exchange(lines.map(array).concat().as_bytes());
+    let firsts: String = replies.lines().map(|line| line.chars().next().unwrap_or_default()).collect();
+    assert_eq!(firsts, "::-::+", "{replies}");
+}
+
+#[test]
+fn a_client_that_waits_gets_its_element_before_the_rest_of_the_pipeline_runs() {
+    let server = TestServer::start();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| run::<Vec<String>>(&mut server.client(), "BLPOP list 20"));
+        let client = &mut server.client();
+        eventually("a client waits", || run::<String>(client, "INFO clients").contains("blocked_clients:1"));
+        let lines = ["RPUSH list a", "LPOP list", "RPUSH list b", "LPOP list", "QUIT"];
+        let replies = server.exchange(lines.map(array).concat().as_bytes());
+        assert_eq!(replies, ":1\r\n$-1\r\n:1\r\n$1\r\nb\r\n+OK\r\n");
+        assert_eq!(waiting.join().unwrap(), ["list", "a"]);
+    });
 }

@@ -339,6 +339,36 @@ pub fn own_load_table(text: &str) -> Result<Option<Vec<String>>, String> {
     Ok(Some(lines))
 }
 
+/// Commands on structures and clients of memcached: thousands of commands per second of both servers, the ratio, and its target.
+pub fn types_table(text: &str) -> Result<Option<Vec<String>>, String> {
+    let figures = figures(text)?;
+    if rows(&figures).is_empty() {
+        return Ok(None);
+    }
+    let mut lines = vec![
+        "| durability | pipeline | command | here | other | ratio | at least | holds | p99 in ms: here, other |"
+            .to_owned(),
+        "|---|---|---|---|---|---|---|---|---|".to_owned(),
+    ];
+    for row in rows(&figures) {
+        let word = |name: &str| row[name].as_str().unwrap_or_default();
+        let thousands = |name: &str| number(row, name).map(|rate| format!("{:.1}", rate / 1000.0));
+        let holds = row["holds"].as_bool().ok_or("a row without a verdict")?;
+        let cells = [
+            (number(row, "pipeline")? as u64).to_string(),
+            word("command").to_owned(),
+            thousands("per_second")?,
+            format!("{} {}", word("other"), thousands("other_per_second")?),
+            format!("{:.2}", number(row, "ratio")?),
+            format!("{:.1}", number(row, "least")?),
+            if holds { "yes" } else { "no" }.to_owned(),
+            format!("{:.2}, {:.2}", number(row, "p99_ms")?, number(row, "other_p99_ms")?),
+        ];
+        lines.push(line(word("level"), &cells));
+    }
+    Ok(Some(lines))
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;

@@ -379,6 +379,72 @@ pub fn verdicts_table(record: &str) -> Made {
     verdicts(&Reports::of(record)?.claims())
 }
 
+/// The claims of one paper with a server: those of figures 5.5 to 5.7, or of figure 15.
+fn server_verdicts(record: &str, list: &str) -> Made {
+    let reports = Reports::of(record)?;
+    let claims = reports.with(list).and_then(|report| report["claims"].as_array());
+    verdicts(&claims.into_iter().flatten().collect::<Vec<_>>())
+}
+
+/// The thesis's claims about clusters.
+pub fn cluster_verdicts_table(record: &str) -> Made {
+    server_verdicts(record, "clusters")
+}
+
+/// The wB+-Tree paper's claims about memcached.
+pub fn memcached_verdicts_table(record: &str) -> Made {
+    server_verdicts(record, "trees")
+}
+
+/// Loads of clusters: operations per second of each, in parentheses the ratio to the last one.
+fn cells_table(record: &str, list: &str) -> Made {
+    let reports = Reports::of(record)?;
+    let rows: Vec<&Value> =
+        reports.with(list).and_then(|report| report[list].as_array()).into_iter().flatten().collect();
+    let cells = |row: &Value| row["cells"].as_array().cloned().unwrap_or_default();
+    let Some(first) = rows.first() else { return Ok(None) };
+    let cluster = |cell: &Value| match text(cell, "name") {
+        name if name.starts_with(char::is_uppercase) || name == "memcached" => name.to_owned(),
+        engine => code(engine),
+    };
+    let names: Vec<String> = cells(first).iter().map(cluster).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut lines = Vec::new();
+    for row in &rows {
+        let cell = |cell: &Value| -> Result<String, String> {
+            Ok(format!("{} ({:.2})", grouped(number(cell, "per_second")? as u64), number(cell, "ratio")?))
+        };
+        let cells = cells(row).iter().map(cell).collect::<Result<Vec<_>, _>>()?;
+        lines.push(line(text(row, "load"), &cells));
+    }
+    Ok(made(head("operations per second", &names), lines))
+}
+
+/// Clusters with Redis's protocol.
+pub fn clusters_table(record: &str) -> Made {
+    cells_table(record, "clusters")
+}
+
+/// Clusters with memcached's protocol.
+pub fn items_table(record: &str) -> Made {
+    cells_table(record, "items")
+}
+
+/// Trees in the server of memcached's protocol: thousands of inserts and searches per second, in parentheses the ratio to memcached.
+pub fn memcached_trees_table(record: &str) -> Made {
+    let reports = Reports::of(record)?;
+    let rows = reports.with("trees").and_then(|report| report["trees"].as_array());
+    let mut lines = Vec::new();
+    for row in rows.into_iter().flatten() {
+        let cell = |rate: &str, ratio: &str| -> Result<String, String> {
+            Ok(format!("{:.1} ({:.2})", number(row, rate)? / 1000.0, number(row, ratio)?))
+        };
+        let cells = [cell("sets", "sets_ratio")?, cell("gets", "gets_ratio")?];
+        lines.push(line(&code(text(row, "tree")), &cells));
+    }
+    Ok(made(head("thousands per second", &["inserts", "searches"]), lines))
+}
+
 /// The paper's claims of a record, and the targets that are missed.
 pub fn paper_verdicts_table(record: &str) -> Made {
     let reports = Reports::of(record)?;

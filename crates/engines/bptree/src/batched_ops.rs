@@ -191,7 +191,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
                     self.get(key, Some(&mut value))?.then_some(value)
                 };
                 // This comes after the validation: if a batch is visible in the value, its before-images exist by now.
-                Ok(give(now.replaced(key)?.unwrap_or(found)))
+                Ok(give(self.replaced(now, key)?.unwrap_or(found)))
             },
         )
     }

@@ -353,6 +353,10 @@ impl<'a, M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Scans<'a, S> for T
         }
     }
 
+    fn settle_image(&self) -> Result<()> {
+        if self.durable { self.tree.wait_for_image() } else { Ok(()) }
+    }
+
     #[inline(always)]
     fn next_held(&mut self, key: &mut S::KeyBuf, value: &mut S::ValueBuf) -> Result<bool> {
         let tree = self.tree;

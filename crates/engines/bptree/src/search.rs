@@ -481,14 +481,20 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
     /// `Corrupt` if the path or the record is damaged; `Failed` if the writer failed during a change of the nodes that are read.
     #[inline]
     pub fn get(&self, key: &S::Key, mut value: Option<&mut S::ValueBuf>) -> Result<bool> {
-        let found = match &self.pending {
-            None => self.look(key, value.as_deref_mut())?.found,
-            Some(pending) => self.get_durable(pending, key, value.as_deref_mut())?,
-        };
-        if self.images.is_running() {
-            return Ok(self.images.before(key, value).unwrap_or(found));
+        loop {
+            let found = match &self.pending {
+                None => self.look(key, value.as_deref_mut())?.found,
+                Some(pending) => self.get_durable(pending, key, value.as_deref_mut())?,
+            };
+            if !self.images.is_running() {
+                return Ok(found);
+            }
+            let Some(before) = self.images.before(key, value.as_deref_mut()) else { return Ok(found) };
+            // After an error it was rolled back: read again.
+            if self.wait_for_image().is_ok() {
+                return Ok(before);
+            }
         }
-        Ok(found)
     }
 
     /// Looks up a key, durable or not.

@@ -269,12 +269,22 @@ impl Node<'_> {
     /// The position at or before `i`, where separator `i` is the last one with the digest of the key. Apart from [`Node::position`], so that
     /// searches without ties keep their values in registers.
     #[inline(never)]
-    fn settle<M: Medium, S: Schema>(self, medium: &M, mut i: usize, key: &S::Key, below: bool) -> usize {
+    fn settle<M: Medium, S: Schema>(self, medium: &M, i: usize, key: &S::Key, below: bool) -> usize {
         let digest = self.digest::<S>(i);
-        while i > 0 && self.digest::<S>(i) == digest && self.is_above::<M, S>(medium, i, key, below) {
-            i -= 1;
+        if !self.is_above::<M, S>(medium, i, key, below) {
+            return i;
         }
-        i
+        // Keys of one structure of the server share a long prefix. Then the digests of many separators are equal. The separators are in order:
+        // the last one that is not above the key is between `low`, which has a smaller digest or is not above, and `high`, which is above.
+        let (mut low, mut high) = (i - 1, i);
+        while low > 0 && self.digest::<S>(low) == digest {
+            low -= 1;
+        }
+        while high - low > 1 {
+            let middle = low.midpoint(high);
+            if self.is_above::<M, S>(medium, middle, key, below) { high = middle } else { low = middle }
+        }
+        low
     }
 
     /// True if separator `i` is above a key, or equal to it if `below` is set.

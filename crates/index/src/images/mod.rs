@@ -89,16 +89,18 @@ pub struct Images<S: Schema> {
     bytes: AtomicU64,
     limit: AtomicU64,
     copied: AtomicU64,
+    /// The newest ticket of the values that batches replaced.
+    replaced: AtomicU64,
 }
 
 impl<S: Schema> Default for Images<S> {
     fn default() -> Self {
         let first = Anchor::new(1);
         let segments = BTreeMap::from([(1, Segment::new(Arc::clone(&first)))]);
-        let [batched, running, snapshots, changes, bytes, copied] = [0; 6].map(AtomicU64::new);
+        let [batched, running, snapshots, changes, bytes, copied, replaced] = [0; 7].map(AtomicU64::new);
         let limit = AtomicU64::new(SNAPSHOT_BYTES);
         let (newest, table) = (ArcSwap::new(first), RwLock::new(Table { segments }));
-        Self { newest, table, batched, running, snapshots, changes, bytes, limit, copied }
+        Self { newest, table, batched, running, snapshots, changes, bytes, limit, copied, replaced }
     }
 }
 
@@ -163,10 +165,12 @@ impl<S: Schema> Images<S> {
         Ok(())
     }
 
-    /// Begins a batch: saves the current values of its keys before the first one changes (B1). The pairs are in ascending order. The caller
-    /// holds the writer's lock.
-    pub fn begin(&self, pairs: Vec<Pair<S>>) {
+    /// Begins a batch: saves the current values of its keys before the first one changes (B1). The pairs are in ascending order. When
+    /// `ticket` is durable, so are these values. The caller holds the writer's lock.
+    pub fn begin(&self, pairs: Vec<Pair<S>>, ticket: u64) {
         step();
+        // Before the insertion, so that a reader of an image finds the ticket.
+        self.replaced.store(ticket, Ordering::Release);
         let bytes = pairs.iter().map(|(key, old)| Layer::<S>::bytes_of(key, old.as_ref())).sum();
         let batch = Layer { images: pairs.into_iter().collect(), bytes };
         let mut table = self.write();
@@ -181,6 +185,11 @@ impl<S: Schema> Images<S> {
         drop(spare);
         self.batched.store(newest, Ordering::Release);
         self.running.store(newest, Ordering::Release);
+    }
+
+    /// A reader that got an image of a batch: when this ticket is durable, so is the image.
+    pub fn replaced_ticket(&self) -> u64 {
+        self.replaced.load(Ordering::Acquire)
     }
 
     /// Ends the running batch, if there is one, after its last change or its rollback. The caller holds the writer's lock. Returns the
@@ -349,7 +358,7 @@ mod tests {
     use crate::Words;
 
     fn run(images: &Images<Words>, pairs: &[(u64, Option<u64>)]) {
-        images.begin(pairs.to_vec());
+        images.begin(pairs.to_vec(), 0);
         drop(images.end());
     }
 
@@ -357,7 +366,7 @@ mod tests {
     fn a_get_beside_a_batch_sees_what_was_before_and_behind_it_nothing_of_that() {
         let images = Images::<Words>::default();
         let now = images.view();
-        images.begin(vec![(3, Some(30)), (5, None)]);
+        images.begin(vec![(3, Some(30)), (5, None)], 0);
         let mut value = 0;
         assert!(images.is_running());
         assert_eq!((images.before(&3, Some(&mut value)), value), (Some(true), 30));
@@ -403,7 +412,7 @@ mod tests {
         let images = Images::<Words>::default();
         images.set_limit(10 * (IMAGE_BYTES + 16));
         let (scan, snapshot) = (images.view(), images.snapshot());
-        images.begin((0..11).map(|key| (key, Some(key))).collect());
+        images.begin((0..11).map(|key| (key, Some(key))).collect(), 0);
         assert_eq!(images.before(&7, None), Some(true), "what the running batch replaced is kept");
         assert_eq!(snapshot.replaced(&7).unwrap(), Some(Some(7)));
         drop(images.end());

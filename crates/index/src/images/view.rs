@@ -161,8 +161,7 @@ impl<'a, S: Schema> Scanned<'a, S> {
         *self = Self::new(view);
     }
 
-    /// The next pair of the view. The caller must have read the next pair of the index into `ahead`. `Absent` if the next key was absent at
-    /// the view's moment.
+    /// The next pair of the view. The caller must have read the next pair of the index into `ahead`.
     fn take(&mut self, descending: bool) -> Result<Taken<S>> {
         let changes = self.view.after.images.changes.load(Ordering::Acquire);
         if self.near.as_ref().is_none_or(|(then, _)| *then != changes) {
@@ -188,10 +187,7 @@ impl<'a, S: Schema> Scanned<'a, S> {
         let old = self.view.image(&key)?;
         self.ahead.take_if(|(ahead, _)| *ahead == key);
         self.pass(&key);
-        Ok(match old.flatten() {
-            Some(value) => Taken::Pair((key, value)),
-            None => Taken::Absent,
-        })
+        Ok(Taken::Image(old.flatten().map(|value| (key, value))))
     }
 
     /// Notes that everything up to this key was returned.
@@ -205,8 +201,8 @@ impl<'a, S: Schema> Scanned<'a, S> {
 
 enum Taken<S: Schema> {
     Pair((S::KeyBuf, S::ValueBuf)),
-    /// The next key was absent at the view's moment.
-    Absent,
+    /// The next key, as it was at the view's moment. `None`: it was absent then.
+    Image(Option<(S::KeyBuf, S::ValueBuf)>),
     End,
 }
 
@@ -223,6 +219,11 @@ pub trait Scans<'a, S: Schema> {
     fn next_held(&mut self, key: &mut S::KeyBuf, value: &mut S::ValueBuf) -> Result<bool>;
     /// Notes that the index was read up to this key.
     fn advance(&mut self, key: &S::KeyBuf);
+    /// Waits until an image that the cursor has read is durable, if the cursor returns only durable pairs.
+    ///
+    /// # Errors
+    /// As a commit: the image was rolled back.
+    fn settle_image(&self) -> Result<()>;
 
     /// Moves to the next key and copies key and value. False at the end.
     ///
@@ -268,7 +269,13 @@ pub trait Scans<'a, S: Schema> {
                     (*key, *value) = pair;
                     return Ok(true);
                 }
-                Taken::Absent => {}
+                Taken::Image(old) => {
+                    self.settle_image()?;
+                    if let Some(pair) = old {
+                        (*key, *value) = pair;
+                        return Ok(true);
+                    }
+                }
                 Taken::End => return Ok(false),
             }
         }

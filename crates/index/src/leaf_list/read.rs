@@ -59,11 +59,17 @@ pub trait Reads: LeafList {
     /// overlap in the processor only if each of them has few instructions.
     #[inline(never)]
     fn get_again(&self, key: &KeyOf<Self>, mut value: Option<&mut ValueBufOf<Self>>) -> Result<bool> {
-        let found = self.get_durable(key, value.as_deref_mut())?;
-        if self.images.is_running() {
-            return Ok(self.images.before(key, value).unwrap_or(found));
+        loop {
+            let found = self.get_durable(key, value.as_deref_mut())?;
+            if !self.images.is_running() {
+                return Ok(found);
+            }
+            let Some(before) = self.images.before(key, value.as_deref_mut()) else { return Ok(found) };
+            // After an error it was rolled back: read again.
+            if self.wait_for_image().is_ok() {
+                return Ok(before);
+            }
         }
-        Ok(found)
     }
 
     /// As [`Reads::get`], without regard to a running batch. Returns when the value is durable.
@@ -110,7 +116,7 @@ pub trait Reads: LeafList {
                 let mut value = ValueBufOf::<Self>::default();
                 let found = self.get_durable_in(leaf, key, Some(&mut value))?.then_some(value);
                 // This must follow the validation. If the value is from a batch, the batch has its images by now.
-                let found = now.replaced(key)?.unwrap_or(found);
+                let found = self.replaced(&now, key)?.unwrap_or(found);
                 if !give(found) {
                     return Ok(());
                 }

@@ -339,6 +339,10 @@ impl<'a, T: LeafList> Scans<'a, SchemaOf<T>> for Cursor<'a, T> {
         }
     }
 
+    fn settle_image(&self) -> Result<()> {
+        if self.durable { self.index.wait_for_image() } else { Ok(()) }
+    }
+
     #[inline(always)]
     fn next_held(&mut self, key: &mut KeyBufOf<T>, value: &mut ValueBufOf<T>) -> Result<bool> {
         if self.next_of_page(key, value) { Ok(true) } else { self.next_behind(key, value) }

@@ -1,9 +1,10 @@
 //! Writes of several keys and tables in one step.
 //!
-//! The caller passes its writes, and the keys that it has read with the values that it found. This module compares
-//! these values with the current ones. If one differs, nothing is written. Otherwise the writes become one batch of the
-//! index, together with the changes of deadline entries. The conditions of the batch are the compared stored values. So
-//! if a key changes between the comparison and the batch, the batch is refused, and the comparison runs again.
+//! The caller passes its writes, and the keys that it has read with the values that it found. The writes become one batch of the index,
+//! together with the changes of deadline entries. The conditions of the batch are the values that were read, in their stored form. A value and
+//! its deadline have only one stored form. So at first this module computes it, without a lookup. If the batch is refused, it compares the
+//! values with the current ones: if one differs, nothing is written; otherwise the stored values that were compared are the conditions of
+//! another batch. An absent key has several stored forms, because it may have expired. It is looked up at once if a deadline may exist.
 
 use std::collections::BTreeMap;
 
@@ -39,10 +40,12 @@ impl Tables {
                 // Under the gate: a rollback may have cleared it.
                 self.has_deadlines.store(true, Ordering::SeqCst);
             }
+            let mut compares = false;
             loop {
-                if let Some(done) = self.try_commit(gate, &writes, reads, found)? {
+                if let Some(done) = self.try_commit(gate, &writes, reads, compares, found)? {
                     return Ok(done);
                 }
+                compares = true;
             }
         };
         let validate = validate.filter(|_| !is_omitted(Omission::ScanValidation));
@@ -62,17 +65,18 @@ impl Tables {
         })
     }
 
-    /// `None` if a key that was read changed between its comparison and the batch.
+    /// `None` if the batch was refused: a key that was read may have changed. `compares`: the values that were read are compared before.
     fn try_commit(
         &self,
         gate: &Gate,
         writes: &[TableWrite<Bytes>],
         reads: &[TableRead<Bytes>],
+        compares: bool,
         found: &mut Vec<bool>,
     ) -> Result<Option<bool>> {
         found.clear();
         let reads = if is_omitted(Omission::ReadValidation) { &[] } else { reads };
-        let Some(mut expected) = self.conditions(reads)? else { return Ok(Some(false)) };
+        let Some(mut expected) = self.conditions(reads, compares)? else { return Ok(Some(false)) };
         if is_omitted(Omission::ReadConditions) {
             expected.clear();
         }
@@ -124,11 +128,29 @@ impl Tables {
         Ok(Some(true))
     }
 
-    /// Compares the keys that were read. Returns their stored values, in the order of the stored keys; `None` if one has changed.
-    fn conditions(&self, reads: &[TableRead<Bytes>]) -> Result<Option<Vec<KeyValue<Bytes>>>> {
+    /// The stored values of the keys that were read, in the order of the stored keys. `None` if one has changed: if its deadline has passed,
+    /// or if a comparison shows it.
+    fn conditions(&self, reads: &[TableRead<Bytes>], compares: bool) -> Result<Option<Vec<KeyValue<Bytes>>>> {
         let mut stored = Vec::with_capacity(reads.len());
+        let has_deadlines = self.has_deadlines();
         for read in reads {
             let key = StoredKey::new(read.table.id()?, &read.key);
+            // Without deadlines, a deadline that was not read is none.
+            let deadline = read.deadline.or((!has_deadlines).then_some(None));
+            match (&read.value, deadline) {
+                (Some(value), Some(deadline)) if !compares => {
+                    if self.is_past(deadline) {
+                        return Ok(None);
+                    }
+                    stored.push((key.to_vec(), Some(tagged(value, deadline))));
+                    continue;
+                }
+                (None, _) if !compares && !has_deadlines => {
+                    stored.push((key.to_vec(), None));
+                    continue;
+                }
+                _ => {}
+            }
             let mut bytes = Vec::new();
             let is_stored = self.index.get(&key, Some(&mut bytes))?;
             let now = if is_stored { Some(split_value(&bytes)?) } else { None };

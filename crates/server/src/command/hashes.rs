@@ -73,7 +73,7 @@ fn set(call: &mut Call<'_>, name: &str) -> Result<u64, CommandError> {
         let mut hash = Structure::find_or_new(all, db, key, Kind::Hash)?;
         let before = hash.head.count;
         for pair in pairs.clone() {
-            let is_new = hash.get(all, FIELD, &pair[0])?.is_none();
+            let is_new = !hash.has(all, FIELD, &pair[0])?;
             hash.put(all, FIELD, &pair[0], &pair[1])?;
             hash.head.count += u64::from(is_new);
         }
@@ -89,7 +89,7 @@ fn setnx(call: &mut Call<'_>) -> Result<(), CommandError> {
     let (db, key) = (call.keys.db(), call.argument(1));
     let is_new = call.keys.together(&[(db, key)], |all| {
         let mut hash = Structure::find_or_new(all, db, key, Kind::Hash)?;
-        let is_new = hash.get(all, FIELD, field)?.is_none();
+        let is_new = !hash.has(all, FIELD, field)?;
         if is_new {
             hash.put(all, FIELD, field, value)?;
             hash.head.count += 1;
@@ -191,7 +191,7 @@ fn del(call: &mut Call<'_>) -> Result<(), CommandError> {
         let Some(mut hash) = Structure::find(all, db, key, Kind::Hash)? else { return Ok(0) };
         let before = hash.head.count;
         for field in fields {
-            if hash.get(all, FIELD, field)?.is_some() {
+            if hash.has(all, FIELD, field)? {
                 hash.delete(all, FIELD, field)?;
                 hash.head.count = hash.head.count.saturating_sub(1);
             }

@@ -2,7 +2,7 @@
 //!
 //! * [`strings`]: GET, SET and related commands. [`gets`]: several GETs at once. [`numbers`]: counters. [`ranges`]: parts and bits of
 //!   values. [`bitfields`]: BITOP, BITFIELD. [`lcs`]: LCS.
-//! * [`hashes`]: HSET, HGET … [`lists`]: LPUSH, LPOP … [`sets`]: SADD … [`sorted_sets`]: ZADD …
+//! * [`grouped`]: several changes of structures at once. [`hashes`]: HSET, HGET … [`lists`]: LPUSH, LPOP … [`sets`]: SADD … [`sorted_sets`]: ZADD …
 //!   [`combinations`]: ZUNION … [`geo`]: GEOADD … [`hyperloglogs`]: PFADD … [`streams`]: XADD …
 //!   [`stream_groups`]: XGROUP … [`stream_pending`]: XCLAIM … [`stream_info`]: XINFO.
 //!   [`blocking`]: BLPOP …
@@ -37,6 +37,7 @@ pub mod expiry;
 pub mod functions;
 pub mod geo;
 pub mod gets;
+pub mod grouped;
 pub mod hashes;
 pub mod hyperloglogs;
 pub mod introspect;

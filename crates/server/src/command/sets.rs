@@ -128,7 +128,7 @@ fn add(call: &mut Call<'_>) -> Result<(), CommandError> {
 
 /// Adds a member if it is not there.
 fn insert(set: &mut Structure<'_>, all: &mut Together<'_>, member: &[u8]) -> Accessed<()> {
-    if set.get(all, MEMBER, member)?.is_none() {
+    if !set.has(all, MEMBER, member)? {
         set.put(all, MEMBER, member, b"")?;
         set.head.count += 1;
     }
@@ -137,7 +137,7 @@ fn insert(set: &mut Structure<'_>, all: &mut Together<'_>, member: &[u8]) -> Acc
 
 /// Removes a member. True if it was there.
 fn take(set: &mut Structure<'_>, all: &mut Together<'_>, member: &[u8]) -> Accessed<bool> {
-    let was_there = set.get(all, MEMBER, member)?.is_some();
+    let was_there = set.has(all, MEMBER, member)?;
     if was_there {
         set.delete(all, MEMBER, member)?;
         set.head.count = set.head.count.saturating_sub(1);
@@ -233,7 +233,7 @@ fn move_member(call: &mut Call<'_>) -> Result<(), CommandError> {
         let Some(mut source) = Structure::find(all, db, from, Kind::Set)? else { return Ok(false) };
         Structure::find(all, db, to, Kind::Set)?;
         if from == to {
-            return Ok(source.get(all, MEMBER, member)?.is_some());
+            return source.has(all, MEMBER, member);
         }
         if !take(&mut source, all, member)? {
             return Ok(false);

@@ -352,7 +352,7 @@ impl Delivery<'_> {
     ) -> Accessed<Delivered> {
         // A consumer that finds no new entries is not made, as in Redis 7.0.
         let key = self.group.consumer(consumer);
-        if self.entries.is_empty() && (!self.is_history || self.stream.get(all, CONSUMER, &key)?.is_some()) {
+        if self.entries.is_empty() && (!self.is_history || self.stream.has(all, CONSUMER, &key)?) {
             return Ok(self.entries);
         }
         if !self.is_history {

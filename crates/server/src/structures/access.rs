@@ -34,8 +34,9 @@ impl<'k> Structure<'k> {
     /// # Errors
     /// `WrongType`; those of the store.
     pub fn find(all: &mut Together<'_>, db: usize, key: &'k [u8], kind: Kind) -> Result<Option<Self>> {
-        let Some((stored, deadline)) = all.db(db)?.stored(key)? else { return Ok(None) };
-        let head = of_kind(&stored, kind)?;
+        let mut keys = all.db(db)?;
+        let Some((stored, deadline)) = keys.look_up(key)? else { return Ok(None) };
+        let head = of_kind(stored, kind)?;
         Ok(Some(Self { db, key, deadline, head, is_new: false, replaces: false, is_changed: false }))
     }
 
@@ -77,6 +78,17 @@ impl<'k> Structure<'k> {
             return Ok(None);
         }
         Ok(Self::table(all)?.get(&self.head.element(tag, rest))?)
+    }
+
+    /// True if there is such an element.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn has(&self, all: &mut Together<'_>, tag: u8, rest: &[u8]) -> Result<bool> {
+        if self.is_new && !self.is_changed {
+            return Ok(false);
+        }
+        Ok(Self::table(all)?.contains(&self.head.element(tag, rest))?)
     }
 
     /// Stores an element. The caller counts it in the head if it is new.

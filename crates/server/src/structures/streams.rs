@@ -307,7 +307,7 @@ impl Group {
         now: u64,
     ) -> Result<bool> {
         let key = self.consumer(consumer);
-        let is_new = stream.get(all, CONSUMER, &key)?.is_none();
+        let is_new = !stream.has(all, CONSUMER, &key)?;
         stream.put(all, CONSUMER, &key, &now.to_be_bytes())?;
         Ok(is_new)
     }
