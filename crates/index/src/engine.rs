@@ -316,14 +316,10 @@ pub trait Index<K: Kind>: Lifecycle {
     fn put(&self, key: &K::Key, value: &K::Value, how: WriteOptions) -> Result<bool>;
     /// Removes a key. True if the key was present.
     fn delete(&self, key: &K::Key, how: WriteOptions) -> Result<bool>;
-    /// Stores a value, or removes the key. Returns whether the key was present; `None` if this is not known, because the index did not read
-    /// the key. Then [`Index::len`] is pending.
+    /// Stores a value, or removes the key. Returns whether the key was present; `None` if the index did not read the key. Then
+    /// [`Index::len`] is pending.
     fn set(&self, key: &K::Key, value: Option<&K::Value>, how: WriteOptions) -> Result<Option<bool>> {
-        match value {
-            Some(value) => self.put(key, value, how),
-            None => self.delete(key, how),
-        }
-        .map(Some)
+        value.map_or_else(|| self.delete(key, how), |value| self.put(key, value, how)).map(Some)
     }
     /// Reads and changes one key in one step. No other write can come between.
     fn update(&self, key: &K::Key, decide: &mut Decide<'_, K::Value>, how: WriteOptions) -> Result<()>;

@@ -1,7 +1,7 @@
 //! Late changes: changes of an evicted leaf that need no read of the leaf.
 //!
 //! [`Tree::set`] sets or removes a key and does not tell whether the key was there. If the leaf is evicted and has few late changes, the
-//! evicted leaf gets one more. When the leaf is read for another reason, they are applied together. So many changes of a leaf take one read.
+//! evicted leaf gets one more. When the leaf is read for another reason, they are applied together. Then one read serves many changes.
 //!
 //! Until then the tree does not know how the late changes alter the number of its records: the leaf is *uncounted*.
 //!

@@ -142,7 +142,7 @@ fn kept_changes_are_saved_while_the_leaf_is_paged_in() {
     model("save of changes, update", save_change_and_evict, save, |tree| put(tree, &[0]), &[0, 1, 2, 3, 4]);
 }
 
-/// Sets a key in each leaf. Of evicted leaves none is read.
+/// Sets a key in each leaf. Evicted leaves are not read.
 fn set(tree: &Tree<Words>) {
     for key in [0, 5] {
         tree.set(&key, Some(&(key * 10)), false, &()).unwrap();
