@@ -346,8 +346,7 @@ pub trait Index<K: Kind>: Lifecycle {
     /// was present before. `Unsupported` as for [`Index::batch`].
     fn set_batch(&self, writes: Vec<KeyValue<K>>, how: WriteOptions) -> Result<Vec<Option<bool>>> {
         let mut found = Vec::new();
-        self.batch_found(writes, &[], how, &mut found)?;
-        Ok(found.into_iter().map(Some).collect())
+        self.batch_found(writes, &[], how, &mut found).map(|_| found.into_iter().map(Some).collect())
     }
     /// A cursor over the keys.
     fn cursor(&self) -> Box<dyn Cursor<K> + '_>;
