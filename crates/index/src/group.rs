@@ -132,28 +132,24 @@ pub trait Life: Embed {
         if defer(ticket) { Ok(()) } else { self.wait_until_durable(pending, ticket) }
     }
 
-    /// For a reader that got a before-image of a batch: waits until it is durable, as [`Life::wait_to_read`].
+    /// For a reader that got a before-image with this ticket: waits until it is durable, as [`Life::wait_to_read`].
     ///
     /// # Errors
     /// As [`Life::commit`]: the image was rolled back.
-    fn wait_for_image(&self) -> Result<()> {
-        let kernel = self.kernel();
-        let Some(pending) = &kernel.pending else { return Ok(()) };
-        let ticket = kernel.images.replaced_ticket();
+    fn wait_for_image(&self, ticket: u64) -> Result<()> {
+        let Some(pending) = &self.kernel().pending else { return Ok(()) };
         if ticket > pending.durable() { self.wait_to_read(pending, ticket) } else { Ok(()) }
     }
 
-    /// The image of a key in a view, durable as any value that is read. `None`: the view shows the key as it is.
+    /// The image of a key in a view, durable as any value that is read. `None`: the view shows the value that was read from the index before. If
+    /// the image was rolled back, so was its batch, and so was every change since that value was durable.
     ///
     /// # Errors
-    /// As [`View::replaced`] and [`Life::wait_for_image`].
+    /// As [`View::replaced`].
     #[inline]
     fn replaced(&self, view: &View<'_, Self::Schema>, key: &KeyOf<Self>) -> Result<Replaced<Self>> {
-        let image = view.replaced(key)?;
-        if image.is_some() {
-            self.wait_for_image()?;
-        }
-        Ok(image)
+        let image = view.replaced_at(key)?;
+        Ok(image.filter(|(_, ticket)| self.wait_for_image(*ticket).is_ok()).map(|(old, _)| old))
     }
 
     /// Moves some records out of sparse chunks, if there are any ([`crate::moves`]). Called between two operations.

@@ -353,8 +353,8 @@ impl<'a, M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Scans<'a, S> for T
         }
     }
 
-    fn settle_image(&self) -> Result<()> {
-        if self.durable { self.tree.wait_for_image() } else { Ok(()) }
+    fn settle_image(&self, ticket: u64) -> Result<()> {
+        if self.durable { self.tree.wait_for_image(ticket) } else { Ok(()) }
     }
 
     #[inline(always)]

@@ -489,9 +489,11 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
             if !self.images.is_running() {
                 return Ok(found);
             }
-            let Some(before) = self.images.before(key, value.as_deref_mut()) else { return Ok(found) };
+            let Some((before, ticket)) = self.images.before(key, value.as_deref_mut()) else {
+                return Ok(found);
+            };
             // After an error it was rolled back: read again.
-            if self.wait_for_image().is_ok() {
+            if self.wait_for_image(ticket).is_ok() {
                 return Ok(before);
             }
         }

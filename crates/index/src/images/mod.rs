@@ -89,18 +89,16 @@ pub struct Images<S: Schema> {
     bytes: AtomicU64,
     limit: AtomicU64,
     copied: AtomicU64,
-    /// The newest ticket of the values that batches replaced.
-    replaced: AtomicU64,
 }
 
 impl<S: Schema> Default for Images<S> {
     fn default() -> Self {
         let first = Anchor::new(1);
         let segments = BTreeMap::from([(1, Segment::new(Arc::clone(&first)))]);
-        let [batched, running, snapshots, changes, bytes, copied, replaced] = [0; 7].map(AtomicU64::new);
+        let [batched, running, snapshots, changes, bytes, copied] = [0; 6].map(AtomicU64::new);
         let limit = AtomicU64::new(SNAPSHOT_BYTES);
         let (newest, table) = (ArcSwap::new(first), RwLock::new(Table { segments }));
-        Self { newest, table, batched, running, snapshots, changes, bytes, limit, copied, replaced }
+        Self { newest, table, batched, running, snapshots, changes, bytes, limit, copied }
     }
 }
 
@@ -156,7 +154,8 @@ impl<S: Schema> Images<S> {
         let newest = table.newest();
         if let Some(segment) = table.segments.get_mut(&newest) {
             let before = segment.bytes();
-            segment.singles.insert(key, old);
+            // Only snapshots read it, and what they show is durable.
+            segment.singles.insert(key, (old, 0));
             self.note(segment.bytes() - before);
         }
         let spare = self.keep_bound(&mut table);
@@ -169,10 +168,9 @@ impl<S: Schema> Images<S> {
     /// `ticket` is durable, so are these values. The caller holds the writer's lock.
     pub fn begin(&self, pairs: Vec<Pair<S>>, ticket: u64) {
         step();
-        // Before the insertion, so that a reader of an image finds the ticket.
-        self.replaced.store(ticket, Ordering::Release);
         let bytes = pairs.iter().map(|(key, old)| Layer::<S>::bytes_of(key, old.as_ref())).sum();
-        let batch = Layer { images: pairs.into_iter().collect(), bytes };
+        let images = pairs.into_iter().map(|(key, old)| (key, (old, ticket))).collect();
+        let batch = Layer { images, bytes };
         let mut table = self.write();
         let newest = table.newest();
         let spare = table.segments.get_mut(&newest).map(|segment| {
@@ -185,11 +183,6 @@ impl<S: Schema> Images<S> {
         drop(spare);
         self.batched.store(newest, Ordering::Release);
         self.running.store(newest, Ordering::Release);
-    }
-
-    /// A reader that got an image of a batch: when this ticket is durable, so is the image.
-    pub fn replaced_ticket(&self) -> u64 {
-        self.replaced.load(Ordering::Acquire)
     }
 
     /// Ends the running batch, if there is one, after its last change or its rollback. The caller holds the writer's lock. Returns the
@@ -215,19 +208,19 @@ impl<S: Schema> Images<S> {
         self.running.load(Ordering::Acquire) != 0 && !is_omitted(Omission::Batches)
     }
 
-    /// The state of a key before the running batch, if the batch writes the key: true if the key was present, with its value. `None` if the
-    /// batch does not write it.
+    /// The state of a key before the running batch, if the batch writes the key: true if the key was present, with its value; and a ticket:
+    /// when it is durable, so is this state. `None` if the batch does not write the key.
     #[cold]
-    pub fn before(&self, key: &S::Key, value: Option<&mut S::ValueBuf>) -> Option<bool> {
+    pub fn before(&self, key: &S::Key, value: Option<&mut S::ValueBuf>) -> Option<(bool, u64)> {
         step();
         let table = self.read();
         let running = self.running.load(Ordering::Relaxed);
-        let old = table.segments.get(&running)?.batched.images.get(&own::<S>(key))?;
+        let (old, ticket) = table.segments.get(&running)?.batched.images.get(&own::<S>(key))?;
         if let (Some(value), Some(old)) = (value, old) {
             self.copied.fetch_add(1, Ordering::Relaxed);
             value.clone_from(old);
         }
-        Some(old.is_some())
+        Some((old.is_some(), *ticket))
     }
 
     /// A view of the index as it is now, for a scan: it sees later single writes but no later batch. It costs one atomic increment.
@@ -369,8 +362,8 @@ mod tests {
         images.begin(vec![(3, Some(30)), (5, None)], 0);
         let mut value = 0;
         assert!(images.is_running());
-        assert_eq!((images.before(&3, Some(&mut value)), value), (Some(true), 30));
-        assert_eq!((images.before(&5, None), images.before(&4, None)), (Some(false), None));
+        assert_eq!((images.before(&3, Some(&mut value)), value), (Some((true, 0)), 30));
+        assert_eq!((images.before(&5, None), images.before(&4, None)), (Some((false, 0)), None));
         drop(images.end());
         assert!(!images.is_running());
         assert_eq!(images.before(&3, None), None);
@@ -413,7 +406,7 @@ mod tests {
         images.set_limit(10 * (IMAGE_BYTES + 16));
         let (scan, snapshot) = (images.view(), images.snapshot());
         images.begin((0..11).map(|key| (key, Some(key))).collect(), 0);
-        assert_eq!(images.before(&7, None), Some(true), "what the running batch replaced is kept");
+        assert_eq!(images.before(&7, None), Some((true, 0)), "what the running batch replaced is kept");
         assert_eq!(snapshot.replaced(&7).unwrap(), Some(Some(7)));
         drop(images.end());
         for view in [scan, snapshot] {

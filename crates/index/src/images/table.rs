@@ -13,9 +13,12 @@ use crate::schema::Schema;
 /// Overhead of an image in bytes, in addition to its key and value: about one map node and two allocations.
 pub(super) const IMAGE_BYTES: u64 = 96;
 
+/// The value that a write replaced, or `None`, and a ticket: when it is durable, so is the value.
+pub(super) type Image<S> = (Option<<S as Schema>::ValueBuf>, u64);
+
 /// The images of single writes, or of batches, by key.
 pub(super) struct Layer<S: Schema> {
-    pub(super) images: BTreeMap<S::KeyBuf, Option<S::ValueBuf>>,
+    pub(super) images: BTreeMap<S::KeyBuf, Image<S>>,
     /// Bytes of the images, as they count against the bound.
     pub(super) bytes: u64,
 }
@@ -34,8 +37,8 @@ impl<S: Schema> Layer<S> {
     }
 
     /// Inserts an image. The key has no image in this layer yet.
-    pub(super) fn insert(&mut self, key: S::KeyBuf, old: Option<S::ValueBuf>) {
-        self.bytes += Self::bytes_of(&key, old.as_ref());
+    pub(super) fn insert(&mut self, key: S::KeyBuf, old: Image<S>) {
+        self.bytes += Self::bytes_of(&key, old.0.as_ref());
         self.images.insert(key, old);
     }
 
@@ -64,7 +67,7 @@ impl<S: Schema> Layer<S> {
         std::mem::swap(self, &mut later);
         for (key, old) in later.images {
             if let Some((key, newer)) = self.images.remove_entry(&key) {
-                self.bytes -= Self::bytes_of(&key, newer.as_ref());
+                self.bytes -= Self::bytes_of(&key, newer.0.as_ref());
                 spare.insert(key, newer);
             }
             self.insert(key, old);
@@ -123,7 +126,7 @@ impl<S: Schema> Segment<S> {
     }
 
     /// The image of a key for a snapshot or a scan (B3).
-    pub(super) fn image(&self, key: &S::KeyBuf, of: Reader) -> Option<&Option<S::ValueBuf>> {
+    pub(super) fn image(&self, key: &S::KeyBuf, of: Reader) -> Option<&Image<S>> {
         let single = (of == Reader::Snapshot).then(|| self.singles.images.get(key)).flatten();
         single.or_else(|| self.batched.images.get(key))
     }
@@ -185,7 +188,7 @@ impl<S: Schema> Table<S> {
     }
 
     /// The image of a key for a view that is anchored at segment `from`.
-    pub(super) fn image(&self, from: u64, key: &S::KeyBuf, of: Reader) -> Option<&Option<S::ValueBuf>> {
+    pub(super) fn image(&self, from: u64, key: &S::KeyBuf, of: Reader) -> Option<&Image<S>> {
         self.segments.range(from..).find_map(|(_, segment)| segment.image(key, of))
     }
 

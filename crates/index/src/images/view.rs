@@ -7,7 +7,7 @@ use std::sync::Arc;
 use pmem::sync::{AtomicBool, Ordering, step};
 use pmem::{Error, Result};
 
-use super::table::{Anchor, Reader};
+use super::table::{Anchor, Image, Reader};
 use super::{Images, own};
 use crate::schema::Schema;
 
@@ -75,11 +75,17 @@ impl<'a, S: Schema> View<'a, S> {
     /// As [`View::may_hide`].
     #[inline]
     pub fn replaced(&self, key: &S::Key) -> Result<Option<Option<S::ValueBuf>>> {
+        Ok(self.replaced_at(key)?.map(|(old, _)| old))
+    }
+
+    /// As [`View::replaced`], with the ticket that must be durable before the image counts.
+    #[inline]
+    pub(crate) fn replaced_at(&self, key: &S::Key) -> Result<Option<Image<S>>> {
         if self.may_hide()? { self.image(&own::<S>(key)) } else { Ok(None) }
     }
 
     #[cold]
-    fn image(&self, key: &S::KeyBuf) -> Result<Option<Option<S::ValueBuf>>> {
+    fn image(&self, key: &S::KeyBuf) -> Result<Option<Image<S>>> {
         step();
         let images = self.after.images;
         let image = images.read().image(self.anchor.segment, key, self.of).cloned();
@@ -184,10 +190,10 @@ impl<'a, S: Schema> Scanned<'a, S> {
             });
         };
         self.near = None;
-        let old = self.view.image(&key)?;
-        self.ahead.take_if(|(ahead, _)| *ahead == key);
+        let (old, ticket) = self.view.image(&key)?.unwrap_or_default();
+        let now = self.ahead.take_if(|(ahead, _)| *ahead == key);
         self.pass(&key);
-        Ok(Taken::Image(old.flatten().map(|value| (key, value))))
+        Ok(Taken::Image { old: old.map(|value| (key, value)), ticket, now })
     }
 
     /// Notes that everything up to this key was returned.
@@ -201,8 +207,12 @@ impl<'a, S: Schema> Scanned<'a, S> {
 
 enum Taken<S: Schema> {
     Pair((S::KeyBuf, S::ValueBuf)),
-    /// The next key, as it was at the view's moment. `None`: it was absent then.
-    Image(Option<(S::KeyBuf, S::ValueBuf)>),
+    /// The next key as it was at the view's moment, and as it is in the index. `None`: it is absent.
+    Image {
+        old: Option<(S::KeyBuf, S::ValueBuf)>,
+        ticket: u64,
+        now: Option<(S::KeyBuf, S::ValueBuf)>,
+    },
     End,
 }
 
@@ -219,11 +229,11 @@ pub trait Scans<'a, S: Schema> {
     fn next_held(&mut self, key: &mut S::KeyBuf, value: &mut S::ValueBuf) -> Result<bool>;
     /// Notes that the index was read up to this key.
     fn advance(&mut self, key: &S::KeyBuf);
-    /// Waits until an image that the cursor has read is durable, if the cursor returns only durable pairs.
+    /// Waits until an image with this ticket is durable, if the cursor returns only durable pairs.
     ///
     /// # Errors
     /// As a commit: the image was rolled back.
-    fn settle_image(&self) -> Result<()>;
+    fn settle_image(&self, ticket: u64) -> Result<()>;
 
     /// Moves to the next key and copies key and value. False at the end.
     ///
@@ -269,9 +279,10 @@ pub trait Scans<'a, S: Schema> {
                     (*key, *value) = pair;
                     return Ok(true);
                 }
-                Taken::Image(old) => {
-                    self.settle_image()?;
-                    if let Some(pair) = old {
+                Taken::Image { old, ticket, now } => {
+                    // After an error the image was rolled back, and so was the batch.
+                    let pair = if self.settle_image(ticket).is_ok() { old } else { now };
+                    if let Some(pair) = pair {
                         (*key, *value) = pair;
                         return Ok(true);
                     }

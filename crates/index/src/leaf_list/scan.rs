@@ -339,8 +339,8 @@ impl<'a, T: LeafList> Scans<'a, SchemaOf<T>> for Cursor<'a, T> {
         }
     }
 
-    fn settle_image(&self) -> Result<()> {
-        if self.durable { self.index.wait_for_image() } else { Ok(()) }
+    fn settle_image(&self, ticket: u64) -> Result<()> {
+        if self.durable { self.index.wait_for_image(ticket) } else { Ok(()) }
     }
 
     #[inline(always)]
