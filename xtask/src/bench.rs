@@ -50,7 +50,7 @@ const BENCHES: &[Bench] = &[
     },
     Bench {
         name: "memory",
-        arguments: &["--backing target --svg docs/memory.svg"],
+        arguments: &["--backing target --svg docs/memory.svg --json"],
         competes: false,
         baseline: "the memory budget",
         omitted: &["samples"],

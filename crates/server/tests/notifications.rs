@@ -292,8 +292,9 @@ fn keys_that_expire_have_the_events_of_redis() {
         events.extend(expired);
         // A write may find an expired key before the background thread does.
         for write in ["SET brief w", "INCR brief", "MSET brief 1 other 2", "HSET brief f v"] {
-            events.extend(pair.run(&[words("SET brief 1 PX 1")]));
-            std::thread::sleep(Duration::from_millis(3));
+            // Long enough for the events of the write to be published before the key expires.
+            events.extend(pair.run(&[words("SET brief 1 PX 20")]));
+            std::thread::sleep(Duration::from_millis(23));
             events.extend(pair.run(&[words(write), words("DEL brief other")]));
         }
         events

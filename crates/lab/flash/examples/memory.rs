@@ -25,13 +25,16 @@ struct Program {
     /// Directory for the files, on a disk.
     #[arg(long, default_value = ".")]
     backing: PathBuf,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
     /// Write the picture to this file.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 }
 
 fn run() -> Result<(), Box<dyn std::error::Error>> {
-    let Program { memory, data, threads, seconds, backing, svg } = Program::parse();
+    let Program { memory, data, threads, seconds, backing, json, svg } = Program::parse();
     let options = MemoryOptions {
         budget_bytes: memory << 20,
         data_bytes: data << 20,
@@ -46,9 +49,7 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
     if let Some(file) = svg {
         std::fs::write(file, result.svg()?)?;
     }
-    let mut output = terminal::Output::new();
-    output.json(&result)?;
-    Ok(output.end()?)
+    Ok(terminal::show(result, json)?)
 }
 
 fn main() -> ExitCode {

@@ -175,6 +175,16 @@ pub fn run(dir: &Path, options: &MemoryOptions, say: &dyn Fn(&str)) -> bristleco
     Ok(Memory { budget_bytes, data_bytes, peak_bytes, peak_to_budget, phases, samples })
 }
 
+impl std::fmt::Display for Memory {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        writeln!(to, "{:<12} {:>16} {:>20}", "phase", "operations/s", "memory at most, MiB")?;
+        for Phase { name, per_second, peak_bytes, .. } in &self.phases {
+            writeln!(to, "{name:<12} {per_second:>16.0} {:>20.0}", *peak_bytes as f64 / MIB)?;
+        }
+        writeln!(to, "at most {:.2} times the memory budget", self.peak_to_budget)
+    }
+}
+
 impl Memory {
     /// The picture.
     ///
