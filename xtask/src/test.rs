@@ -97,7 +97,7 @@ pub fn models(preemptions: u32) -> Step {
     let folder = target().join("loom");
     let line = format!(
         "cargo test --package bristlecone-pmem --package bristlecone-bwtree --package bristlecone-logstore --lib \
-         --target-dir {} model:: -- --nocapture",
+         --target-dir {} model -- --nocapture",
         folder.display()
     );
     Step::new(&line).with("RUSTFLAGS", "--cfg loom").with("LOOM_MAX_PREEMPTIONS", preemptions.to_string())

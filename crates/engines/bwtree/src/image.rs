@@ -210,7 +210,7 @@ fn take_late<'i>(from: &mut &'i [u8]) -> Option<Late<'i>> {
 /// Late changes. `None` if the bytes are damaged.
 pub(crate) fn decode_late(mut bytes: &[u8]) -> Option<Vec<Late<'_>>> {
     let count = take_number(&mut bytes)? as usize;
-    let mut changes = Vec::with_capacity(count.min(bytes.len() / 8));
+    let mut changes = Vec::with_capacity(count.min(bytes.len() / LATE_BYTES));
     for _ in 0..count {
         changes.push(take_late(&mut bytes)?);
     }
@@ -233,7 +233,7 @@ pub(crate) fn late_with<P: Pairs>(late: &[u8], key: &P::Key, value: Option<&P::V
     }
     let own = (&own_key[..], value.map(|_| &own_value[..]));
     let before = if late.is_empty() { &[0; 4] } else { late };
-    let mut after = Vec::with_capacity(before.len() + 8 + own_key.len() + own_value.len());
+    let mut after = Vec::with_capacity(before.len() + LATE_BYTES + own_key.len() + own_value.len());
     let mut rest = before;
     let mut count = take_number(&mut rest)? + 1;
     // The new change goes before the first one of a higher key, in place of the key's older change.

@@ -5,7 +5,7 @@
 //!
 //! Until then the tree does not know how the late changes alter the number of its records: the leaf is *uncounted*.
 //!
-//! Commit point: the exchange that replaces the evicted leaf. Paper: Bw-tree §IV-C, blind updates of pages that are not in memory.
+//! Commit point: the exchange that replaces the evicted leaf. The paper has no such changes: it reads a page that is not in memory.
 
 use std::sync::atomic::Ordering::Relaxed;
 
