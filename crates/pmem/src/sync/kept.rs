@@ -10,8 +10,10 @@
 //!   validates that the node has not changed since it derived the words. If the writer clears the line before the reader takes it, the
 //!   validation fails. If the writer clears it later, the reader finds another generation at the end and leaves the line empty.
 //! * K2: only one reader at a time stores contents: the one that set `FILLING`. A clear leaves this bit alone.
-//! * K3: a reader validates the version of the node after it has read the contents, as for everything that it reads of the node. The version
-//!   changes between two different contents. So this validation also covers contents that another reader replaced meanwhile.
+//! * K3: a reader validates the version of the node after it has read the contents, as for everything that it reads of the node.
+//! * K4: the words that [`Kept::read`] returns are of one fill. Another reader may replace the contents while the version stays: for
+//!   example, because a writer added to the node, and did not clear the line because the words were still right. So a reader also
+//!   validates that the state of the line is the same before and after.
 
 use super::atomics::{AtomicU64, Ordering, fence};
 use super::omission::{Omission, is_omitted};
@@ -41,11 +43,17 @@ impl Kept {
         crate::medium::view::prefetch(std::ptr::from_ref(self).cast());
     }
 
-    /// The contents. `None` if the line is empty. The caller validates the version of the node afterwards (K3).
+    /// The contents. `None` if the line is empty, or changes meanwhile (K4). The caller validates the version of the node afterwards (K3).
     #[inline(always)]
     pub fn read(&self) -> Option<[u64; WORDS]> {
-        let is_full = self.state.load(Ordering::Acquire) & FULL != 0;
-        is_full.then(|| std::array::from_fn(|word| self.words[word].load(Ordering::Relaxed)))
+        let state = self.state.load(Ordering::Acquire);
+        if state & FULL == 0 {
+            return None;
+        }
+        let words = std::array::from_fn(|word| self.words[word].load(Ordering::Relaxed));
+        // A reader that has loaded a word of a later fill sees the state that this fill took.
+        fence(Ordering::Acquire);
+        (self.state.load(Ordering::Relaxed) == state || is_omitted(Omission::KeptRead)).then_some(words)
     }
 
     /// Fills the line. `is_good` validates that the node has not changed since the words were derived. Does nothing if another reader is
@@ -58,7 +66,7 @@ impl Kept {
             return;
         }
         if is_good() || is_omitted(Omission::KeptCheck) {
-            // A reader that sees one of these stores sees, in its validation, the version that was validated here.
+            // A reader that loads one of these words also sees the state that was taken, and the version that was validated.
             fence(Ordering::Release);
             self.words.iter().zip(words).for_each(|(to, word)| to.store(*word, Ordering::Relaxed));
             if take(taken, taken & !FILLING | FULL).is_ok() {

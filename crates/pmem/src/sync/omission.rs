@@ -37,6 +37,8 @@ pub enum Omission {
     KeptClear,
     /// A reader that fills a kept line does not validate after it has taken the line.
     KeptCheck,
+    /// A reader of a kept line does not look at the line's state again.
+    KeptRead,
     /// A transaction commits without a comparison of the keys that it read.
     ReadValidation,
     /// A transaction compares the keys that it read before the commit, and not in the step of the commit.

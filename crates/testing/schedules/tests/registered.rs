@@ -95,7 +95,8 @@ fn what_every_thread_is_told_can_be_explained_and_outlasts_a_crash() {
     assert!(scheduled > 0, "the smallest engine is registered in tests");
 }
 
-/// In `line`, scans of a leaf with byte strings keep its order for later scans.
+/// In `line`, scans of a leaf with byte strings keep its order for later scans. (These executions are too few to find a reader that fills a
+/// line without its validation. The model of [`pmem::kept`] notices that.)
 #[test]
 fn an_order_that_is_kept_in_spite_of_a_change_is_noticed() {
     let executions = registry::visit("line", Executions).expect("it is a default engine");
@@ -103,8 +104,7 @@ fn an_order_that_is_kept_in_spite_of_a_change_is_noticed() {
     let with_orders: Vec<_> = executions.into_iter().filter(|(name, _)| *name != "words").collect();
     assert!(!with_orders.is_empty(), "no execution has byte strings");
     for (name, execution) in with_orders {
-        let omissions =
-            [Omission::KeptClear, Omission::KeptCheck].map(|omission| (Some(omission), WHOLE, ""));
+        let omissions = [Omission::KeptClear, Omission::KeptRead].map(|omission| (Some(omission), WHOLE, ""));
         notice(&format!("line, {name}"), execution, &omissions);
     }
 }

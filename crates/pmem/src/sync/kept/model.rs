@@ -1,5 +1,5 @@
 //! The protocol under a model checker: a node of one word, a reader, and a writer that also reads. A reader keeps copies of the node's word
-//! for later readers (the kept words). The release fence before it writes them is not checked: the fence matters only with a third thread.
+//! for later readers (the kept words). The words stay right if the node's word grows, so a writer does not clear the line then.
 
 use std::sync::Arc;
 
@@ -29,6 +29,33 @@ impl Shared {
         self.kept.clear();
         self.node.store(round, Ordering::Relaxed);
         self.stripes.unlock(&mut held);
+    }
+
+    /// A change that leaves the kept words right.
+    fn grow(&self, by: u64) {
+        let mut held = Held::default();
+        self.stripes.lock(NODE, &mut held);
+        self.node.store(self.node.load(Ordering::Relaxed) + by, Ordering::Relaxed);
+        self.stripes.unlock(&mut held);
+    }
+
+    /// As [`Shared::read`], of a node that only grows. A reader that finds old words in the line replaces them.
+    fn read_grown(&self) {
+        let version = self.stripes.read(NODE);
+        let kept = self.kept.read();
+        let word = self.node.load(Ordering::Relaxed);
+        if !self.stripes.check(version) {
+            return;
+        }
+        if let Some(words) = kept {
+            assert!(
+                words == [words[0]; WORDS] && words[0] <= word,
+                "the node has {word}, the line {words:?}"
+            );
+        }
+        if kept != Some([word; WORDS]) {
+            self.kept.fill(&[word; WORDS], || self.stripes.check(version));
+        }
     }
 
     /// One attempt to read the node and its kept line. A reader that finds the line empty fills it.
@@ -65,9 +92,35 @@ fn model() {
     assert!(executions >= EXECUTIONS_MIN, "{executions} executions");
 }
 
+fn model_of_growth() {
+    let executions = explored(|| {
+        let shared =
+            Arc::new(Shared { stripes: Stripes::new(2), node: AtomicU64::new(0), kept: Kept::default() });
+        shared.read_grown();
+        let beside = Arc::clone(&shared);
+        let thread = thread::spawn(move || beside.read_grown());
+        for round in 1..=ROUNDS {
+            shared.grow(round);
+            shared.read_grown();
+        }
+        thread.join().unwrap();
+    });
+    assert!(executions >= EXECUTIONS_MIN, "{executions} executions");
+}
+
 #[test]
 fn what_is_kept_is_right_for_the_node() {
     model();
+}
+
+#[test]
+fn what_is_kept_is_of_one_fill() {
+    model_of_growth();
+}
+
+#[test]
+fn a_missing_look_at_the_state_is_noticed() {
+    is_noticed(Omission::KeptRead, model_of_growth);
 }
 
 #[test]
