@@ -16,9 +16,10 @@ use std::cmp::Ordering;
 use std::fmt::{self, Debug};
 
 use crate::error::{Error, Result};
-use crate::pairs::{Changes, Pairs, RECORD_BYTES, Spot};
+use crate::image::Raw;
+use crate::pairs::{Changes, Pairs, RECORD_BYTES, Read, Spot};
 use crate::pool::{Array, Block, Draft, Space, array_bytes};
-use crate::record::{ByteRecord, COPY_ALIGN, Dead, Fresh, Kept, Shared, record_bytes};
+use crate::record::{ByteRecord, COPY_ALIGN, Dead, Fresh, Kept, Pair, Shared, record_bytes};
 use crate::search::{LINE, Samples, count_left};
 
 /// Byte strings to byte strings. Keys compare byte by byte.
@@ -320,7 +321,14 @@ impl Pairs for Bytes {
         record.is_small()
     }
     fn copied_bytes(records: &[ByteRecord<'_>]) -> usize {
-        records.iter().filter(|record| record.is_small()).map(|record| record.copy_bytes()).sum()
+        records.iter().filter(|record| record.is_small()).map(|record| record.pair().copy_bytes()).sum()
+    }
+    fn sizes_of_copy((key, value): Raw<'_>) -> Option<(usize, usize)> {
+        let pair = Pair { key, value };
+        pair.is_small().then(|| (pair.copy_bytes(), pair.weight()))
+    }
+    fn is_pair((key, _): Raw<'_>) -> bool {
+        key.len() <= KEY_BYTES_MAX
     }
     fn dead(record: ByteRecord<'_>) -> Option<Dead> {
         record.dead()
@@ -358,8 +366,27 @@ impl Pairs for Bytes {
         ByteLeaf::new(skip, space, records.len(), copied_bytes, |slots, heap| {
             for record in records {
                 let copied = copied_bytes > 0 && record.is_small();
-                let shared = if copied { record.copy(heap, word) } else { record.shared(word) };
+                let shared = if copied { record.pair().copy(heap, word) } else { record.shared(word) };
                 slots.push(Slot { head: head_of(behind(record.key(), skip)), record: shared });
+            }
+        })
+    }
+    fn leaf_of_read(
+        read: &[Read<'_, Self>],
+        low: Option<&[u8]>,
+        high: Option<&[u8]>,
+        copied_bytes: usize,
+        space: &mut Space,
+        word: Kept,
+    ) -> ByteLeaf {
+        let skip = low.zip(high).map_or(0, |(low, high)| common(low, high));
+        ByteLeaf::new(skip, space, read.len(), copied_bytes, |slots, heap| {
+            for one in read {
+                let (key, record) = match one {
+                    Read::Copied((key, value)) => (*key, Pair { key, value }.copy(heap, word)),
+                    Read::Made(record) => (record.key(), record.shared(word)),
+                };
+                slots.push(Slot { head: head_of(behind(key, skip)), record });
             }
         })
     }

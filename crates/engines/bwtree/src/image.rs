@@ -20,6 +20,7 @@
 
 use std::borrow::Borrow;
 use std::cmp::Ordering as Order;
+use std::mem;
 use std::num::NonZeroU64;
 
 use crate::node::Head;
@@ -72,7 +73,7 @@ const REMOVED: u32 = u32::MAX;
 pub(crate) const SHARE: usize = 4;
 
 /// A key and a value, as an image has them.
-pub(crate) type Raw<'i> = (&'i [u8], &'i [u8]);
+pub type Raw<'i> = (&'i [u8], &'i [u8]);
 
 /// A late change: a key, and its value, or `None` if it is removed.
 pub(crate) type Late<'i> = (&'i [u8], Option<&'i [u8]>);
@@ -380,7 +381,8 @@ impl ImageBytes {
             None => (base, Vec::new()),
             Some(changes) => {
                 let Decoded { is_all, parts, late, .. } = decode(changes)?;
-                let mut records = if is_all { base.clone() } else { Vec::with_capacity(base.len()) };
+                // With all records of the base, no part is listed.
+                let mut records = if is_all { mem::take(&mut base) } else { Vec::with_capacity(base.len()) };
                 for part in parts {
                     match part {
                         Part::Record(raw) => records.push((raw, 0)),

@@ -19,7 +19,7 @@ use crate::omission::{Omission, omit};
 use crate::options::Options;
 use crate::page::Outline;
 use crate::page::{Bounds, New};
-use crate::pairs::At;
+use crate::pairs::{At, Pairs};
 use crate::pool::{BATCH, Block, Depot, Pool};
 use crate::structure::Contents;
 use crate::sync::{AtomicPtr, NUMBER, Ordering, Watch};
@@ -495,7 +495,10 @@ fn the_free_list_gives_no_pid_twice() {
         let mut page = || {
             let block = pool.take(leaf_bytes::<Words>(0, 0, 0), &depot).0;
             let bounds = Bounds { low: None, high: None, right: None };
-            Made::leaf(block, New { level: 0, lsn: 0, bytes: 0 }, &[], bounds, (0, 0), Default::default())
+            let new = New { level: 0, lsn: 0, bytes: 0 };
+            Made::leaf(block, new, bounds, 0, Default::default(), |low, high, space, word| {
+                Words::leaf(&[], low, high, 0, space, word)
+            })
         };
         let all: Vec<Pid> = (0..3).map(|_| table.allocate(page()).unwrap()).collect();
         let give_back = |table: &Table<Words>, pid| {

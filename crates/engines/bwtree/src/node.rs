@@ -231,14 +231,15 @@ impl<P: Pairs> Made<P> {
         Self(at)
     }
 
-    /// A leaf of these records, in a block of [`leaf_bytes`], with `places` places for changes and `copied` bytes of copies.
+    /// A leaf, in a block of [`leaf_bytes`], with `places` places for changes. `run` makes the run of its records, for a page with these
+    /// bounds.
     pub(crate) fn leaf(
         block: Block,
         new: New,
-        records: &[P::Record<'_>],
         bounds: Bounds<P>,
-        (places, copied): (u32, usize),
+        places: u32,
         saved: Saved,
+        run: impl FnOnce(Option<&P::Key>, Option<&P::Key>, &mut Space, Kept) -> P::Leaf,
     ) -> Self {
         Self::new(block, new, 0, Link::NONE, |space| {
             let (low, high) = (bounds.low.as_ref(), bounds.high.as_ref());
@@ -246,8 +247,7 @@ impl<P: Pairs> Made<P> {
             // by N7 they exist as long as any thread can have found it.
             let word = unsafe { Kept::word() };
             let changes = Slab::new(space, places);
-            let run =
-                P::leaf(records, low.map(Borrow::borrow), high.map(Borrow::borrow), copied, space, word);
+            let run = run(low.map(Borrow::borrow), high.map(Borrow::borrow), space, word);
             Body::Leaf { run, bounds, changes, saved }
         })
     }

@@ -21,18 +21,19 @@
 //! Commit points: the exchanges that evict a leaf and page it in, and that install a saved leaf. Paper: Bw-tree §V.
 
 use std::borrow::Borrow;
+use std::cmp::Ordering::Less;
 use std::fmt::Debug;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::error::{Error, Result};
-use crate::image::{self, Address, Contents, Difference, Image, ImageBytes, ImageKind, Lineage, Origin};
+use crate::image::{self, Address, Contents, Difference, Image, ImageBytes, ImageKind, Lineage, Origin, Raw};
 use crate::node::{Body, Head, Made};
 use crate::omission::{Omission, is_omitted};
 use crate::options::Options;
 use crate::page::{Bounds, New, Outline, Records};
-use crate::pairs::{Changes, Pairs, Place};
+use crate::pairs::{Changes, Pairs, Place, RECORD_BYTES, Read};
 use crate::pool::Array;
 use crate::stats::Count;
 use crate::sync::{AtomicU64, IS_SMALL, Mutex, MutexGuard, Ordering};
@@ -200,31 +201,30 @@ pub struct SavedLeaf<K> {
     pub next: Option<K>,
 }
 
-/// A record of an image: key, value, origin.
-type Owned<P> = (<P as Pairs>::KeyBuf, <P as Pairs>::ValueBuf, Origin);
-
 /// Reads the records of an image that are within the bounds of a leaf (I2), and the number of records of its base. `None` if the image is
 /// damaged.
-fn records_of<P: Pairs>(
-    image: &ImageBytes,
-    low: Option<&P::Fence>,
-    high: Option<&P::Fence>,
-) -> Option<(Vec<Owned<P>>, usize)> {
-    let Contents { records: raw, base_records } = image.contents::<P>()?;
-    let mut records: Vec<Owned<P>> = Vec::with_capacity(raw.len());
-    let mut last: Option<P::KeyBuf> = None;
-    for ((key, value), origin) in raw {
-        let key = P::read_key(key)?;
-        if last.as_ref().is_some_and(|last| *last >= key) {
+fn records_of<'i, P: Pairs>(
+    image: &'i ImageBytes,
+    low: Option<&P::Key>,
+    high: Option<&P::Key>,
+) -> Option<(Vec<(Raw<'i>, Origin)>, usize)> {
+    let Contents { mut records, base_records } = image.contents::<P>()?;
+    let mut last = None;
+    for &(raw, _) in &records {
+        if !P::is_pair(raw) || last.is_some_and(|last| P::order(last, raw.0) != Some(Less)) {
             return None;
         }
-        last = Some(key.clone());
-        let is_inside = low.is_none_or(|low| low.borrow() <= key.borrow())
-            && high.is_none_or(|high| key.borrow() < high.borrow());
-        if is_inside {
-            records.push((key, P::read_value(value)?, origin));
-        }
+        last = Some(raw.0);
     }
+    // The keys ascend, so those outside of the bounds are at the ends.
+    let before = |bound: &P::Key| {
+        let mut key = Vec::new();
+        P::write_key(bound, &mut key);
+        records.partition_point(|((own, _), _)| P::order(own, &key) == Some(Less))
+    };
+    let (from, to) = (low.map_or(0, before), high.map_or(records.len(), before));
+    records.truncate(to);
+    records.drain(..from.min(to));
     Some((records, base_records))
 }
 
@@ -310,6 +310,7 @@ impl<P: Pairs> Tree<P> {
                         // The whole leaf will be saved.
                         drop(turn);
                         self.page_in(pid, stub)?;
+                        self.visit().split_large(pid);
                         continue;
                     };
                     let base = Some(image.whole());
@@ -322,10 +323,10 @@ impl<P: Pairs> Tree<P> {
                     continue;
                 }
                 let bytes = self.read_image(image.address, kept)?;
-                let (records, _) =
-                    records_of::<P>(&bytes, None, high.as_ref()).ok_or_else(|| damaged(image.address))?;
-                let inside = records.iter().filter(|(key, ..)| from.is_none_or(|from| key.borrow() >= from));
-                return Ok(saved(image, inside.count() as u32, true));
+                let high = high.as_ref().map(Borrow::borrow);
+                let (inside, _) =
+                    records_of::<P>(&bytes, from, high).ok_or_else(|| damaged(image.address))?;
+                return Ok(saved(image, inside.len() as u32, true));
             }
             let Body::Leaf { saved: known, .. } = head.body() else { continue };
             let Records { live, .. } = Records::of(head);
@@ -423,8 +424,8 @@ impl<P: Pairs> Tree<P> {
                 keep(&image::whole_of(&contents.records), ImageKind::Whole)?
             }
         };
-        let (records, _) =
-            records_of::<P>(&bytes, low.as_ref(), high.as_ref()).ok_or_else(|| damaged(stub.address))?;
+        let (low, high) = (low.as_ref().map(Borrow::borrow), high.as_ref().map(Borrow::borrow));
+        let (records, _) = records_of::<P>(&bytes, low, high).ok_or_else(|| damaged(stub.address))?;
         let visit = self.visit();
         let Some((head, evicted)) = visit.stub(pid, stub) else { return Ok(false) };
         let leaf = NewEvicted::of(Image { address: moved, base: None }, records.len() as u32, true);
@@ -619,37 +620,56 @@ impl<'v, P: Pairs> Visit<'v, P> {
         self.replace(pid, head, page, &dead, Omission::Consolidation);
     }
 
+    /// Splits a leaf that became too large by late changes. Their writers could not split it.
+    fn split_large(&self, pid: Pid) {
+        let is_large =
+            |head: Head<'_, P>| head.level() == 0 && head.bytes() > self.tree.options.leaf_split_bytes;
+        if self.load(pid).is_some_and(is_large) {
+            self.maintain(pid);
+        }
+    }
+
     /// Replaces an evicted leaf with its contents.
     fn fill(&self, pid: Pid, head: Head<'_, P>, evicted: &Evicted, image: &ImageBytes) -> Result<()> {
         let outline = Outline::of(head);
         let damaged = || damaged(evicted.image.address);
-        let (pairs, count) = records_of::<P>(image, outline.low, outline.high).ok_or_else(damaged)?;
+        let (low, high) = (outline.low.map(Borrow::borrow), outline.high.map(Borrow::borrow));
+        let (pairs, count) = records_of::<P>(image, low, high).ok_or_else(damaged)?;
         if evicted.is_counted && evicted.records as usize != pairs.len() {
             return Err(damaged());
         }
-        let fresh: Vec<P::Fresh> = pairs
-            .iter()
-            .map(|(key, value, _)| {
-                let (key, value) = (key.borrow(), Some(value.borrow()));
-                let bytes = P::fresh_space(key, value);
-                P::fresh(key, value, (bytes > 0).then(|| self.slot.take(bytes)))
-            })
-            .collect();
-        let records: Vec<P::Record<'_>> = fresh.iter().map(P::record).collect();
-        let bytes = records.iter().map(|record| self.tree.weight(*record)).sum();
+        // The page gets copies of the small records (N8). The others need blocks of their own.
+        let copies = self.tree.options.weighs_records;
+        let (mut copied, mut bytes) = (0, 0);
+        let mut made: Vec<Option<P::Fresh>> = Vec::with_capacity(pairs.len());
+        for &((key, value), _) in &pairs {
+            made.push(match P::sizes_of_copy((key, value)).filter(|_| copies) {
+                Some((copy, weight)) => {
+                    (copied, bytes) = (copied + copy, bytes + RECORD_BYTES + weight);
+                    None
+                }
+                None => P::with_bytes(key, value, |key, value| {
+                    let space = P::fresh_space(key, Some(value));
+                    let fresh = P::fresh(key, Some(value), (space > 0).then(|| self.slot.take(space)));
+                    bytes += self.tree.weight(P::record(&fresh));
+                    fresh
+                }),
+            });
+        }
+        let read = pairs.iter().zip(&made).map(|((raw, _), fresh)| match fresh {
+            Some(fresh) => Read::Made(P::record(fresh)),
+            None => Read::Copied(*raw),
+        });
+        let read: Vec<Read<'_, P>> = read.collect();
         let bounds = Bounds { low: outline.low.cloned(), high: outline.high.cloned(), right: outline.right };
         self.tell_change(head);
-        let origins = pairs.iter().map(|(.., origin)| *origin).collect();
+        let origins = pairs.iter().map(|(_, origin)| *origin).collect();
         let lineage = Lineage::of(evicted.image, evicted.kept.bytes() == 0, origins, count);
         // The contents are the same, so the new page keeps the number.
         let new = New { level: 0, lsn: head.lsn(), bytes };
-        let page = self.leaf_page(new, &records, bounds, Saved::new(Some(lineage), 0));
-        drop(records);
-        // The page has copies of the small records (N8).
-        let copies = self.tree.options.weighs_records;
-        let (copied, own): (Vec<_>, Vec<_>) =
-            fresh.into_iter().partition(|fresh| copies && P::is_copied(P::record(fresh)));
-        copied.into_iter().for_each(|fresh| self.drop_fresh(fresh));
+        let page = self.read_page(new, (&read, copied), bounds, Saved::new(Some(lineage), 0));
+        drop(read);
+        let own: Vec<P::Fresh> = made.into_iter().flatten().collect();
         let memory: usize = own.iter().map(|fresh| P::record_memory(P::record(fresh))).sum();
         if self.replace_stub(pid, head, evicted, page) {
             self.slot.count(Count::MadeBytes, memory as u64);

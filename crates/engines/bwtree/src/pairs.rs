@@ -8,6 +8,7 @@ use std::cmp::Ordering;
 use std::fmt::Debug;
 
 use crate::error::Result;
+use crate::image::Raw;
 use crate::pool::{Block, Space};
 use crate::record::{Dead, Kept};
 
@@ -67,6 +68,22 @@ impl<'a, P: Pairs> Changes<'a, P> {
             is_same
         });
         (changes, dead)
+    }
+}
+
+/// A record that was read from an image, for a new leaf.
+#[derive(Debug)]
+pub enum Read<'a, P: Pairs> {
+    /// The leaf gets a copy of these bytes ([`Pairs::sizes_of_copy`]).
+    Copied(Raw<'a>),
+    /// A record that was made.
+    Made(P::Record<'a>),
+}
+
+impl<'a, P: Pairs> Read<'a, P> {
+    /// The record that was made.
+    fn made(&self) -> Option<P::Record<'a>> {
+        if let Self::Made(record) = self { Some(*record) } else { None }
     }
 }
 
@@ -159,6 +176,15 @@ pub trait Pairs: Sized + Debug + Send + Sync + 'static {
     fn copied_bytes(_records: &[Self::Record<'_>]) -> usize {
         0
     }
+    /// For a record that was read from an image: the bytes of its copy in a leaf, and its weight. `None` if a leaf has no copies of such
+    /// records.
+    fn sizes_of_copy(_raw: Raw<'_>) -> Option<(usize, usize)> {
+        None
+    }
+    /// True if these are the bytes of a key and a value.
+    fn is_pair((key, value): Raw<'_>) -> bool {
+        Self::read_key(key).is_some() && Self::read_value(value).is_some()
+    }
     /// The object to retire when a record is taken out of the tree. `None` if the record has no block.
     fn dead(record: Self::Record<'_>) -> Option<Dead>;
     /// Makes the change that gives the record's key this record.
@@ -182,6 +208,18 @@ pub trait Pairs: Sized + Debug + Send + Sync + 'static {
         space: &mut Space,
         word: Kept,
     ) -> Self::Leaf;
+    /// As [`leaf`](Self::leaf), of records that were read from an image.
+    fn leaf_of_read(
+        read: &[Read<'_, Self>],
+        low: Option<&Self::Key>,
+        high: Option<&Self::Key>,
+        copied_bytes: usize,
+        space: &mut Space,
+        word: Kept,
+    ) -> Self::Leaf {
+        let records: Vec<_> = read.iter().filter_map(Read::made).collect();
+        Self::leaf(&records, low, high, copied_bytes, space, word)
+    }
     /// Makes a run of this leaf with these changes applied, for a page with the same bounds. Also returns the records of the leaf and of
     /// the changes that are not in the new run, or none if records need no blocks. `space` is large enough for all records and changes.
     fn merged<'a>(

@@ -6,8 +6,9 @@
 //! random places, and each would otherwise cost a page-table walk.
 //!
 //! A thread that frees more than it makes gives its surplus to the tree's *depot*, one *batch* of blocks at a time. The depot is a stack of
-//! batches for each size. Chunks are freed when the tree is dropped. In a tree with a memory budget, larger blocks have no lists: threads
-//! share chunks that are cut into blocks of any size, behind a lock.
+//! batches for each size. Chunks are freed when the tree is dropped. In a tree with a memory budget, blocks of
+//! 256 bytes and more have no lists: threads share chunks that are cut into blocks of any size, behind a lock. Leaves and smaller blocks have
+//! chunks of their own.
 //!
 //! Invariants:
 //! * A1: a block has an owner, or is in one list of one pool, or is in one batch.
@@ -54,6 +55,9 @@ pub(crate) const BATCH_SMALL: usize = if IS_SMALL { 64 } else { 8 << 10 };
 
 /// Bytes of a unit of a chunk that is cut into blocks of any size.
 const UNIT: usize = 256;
+/// Blocks of more bytes have chunks of their own. The changes that evicted leaves keep often get new blocks. Among them, leaves would find
+/// no long runs of free units.
+const LARGE: usize = 4 << 10;
 /// The greatest page size of the system.
 const SYSTEM_PAGE: usize = 64 << 10;
 /// Bytes of such a chunk.
@@ -247,8 +251,8 @@ impl Drop for Spaces {
 /// Stacks of batches of free blocks, by size.
 #[derive(Debug)]
 pub(crate) struct Depot {
-    /// In a tree with a memory budget.
-    spaces: Option<Mutex<Spaces>>,
+    /// In a tree with a memory budget: for blocks of up to [`LARGE`] bytes, and for larger ones.
+    spaces: Option<[Mutex<Spaces>; 2]>,
     stacks: [Stack; SIZES],
     /// Approximate bytes of a batch.
     batch_bytes: usize,
@@ -266,17 +270,19 @@ impl Depot {
         let stack = |_| Stack { top: AtomicPtr::new(ptr::null_mut()), is_popped: AtomicU64::new(0) };
         // The unused rest of a chunk counts against the budget, too.
         let chunk_max = if batch_bytes == BATCH { CHUNK_MAX } else { HUGE_PAGE };
-        let spaces = (batch_bytes != BATCH).then(|| Mutex::new(Spaces::default()));
+        let spaces = (batch_bytes != BATCH).then(Default::default);
         Self { spaces, stacks: std::array::from_fn(stack), batch_bytes, chunk_max }
     }
 
-    /// The spaces for blocks of this size. `None`: they are in lists.
+    /// The spaces for blocks of this many bytes. `None`: they are in lists.
     #[inline(always)]
-    fn spaces(&self, number: usize) -> Option<MutexGuard<'_, Spaces>> {
-        if number < FINE / STEP {
+    fn spaces(&self, bytes: usize) -> Option<MutexGuard<'_, Spaces>> {
+        if bytes < UNIT {
             return None;
         }
-        self.spaces.as_ref().map(|spaces| spaces.lock().unwrap_or_else(PoisonError::into_inner))
+        let [small, large] = self.spaces.as_ref()?;
+        let spaces = if bytes > LARGE { large } else { small };
+        Some(spaces.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn put(&self, number: usize, blocks: Vec<Block>) {
@@ -359,12 +365,13 @@ impl Pool {
             let bytes = block_bytes(bytes);
             return (Block { at: allocate(bytes), bytes }, bytes);
         };
-        if let Some(mut spaces) = depot.spaces(number) {
-            return spaces.take(block_bytes(bytes));
+        let bytes = block_bytes(bytes);
+        if let Some(mut spaces) = depot.spaces(bytes) {
+            return spaces.take(bytes);
         }
         match self.free.get_mut(number).and_then(Vec::pop) {
             Some(block) => (block, 0),
-            None => self.provide(number, block_bytes(bytes), depot),
+            None => self.provide(number, bytes, depot),
         }
     }
 
@@ -430,7 +437,7 @@ impl Pool {
             unsafe { dealloc(block.at.as_ptr(), layout(bytes)) };
             return bytes;
         };
-        if let Some(mut spaces) = depot.spaces(number) {
+        if let Some(mut spaces) = depot.spaces(bytes) {
             return spaces.give(&block);
         }
         if self.free.is_empty() {

@@ -135,6 +135,55 @@ impl Shared {
     }
 }
 
+#[inline(always)]
+fn is_small(bytes: usize) -> bool {
+    CAN_COPY && bytes <= SMALL_MAX
+}
+
+/// The key and the value of a live record.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pair<'a> {
+    pub(crate) key: &'a [u8],
+    pub(crate) value: &'a [u8],
+}
+
+impl Pair<'_> {
+    fn bytes(self) -> usize {
+        self.key.len() + self.value.len()
+    }
+
+    /// True if a leaf of a tree that copies records has a copy of this record.
+    pub(crate) fn is_small(self) -> bool {
+        is_small(self.bytes())
+    }
+
+    /// Bytes of the record's block, if it has one.
+    pub(crate) fn weight(self) -> usize {
+        block_bytes(size_of::<Header>() + self.bytes())
+    }
+
+    /// Bytes of a copy.
+    pub(crate) fn copy_bytes(self) -> usize {
+        (size_of::<Header>() + self.bytes()).next_multiple_of(COPY_ALIGN)
+    }
+
+    /// Copies the record into the block of a leaf. Returns the pointer to the copy. The caller has checked the lengths.
+    pub(crate) fn copy(self, heap: &mut Draft<u8>, _word: Kept) -> Shared {
+        if !CAN_COPY {
+            unreachable!("a record with a watch cannot be copied");
+        }
+        let Self { key, value } = self;
+        let at = heap.end();
+        heap.extend(&(value.len() as u32).to_ne_bytes());
+        heap.extend(&(key.len() as u16).to_ne_bytes());
+        heap.extend(&[u8::from(true), u8::from(true)]);
+        heap.extend(key);
+        heap.extend(value);
+        heap.extend(&[0; COPY_ALIGN][..self.copy_bytes() - size_of::<Header>() - self.bytes()]);
+        Shared(at.cast())
+    }
+}
+
 impl<'a> ByteRecord<'a> {
     #[inline(always)]
     fn header(self) -> &'a Header {
@@ -180,28 +229,12 @@ impl<'a> ByteRecord<'a> {
     /// True if a leaf of a tree that copies records has a copy of it.
     #[inline(always)]
     pub(crate) fn is_small(self) -> bool {
-        CAN_COPY && self.header().bytes() <= SMALL_MAX
+        is_small(self.header().bytes())
     }
 
-    /// Bytes of a copy.
-    pub(crate) fn copy_bytes(self) -> usize {
-        (size_of::<Header>() + self.header().bytes()).next_multiple_of(COPY_ALIGN)
-    }
-
-    /// Copies the record into the block of a leaf. Returns the pointer to the copy.
-    pub(crate) fn copy(self, heap: &mut Draft<u8>, _word: Kept) -> Shared {
-        if !CAN_COPY {
-            unreachable!("a record with a watch cannot be copied");
-        }
-        let Header { value_bytes, key_bytes, is_there, .. } = *self.header();
-        let at = heap.end();
-        heap.extend(&value_bytes.to_ne_bytes());
-        heap.extend(&key_bytes.to_ne_bytes());
-        heap.extend(&[u8::from(is_there), 1]);
-        let bytes = self.header().bytes();
-        heap.extend(self.bytes(0, bytes));
-        heap.extend(&[0; COPY_ALIGN][..self.copy_bytes() - size_of::<Header>() - bytes]);
-        Shared(at.cast())
+    /// The bytes of a record of a leaf, in the leaf's own block or for a copy there.
+    pub(crate) fn pair(self) -> Pair<'a> {
+        Pair { key: self.key(), value: self.value().unwrap_or_default() }
     }
 
     /// The pointer, for a change or a leaf.

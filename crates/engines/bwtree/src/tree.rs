@@ -29,7 +29,7 @@ use crate::omission::Omission;
 use crate::options::Options;
 use crate::page::{Bounds, New, Records, Step, Term, lookup, step};
 use crate::paged::{NewEvicted, Paging, Saved, Shelf};
-use crate::pairs::{At, Changes, Pairs, RECORD_BYTES, Spot, Target};
+use crate::pairs::{At, Changes, Pairs, RECORD_BYTES, Read, Spot, Target};
 use crate::pool::{BATCH, BATCH_SMALL};
 use crate::stats::{Count, Memory};
 use crate::table::{Pid, ROOT, Table};
@@ -539,7 +539,23 @@ impl<P: Pairs> Visit<'_, P> {
     ) -> Made<P> {
         let copied = if self.tree.options.weighs_records { P::copied_bytes(records) } else { 0 };
         let block = self.slot.take(leaf_bytes::<P>(records.len(), self.places(), copied));
-        Made::leaf(block, new, records, bounds, (self.places(), copied), saved)
+        Made::leaf(block, new, bounds, self.places(), saved, |low, high, space, word| {
+            P::leaf(records, low, high, copied, space, word)
+        })
+    }
+
+    /// Makes a leaf of records that were read from an image, with `copied` bytes of copies.
+    pub(crate) fn read_page(
+        &self,
+        new: New,
+        (read, copied): (&[Read<'_, P>], usize),
+        bounds: Bounds<P>,
+        saved: Saved,
+    ) -> Made<P> {
+        let block = self.slot.take(leaf_bytes::<P>(read.len(), self.places(), copied));
+        Made::leaf(block, new, bounds, self.places(), saved, |low, high, space, word| {
+            P::leaf_of_read(read, low, high, copied, space, word)
+        })
     }
 
     /// Makes a leaf whose contents are not in memory.

@@ -24,10 +24,10 @@ thread_local! {
 /// Memory for buffers of the log, of segments and of reads, if the budget is large enough.
 const BUFFERS: u64 = 16 << 20;
 /// Leaves are evicted when pages take more than this share of the memory budget, in twentieths.
-const EVICT_FROM: u64 = 13;
+const EVICT_FROM: u64 = 16;
 /// Pages get less if the tree has allocated more than this share.
 const HELD: u64 = 18;
-const EXCESS_MAX: u64 = 5;
+const EXCESS_MAX: u64 = 8;
 /// With less memory, what the tree has allocated is not compared with the budget.
 const MEASURED_MIN: u64 = 16 << 20;
 /// Leaves are evicted until pages take this part of the budget less, so that no operation waits for the eviction of many leaves.
