@@ -133,6 +133,11 @@ fn campaigns() -> Result<Vec<Campaign>, String> {
         names(true).iter().map(|name| crash_campaign(name, &explored)).collect::<Result<Vec<_>, _>>()?;
     all.extend([
         Campaign::tests(
+            "crash structures",
+            "cargo test --release --package bristlecone-server --test crashes",
+            1,
+        ),
+        Campaign::tests(
             "trees against a model",
             "cargo test --package bristlecone-crash-tree --test main -- model::",
             1,

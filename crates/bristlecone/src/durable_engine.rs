@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use ::index::engine::{About, Capabilities, Count, Create, Form, TableOps};
+use ::index::tables::Clock;
 use ::index::{Index, Kind, Schema, schema};
 use pmem::copy::{Progress, Target};
 use pmem::file::Backing;
@@ -44,6 +45,8 @@ pub struct Engine<K: Kind> {
     committer: Arc<Committer>,
     /// Thread of the index's background work. It ends when no work is left, or the index is closed.
     maintenance: Arc<Mutex<Maintenance>>,
+    /// True if the caller made the index ([`Engine::over`]).
+    is_lent: bool,
 }
 
 impl<K: Kind> Deref for Engine<K> {
@@ -362,7 +365,16 @@ fn open_with<K: Tabled>(
     let journal = journal.map(|journal| JournalThread::start(journal, Arc::downgrade(&index)));
     let (committer, maintenance) = (Arc::default(), Arc::default());
     let commits_with_sync = journal.is_some();
-    let engine = Engine { index, opened, capabilities, journal, commits_with_sync, committer, maintenance };
+    let engine = Engine {
+        index,
+        opened,
+        capabilities,
+        journal,
+        commits_with_sync,
+        committer,
+        maintenance,
+        is_lent: false,
+    };
     if !is_copy {
         engine.start_maintenance();
     }
@@ -428,11 +440,64 @@ impl<K: Kind> Engine<K> {
             true => K::with_tables(index, found, options.clock.clone())?,
             false => index,
         };
-        let (journal, committer, maintenance) = (None, Arc::default(), Arc::default());
-        let engine =
-            Self { index, opened, capabilities, journal, commits_with_sync: true, committer, maintenance };
+        let engine = Self {
+            index,
+            opened,
+            capabilities,
+            journal: None,
+            commits_with_sync: true,
+            committer: Arc::default(),
+            maintenance: Arc::default(),
+            is_lent: false,
+        };
         engine.start_maintenance();
         Ok(engine)
+    }
+
+    /// An engine over an index that the caller has made or opened on a medium of its own, where fences make writes durable. Crash tests
+    /// observe such a medium. The engine starts no thread: the caller runs [`Index::maintain`]. Dropping the engine does not close the index.
+    ///
+    /// # Errors
+    /// As [`StoreOf::open`](crate::StoreOf::open), for the tables of an existing index.
+    pub fn over(
+        about: &'static About,
+        capabilities: Capabilities,
+        index: Arc<dyn Index<K>>,
+        found: Found,
+        clock: Clock,
+    ) -> Result<Arc<Self>>
+    where
+        K: Tabled,
+    {
+        let promise = Promise {
+            backing: Backing::Tmpfs,
+            durability: Durability::Power,
+            journaled: false,
+            medium: "memory of the caller's",
+            reason: "fences make writes durable",
+        };
+        let identity = index.identity();
+        let opened = Opened {
+            engine: about.name,
+            node_lines: identity.map_or(about.default_lines, |identity| identity.node_lines),
+            store_dir: None,
+            promise,
+            opened: found_text(found),
+            recovery_us: 0,
+            replay: None,
+        };
+        let has_tables = identity.is_some_and(|identity| identity.kind.ends_with(schema::TABLES));
+        let index = if has_tables { K::with_tables(index, found, clock)? } else { index };
+        Ok(Arc::new(Self {
+            index,
+            opened,
+            capabilities,
+            journal: None,
+            commits_with_sync: false,
+            committer: Arc::default(),
+            maintenance: Arc::default(),
+            is_lent: true,
+        }))
     }
 
     /// The identity of a store in files. `None` for other stores.
@@ -596,7 +661,7 @@ impl<K: Kind> Engine<K> {
 impl<K: Kind> Engine<K> {
     /// Starts the maintenance thread if it has work and does not run.
     pub(crate) fn start_maintenance(&self) {
-        if !self.index.has_maintenance() {
+        if self.is_lent || !self.index.has_maintenance() {
             return;
         }
         let mut state = self.maintenance.lock().unwrap_or_else(PoisonError::into_inner);
@@ -610,7 +675,7 @@ impl<K: Kind> Engine<K> {
 
 impl<K: Kind> Drop for Engine<K> {
     fn drop(&mut self) {
-        if std::thread::panicking() {
+        if std::thread::panicking() || self.is_lent {
             return;
         }
         self.committer.end();

@@ -101,6 +101,38 @@ pub struct SessionState {
 }
 
 impl SessionState {
+    /// The state of a new connection. No user is logged in.
+    #[must_use]
+    pub fn new(client: Arc<Client>, shared: &Shared) -> Self {
+        Self {
+            client,
+            protocol: Protocol::default(),
+            value: Vec::new(),
+            db: 0,
+            user: None,
+            users_version: shared.users.version(),
+            command: "",
+            close: false,
+            ticket: Ticket::default(),
+            transaction: command::transactions::State::default(),
+            replies: command::client::Replies::default(),
+            command_start: Instant::now(),
+            starts_monitor: false,
+            monitor: None,
+            subscriber: None,
+            is_silent: false,
+            has_pushed: false,
+            blocked: None,
+            waiting: None,
+            turns: Turns::default(),
+            events: Events::default(),
+            commands: 0,
+            errors: 0,
+            hits: 0,
+            misses: 0,
+        }
+    }
+
     /// Sets the user of the connection.
     pub fn log_in(&mut self, user: Option<Arc<User>>) {
         lock(&self.client.names).user = user.as_ref().map(|user| user.name.clone());
@@ -196,7 +228,7 @@ impl Session {
     /// In a box: each future that owns a session by value has space for it, and these futures live as long as the connection.
     fn new(stream: Stream, entry: ClientEntry) -> Box<Self> {
         let shared = Arc::clone(entry.shared());
-        let mut session = Box::new(Self {
+        Box::new(Self {
             stopping: shared.stopping(),
             rest_until: None,
             parser: RequestParser::new(shared.config.limits),
@@ -204,39 +236,11 @@ impl Session {
             dripped_bytes: 0,
             taken_bytes: 0,
             output: Vec::new(),
-            state: SessionState {
-                client: Arc::clone(&entry.client),
-                protocol: Protocol::default(),
-                value: Vec::new(),
-                db: 0,
-                user: None,
-                users_version: 0,
-                command: "",
-                close: false,
-                ticket: Ticket::default(),
-                transaction: command::transactions::State::default(),
-                replies: command::client::Replies::default(),
-                command_start: Instant::now(),
-                starts_monitor: false,
-                monitor: None,
-                subscriber: None,
-                is_silent: false,
-                has_pushed: false,
-                blocked: None,
-                waiting: None,
-                turns: Turns::default(),
-                events: Events::default(),
-                commands: 0,
-                errors: 0,
-                hits: 0,
-                misses: 0,
-            },
+            state: SessionState::new(Arc::clone(&entry.client), &shared),
             stream,
             entry,
             shared,
-        });
-        session.state.users_version = session.shared.users.version();
-        session
+        })
     }
 
     /// Takes over the state of a connection. False if this server cannot go on with it.
