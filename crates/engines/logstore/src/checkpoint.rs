@@ -31,8 +31,8 @@ use pmem::{Error, Result, system};
 
 use crate::header::{self, Header, Kind, word};
 use crate::omission::{Omission, is_omitted};
+use crate::pieces::Pieces;
 use crate::place::Place;
-use crate::replay::read;
 
 /// Bytes behind the leaves.
 const TAIL: usize = 24;
@@ -185,11 +185,13 @@ pub(crate) fn make_durable(place: &Place, syncs: bool) -> Result<()> {
 /// `Foreign`, `Version`, `Corrupt`, `Io`.
 pub(crate) fn load<P: Pairs>(place: &Place) -> Result<Option<Checkpoint<P::KeyBuf>>> {
     let path = path(place);
-    let bytes = match read(&path) {
+    let mut pieces = match Pieces::open(&path) {
         Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        bytes => bytes?,
+        pieces => pieces?,
     };
-    decode::<P>(&bytes, place.store, &path).map(Some)
+    // The list of its leaves takes more memory than the file.
+    let bytes = pieces.get(0, pieces.len() as usize)?;
+    decode::<P>(bytes, place.store, &path).map(Some)
 }
 
 fn decode<P: Pairs>(bytes: &[u8], store: u64, path: &std::path::Path) -> Result<Checkpoint<P::KeyBuf>> {
