@@ -6,7 +6,7 @@ use pmem::{Error, Result};
 
 use crate::buffer::{HEADER, LARGE, UPDATES, WORD};
 use crate::header::{self, Header, Kind, word};
-use crate::log::{BLOCK, LOG, MAGIC, SECTOR, UNSYNCED};
+use crate::log::{BLOCK, LOG, LSN_MAX, MAGIC, SECTOR, UNSYNCED};
 use crate::omission::{Omission, is_omitted};
 use crate::pieces::Pieces;
 use crate::place::Place;
@@ -32,7 +32,7 @@ fn decode(pieces: &mut Pieces, at: u64, store: u64, align: u64) -> Result<Option
     let [base, words, large, durable] = [16, 24, 32, 40].map(|at| word(head, at));
     let bytes = (BLOCK as u64).checked_add(words).and_then(|bytes| bytes.checked_add(large));
     let Some(bytes) = bytes else { return Ok(None) };
-    if pieces.sum(at, bytes, 8)? != Some(sum) {
+    if base > LSN_MAX || pieces.sum(at, bytes, 8)? != Some(sum) {
         return Ok(None);
     }
     let (words, body) = (words as usize, pieces.get(at, bytes as usize)?);
@@ -126,6 +126,9 @@ fn headers(place: &Place) -> Result<Vec<(u64, u64)>> {
         let header = Header::decode(head, Kind::Log, place.store, &path)?;
         if header.number != number {
             return Err(Error::Foreign { path, why: "its header is that of another file of the store" });
+        }
+        if header.lsn > LSN_MAX {
+            return Err(corrupt(0));
         }
         files.push((number, header.lsn));
     }

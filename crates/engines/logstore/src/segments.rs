@@ -187,7 +187,8 @@ impl Segments {
             let path = place.path(PAGES, *number);
             system::remove_file(&path).map_err(|source| io("cannot remove", &path, source))?;
         }
-        let next_number = found.last().map_or(1, |last| last + 1);
+        // A file with a greater number was not made by a store.
+        let next_number = found.iter().rfind(|number| **number <= SEGMENT_MAX).map_or(1, |last| last + 1);
         Ok(Self {
             place,
             bytes,

@@ -1,7 +1,7 @@
 //! Fuzz targets for the files of a log-structured store: segments, checkpoint, commit log.
 //!
-//! The first byte of the input selects the store (bits 0 to 2), and whether the whole program is used, too (bit 6: `Store::open`, `check`,
-//! `salvage`). Bit 7: the checksums of the damaged file are computed anew, so that the reader believes the damage. Then come changes of
+//! The first byte of the input selects the store (bits 0 to 2). If bits 3 to 6 are set, `bristlecone` opens, checks and salvages it, too;
+//! this takes far longer. Bit 7: the checksums of the damaged file are computed anew, so that the reader believes the damage. Then come changes of
 //! files of the target's kind. The first byte of a change is its kind (bits 0 to 2) and selects the file (bits 3 to 7). *Units* are the
 //! header of a file, and its blocks, images or leaves as they were before the damage.
 //!
@@ -37,6 +37,8 @@ const HEADER: usize = 512;
 const SECTOR: usize = 512;
 /// More pairs than a store with forged files can have.
 const PAIRS_MAX: u64 = 1 << 20;
+/// The bits of the first byte that select the use of the program.
+const PROGRAM: u8 = 0x78;
 /// More changes than this are ignored.
 const CHANGES_MAX: usize = 64;
 
@@ -429,7 +431,7 @@ fn damaged(input: &[u8], kind: Kind) -> Damaged {
     let damaged = sound.iter().zip(files).filter_map(|(own, file)| Some((&*own.name, file?)));
     let others = base.files.iter().filter(|file| file.kind != Some(kind));
     let files = damaged.chain(others.map(|file| (&*file.name, file.bytes.clone()))).collect();
-    Damaged { base, files, is_forged, with_program: first & 0x40 != 0 && !base.is_words }
+    Damaged { base, files, is_forged, with_program: first & PROGRAM == PROGRAM && !base.is_words }
 }
 
 impl Damaged {
