@@ -1,6 +1,7 @@
 //! Fuzz targets for the files of a log-structured store: segments, checkpoint, commit log.
 //!
-//! The first byte of the input selects the store (bits 0 to 2). If bits 3 to 6 are set, `bristlecone` opens, checks and salvages it, too;
+//! The first byte of the input selects the store (bits 0 to 2), and its memory (bit 3: the budget has room for all pages, so no thread
+//! waits for memory). If bits 3 to 6 are set, `bristlecone` opens, checks and salvages it, too;
 //! this takes far longer. Bit 7: the checksums of the damaged file are computed anew, so that the reader believes the damage. Then come changes of
 //! files of the target's kind. The first byte of a change is its kind (bits 0 to 2) and selects the file (bits 3 to 7). *Units* are the
 //! header of a file, and its blocks, images or leaves as they were before the damage.
@@ -39,6 +40,8 @@ const SECTOR: usize = 512;
 const PAIRS_MAX: u64 = 1 << 20;
 /// The bits of the first byte that select the use of the program.
 const PROGRAM: u8 = 0x78;
+/// The bit of the first byte that selects a budget with room for all pages.
+const ROOMY: u8 = 8;
 /// More changes than this are ignored.
 const CHANGES_MAX: usize = 64;
 
@@ -401,6 +404,7 @@ struct Damaged {
     /// The damage has right checksums, so it may look like a store with other contents.
     is_forged: bool,
     with_program: bool,
+    is_roomy: bool,
 }
 
 fn damaged(input: &[u8], kind: Kind) -> Damaged {
@@ -431,7 +435,13 @@ fn damaged(input: &[u8], kind: Kind) -> Damaged {
     let damaged = sound.iter().zip(files).filter_map(|(own, file)| Some((&*own.name, file?)));
     let others = base.files.iter().filter(|file| file.kind != Some(kind));
     let files = damaged.chain(others.map(|file| (&*file.name, file.bytes.clone()))).collect();
-    Damaged { base, files, is_forged, with_program: first & PROGRAM == PROGRAM && !base.is_words }
+    Damaged {
+        base,
+        files,
+        is_forged,
+        with_program: first & PROGRAM == PROGRAM && !base.is_words,
+        is_roomy: first & ROOMY != 0,
+    }
 }
 
 impl Damaged {
@@ -497,7 +507,8 @@ impl Damaged {
 
     /// Opens the store and runs all kinds of operations.
     fn used<P: Sample>(&self, dir: &Path) {
-        let settings = self.base.settings.clone();
+        let memory_bytes = if self.is_roomy { u64::MAX } else { self.base.settings.memory_bytes };
+        let settings = Settings { memory_bytes, ..self.base.settings.clone() };
         let read_only = Settings { read_only: true, ..settings.clone() };
         let before = files_of(dir);
         let opened = Store::<P>::open(dir, FILE_NAME, ID, read_only);
