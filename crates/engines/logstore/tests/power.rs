@@ -78,7 +78,7 @@ fn a_compaction_loses_nothing_at_any_of_its_steps() {
         total.add(&life.judge(seed, 1, 0).unwrap_or_else(|why| panic!("{why}")));
     }
     println!("compactions: {total:?}");
-    assert!(total.moved_images > 10 * rounds && total.judged >= 200 * rounds, "{total:?}");
+    assert!(total.moved_images > 5 * rounds && total.judged >= 50 * rounds, "{total:?}");
 }
 
 /// Without syncs an acknowledged update survives the end of the process.
