@@ -250,7 +250,9 @@ fn fuzzed() -> Vec<Campaign> {
         );
         Campaign::fixed(&format!("fuzz {name}"), Step::new(&line).with("RUSTUP_TOOLCHAIN", "nightly"))
     };
-    ["requests", "memcached", "region", "journal", "salvage"].map(target).into()
+    ["requests", "memcached", "region", "journal", "salvage", "segment", "checkpoint", "log"]
+        .map(target)
+        .into()
 }
 
 /// The Bw-tree's threads under the address sanitizer, which also finds leaks, and under the thread sanitizer. They need a toolchain with

@@ -30,13 +30,16 @@ use pmem::file::io;
 use pmem::{Error, Result, system};
 
 use crate::header::{self, Header, Kind, word};
+use crate::log::LSN_MAX;
 use crate::omission::{Omission, is_omitted};
+use crate::pieces::Pieces;
 use crate::place::Place;
-use crate::replay::read;
 
 /// Bytes behind the leaves.
 const TAIL: usize = 24;
 const LEAF: usize = 32;
+/// The sizes of pages are numbers of 31 bits.
+const LEAF_BYTES_MAX: u64 = (1 << 31) - 1;
 /// Marks a number of records that may be wrong.
 const UNCOUNTED: u32 = 1 << 31;
 
@@ -185,11 +188,13 @@ pub(crate) fn make_durable(place: &Place, syncs: bool) -> Result<()> {
 /// `Foreign`, `Version`, `Corrupt`, `Io`.
 pub(crate) fn load<P: Pairs>(place: &Place) -> Result<Option<Checkpoint<P::KeyBuf>>> {
     let path = path(place);
-    let bytes = match read(&path) {
+    let mut pieces = match Pieces::open(&path) {
         Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        bytes => bytes?,
+        pieces => pieces?,
     };
-    decode::<P>(&bytes, place.store, &path).map(Some)
+    // The list of its leaves takes more memory than the file.
+    let bytes = pieces.get(0, pieces.len() as usize)?;
+    decode::<P>(bytes, place.store, &path).map(Some)
 }
 
 fn decode<P: Pairs>(bytes: &[u8], store: u64, path: &std::path::Path) -> Result<Checkpoint<P::KeyBuf>> {
@@ -200,6 +205,9 @@ fn decode<P: Pairs>(bytes: &[u8], store: u64, path: &std::path::Path) -> Result<
     let sum = bytes.len() - 8;
     if word(bytes, sum) != crc32c::crc32c(&bytes[..sum]).into() {
         return Err(corrupt(sum));
+    }
+    if header.lsn > LSN_MAX || word(bytes, end) > LSN_MAX || header.number == u64::MAX {
+        return Err(corrupt(0));
     }
     let (mut leaves, mut at) = (Vec::new(), header::BYTES);
     while at < end {
@@ -214,6 +222,9 @@ fn decode<P: Pairs>(bytes: &[u8], store: u64, path: &std::path::Path) -> Result<
             true => None,
             false => Some(P::read_key(&bytes[at + LEAF..behind]).ok_or_else(|| corrupt(at))?),
         };
+        if word(bytes, at + 16) > LEAF_BYTES_MAX {
+            return Err(corrupt(at + 16));
+        }
         leaves.push(RestoredLeaf {
             low,
             image: Image {
@@ -235,6 +246,25 @@ fn decode<P: Pairs>(bytes: &[u8], store: u64, path: &std::path::Path) -> Result<
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn absurd_numbers_with_a_right_checksum_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = Place { dir: dir.path().to_owned(), stem: "store".to_owned(), store: 9 };
+        let written = |number, redo, end, leaf_bytes| {
+            let image = Image { address: Address(5.try_into().unwrap()), base: None };
+            let leaf = RestoredLeaf { low: None, image, records: 3, is_counted: true, bytes: leaf_bytes };
+            let mut writer = Writer::begin(&place, number, redo).unwrap();
+            writer.add::<bwtree::Bytes>(&leaf).unwrap();
+            writer.publish(end, false).unwrap();
+            load::<bwtree::Bytes>(&place)
+        };
+        assert!(written(1, LSN_MAX, LSN_MAX, LEAF_BYTES_MAX).is_ok());
+        assert!(written(u64::MAX, 1, 2, 3).is_err());
+        assert!(written(1, LSN_MAX + 1, 2, 3).is_err());
+        assert!(written(1, 1, LSN_MAX + 1, 3).is_err());
+        assert!(written(1, 1, 2, LEAF_BYTES_MAX + 1).is_err());
+    }
 
     #[test]
     fn every_damaged_byte_of_a_checkpoint_is_noticed() {

@@ -6,7 +6,7 @@
 //! * `log`: the commit log. `turns`: its group commit. `replay`: its reading. `recovery`: the use of its records at an open. `buffer`: its
 //!   buffers, which threads fill without a lock. `record`: the contents of its records.
 //! * `segments`: images of leaves. `checkpoint`: the leaves of the store at a checkpoint.
-//! * `counts`: counts of operations.
+//! * `pieces`: reads of files in pieces. `counts`: counts of operations.
 //! * `gate`: single updates and batches exclude each other. `marks`: which keys have updates that are not durable yet.
 //! * [`salvage`]: reads a damaged store.
 //! * [`copy`]: copies of a store's files. [`omission`]: faults that tests inject.
@@ -27,6 +27,7 @@ pub mod identity;
 mod log;
 mod marks;
 pub mod omission;
+mod pieces;
 mod place;
 mod record;
 mod recovery;

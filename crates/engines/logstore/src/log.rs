@@ -46,6 +46,8 @@ pub(crate) const SECTOR: u64 = 512;
 /// Bytes to which blocks are aligned if they are not synced: then no write is torn, except the last one of a killed process.
 pub(crate) const UNSYNCED: u64 = 8;
 pub(crate) const BLOCK: usize = 48;
+/// A file with a greater LSN is damaged: a store reaches this one after 8 EiB of log.
+pub(crate) const LSN_MAX: u64 = 1 << 60;
 pub(crate) const MAGIC: u32 = 0x4b4c_4f42;
 
 /// Sizes of the log.

@@ -1,18 +1,17 @@
 //! Reading of the commit log: at an open, and for salvage. The format and the invariants are those of [`log`](crate::log).
+//!
+//! Files are read in [`pieces`](crate::pieces). Only a good block is read as a whole: a damaged length takes no memory.
 
-use std::fs::OpenOptions;
-use std::path::Path;
-
-use pmem::file::io;
-use pmem::{Error, Result, system};
+use pmem::{Error, Result};
 
 use crate::buffer::{HEADER, LARGE, UPDATES, WORD};
 use crate::header::{self, Header, Kind, word};
-use crate::log::{BLOCK, LOG, MAGIC, SECTOR, UNSYNCED};
+use crate::log::{BLOCK, LOG, LSN_MAX, MAGIC, SECTOR, UNSYNCED};
 use crate::omission::{Omission, is_omitted};
+use crate::pieces::Pieces;
 use crate::place::Place;
 
-/// A block of a file that was read.
+/// A good block.
 struct Block<'f> {
     base: u64,
     words: &'f [u8],
@@ -20,28 +19,25 @@ struct Block<'f> {
     /// L2.
     durable: u64,
     /// Bytes of the block in the file.
-    bytes: usize,
+    bytes: u64,
 }
 
-/// The block at the start of these bytes. `None` if there is no good one.
-fn decode(bytes: &[u8], store: u64, align: usize) -> Option<Block<'_>> {
-    let head = bytes.get(..BLOCK)?;
-    if word(head, 0) as u32 != MAGIC || word(head, 8) != store {
-        return None;
+/// The block at an offset. `None` if there is no good one.
+fn decode(pieces: &mut Pieces, at: u64, store: u64, align: u64) -> Result<Option<Block<'_>>> {
+    let head = pieces.get(at, BLOCK)?;
+    if head.len() < BLOCK || word(head, 0) as u32 != MAGIC || word(head, 8) != store {
+        return Ok(None);
     }
-    let (words, large) = (usize::try_from(word(head, 24)).ok()?, usize::try_from(word(head, 32)).ok()?);
-    let end = BLOCK.checked_add(words)?.checked_add(large)?;
-    let body = bytes.get(..end)?;
-    if crc32c::crc32c(&body[8..]) != (word(head, 0) >> 32) as u32 {
-        return None;
+    let sum = (word(head, 0) >> 32) as u32;
+    let [base, words, large, durable] = [16, 24, 32, 40].map(|at| word(head, at));
+    let bytes = (BLOCK as u64).checked_add(words).and_then(|bytes| bytes.checked_add(large));
+    let Some(bytes) = bytes else { return Ok(None) };
+    if base > LSN_MAX || pieces.sum(at, bytes, 8)? != Some(sum) {
+        return Ok(None);
     }
-    Some(Block {
-        base: word(head, 16),
-        words: &body[BLOCK..BLOCK + words],
-        large: &body[BLOCK + words..],
-        durable: word(head, 40),
-        bytes: end.next_multiple_of(align),
-    })
+    let (words, body) = (words as usize, pieces.get(at, bytes as usize)?);
+    let (words, large) = body[BLOCK..].split_at(words);
+    Ok(Some(Block { base, words, large, durable, bytes: bytes.next_multiple_of(align) }))
 }
 
 /// Calls `apply` with the contents of each committed record of a block from LSN `from` on. `None` if the block is not well formed.
@@ -84,20 +80,32 @@ pub(crate) struct Replayed {
     pub(crate) bytes: u64,
 }
 
-fn corrupt(at: usize) -> Error {
-    Error::Corrupt { what: "commit log", at: at as u64 }
+fn corrupt(at: u64) -> Error {
+    Error::Corrupt { what: "commit log", at }
 }
 
-/// All good blocks at multiples of `align` from `at` on.
-fn blocks(bytes: &[u8], at: usize, store: u64, align: usize) -> impl Iterator<Item = Block<'_>> {
-    (at..bytes.len()).step_by(align).filter_map(move |at| decode(&bytes[at..], store, align))
+/// True if one of the good blocks at multiples of `align` from `at` on is as wanted.
+fn has_block(
+    pieces: &mut Pieces,
+    mut at: u64,
+    store: u64,
+    align: u64,
+    is_wanted: impl Fn(&Block<'_>) -> bool,
+) -> Result<bool> {
+    while let Some(found) = pieces.find(MAGIC, at, align as usize)? {
+        if decode(pieces, found, store, align)?.is_some_and(|block| is_wanted(&block)) {
+            return Ok(true);
+        }
+        at = found + align;
+    }
+    Ok(false)
 }
 
 /// The bytes of a file and the alignment of its blocks, by its header.
-fn sizes(header: &Header) -> Option<(u64, usize)> {
+fn sizes(header: &Header) -> Option<(u64, u64)> {
     let (bytes, align) = header.text.split_once(' ')?;
     let align = align.parse::<u64>().ok().filter(|align| [SECTOR, UNSYNCED].contains(align))?;
-    Some((bytes.parse().ok()?, align as usize))
+    Some((bytes.parse().ok()?, align))
 }
 
 /// The files with headers, ascending: number and LSN of the first record.
@@ -105,18 +113,22 @@ fn headers(place: &Place) -> Result<Vec<(u64, u64)>> {
     let mut files: Vec<(u64, u64)> = Vec::new();
     for number in place.numbers(LOG)? {
         let path = place.path(LOG, number);
-        let head = read_below(&path, header::BYTES as u64)?;
-        if !Header::is_whole(&head) {
+        let mut pieces = Pieces::open(&path)?;
+        let head = pieces.get(0, header::BYTES)?;
+        if !Header::is_whole(head) {
             // L3: the spare file. Its header was never durable, so it has no block, and only the file before it can be the last one.
             let is_spare = number == files.last().map_or(1, |(last, _)| last + 1);
-            if !is_spare || blocks(&read(&path)?, 0, place.store, UNSYNCED as usize).next().is_some() {
+            if !is_spare || has_block(&mut pieces, 0, place.store, UNSYNCED, |_| true)? {
                 return Err(corrupt(0));
             }
             continue;
         }
-        let header = Header::decode(&head, Kind::Log, place.store, &path)?;
+        let header = Header::decode(head, Kind::Log, place.store, &path)?;
         if header.number != number {
             return Err(Error::Foreign { path, why: "its header is that of another file of the store" });
+        }
+        if header.lsn > LSN_MAX {
+            return Err(corrupt(0));
         }
         files.push((number, header.lsn));
     }
@@ -141,24 +153,24 @@ pub(crate) fn replay(
     }
     for (number, base) in &replayed.files[first.unwrap_or(0)..] {
         let path = place.path(LOG, *number);
-        let bytes = read(&path)?;
+        let mut pieces = Pieces::open(&path)?;
         // L3: the length was durable before the first block.
-        let header = Header::decode(&bytes, Kind::Log, place.store, &path)?;
+        let header = Header::decode(pieces.get(0, header::BYTES)?, Kind::Log, place.store, &path)?;
         let (allocated, align) = sizes(&header).ok_or_else(|| corrupt(0))?;
-        if end.is_some_and(|end| end != *base) || allocated != bytes.len() as u64 {
-            return Err(corrupt(bytes.len()));
+        if end.is_some_and(|end| end != *base) || allocated != pieces.len() {
+            return Err(corrupt(pieces.len()));
         }
-        let (mut lsn, mut at) = (*base, header::BYTES);
-        while let Some(block) = bytes.get(at..).and_then(|rest| decode(rest, place.store, align)) {
+        let (mut lsn, mut at) = (*base, header::BYTES as u64);
+        while let Some(block) = decode(&mut pieces, at, place.store, align)? {
             if block.base != lsn {
                 return Err(corrupt(at));
             }
             records(&block, from, apply).ok_or_else(|| corrupt(at))??;
             lsn += (block.words.len() / WORD) as u64;
             at += block.bytes;
-            replayed.bytes += block.bytes as u64;
+            replayed.bytes += block.bytes;
         }
-        if blocks(&bytes, at + align, place.store, align).any(|block| block.durable > lsn) {
+        if has_block(&mut pieces, at + align, place.store, align, |block| block.durable > lsn)? {
             // L2.
             return Err(corrupt(at));
         }
@@ -169,30 +181,6 @@ pub(crate) fn replay(
         return Err(corrupt(0));
     }
     Ok(replayed)
-}
-
-/// Reads a whole file.
-pub(crate) fn read(path: &Path) -> Result<Vec<u8>> {
-    read_below(path, u64::MAX)
-}
-
-/// Reads at most `limit` bytes of a file.
-fn read_below(path: &Path, limit: u64) -> Result<Vec<u8>> {
-    let file = system::open(OpenOptions::new().read(true), path)
-        .map_err(|source| io("cannot open", path, source))?;
-    let bytes = system::inspect(&file, path).map_err(|source| io("cannot inspect", path, source))?.len();
-    let mut contents = vec![0; bytes.min(limit) as usize];
-    let mut at = 0;
-    while at < contents.len() {
-        match system::read_at(&file, path, at as u64, &mut contents[at..]) {
-            Ok(0) => break,
-            Ok(count) => at += count,
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(source) => return Err(io("cannot read", path, source)),
-        }
-    }
-    contents.truncate(at);
-    Ok(contents)
 }
 
 /// Reads the log as [`replay`] does, or all of it, but goes on behind a damaged block. False if records are missing between others, or below `durable`.
@@ -208,18 +196,28 @@ pub(crate) fn salvage(
     let (mut is_whole, mut end) = (true, None::<u64>);
     let start = from.unwrap_or(0);
     for number in place.numbers(LOG)? {
-        let Ok(bytes) = read(&place.path(LOG, number)) else {
+        let path = place.path(LOG, number);
+        let Ok(mut pieces) = Pieces::open(&path) else {
             is_whole = false;
             continue;
         };
-        let header = Header::decode(&bytes, Kind::Log, place.store, &place.path(LOG, number)).ok();
+        let head = pieces.get(0, header::BYTES).unwrap_or_default();
+        let header = Header::decode(head, Kind::Log, place.store, &path).ok();
         // Without a header the larger alignment skips no block of a synced log, and some of another one.
-        let align = header.as_ref().and_then(sizes).map_or(SECTOR as usize, |(_, align)| align);
-        let mut at = header::BYTES;
-        while at < bytes.len() {
-            let Some(block) = decode(&bytes[at..], place.store, align) else {
-                at += align;
-                continue;
+        let align = header.as_ref().and_then(sizes).map_or(SECTOR, |(_, align)| align);
+        let mut at = header::BYTES as u64;
+        while at < pieces.len() {
+            let block = match decode(&mut pieces, at, place.store, align) {
+                Ok(Some(block)) => block,
+                Ok(None) => {
+                    at += align;
+                    continue;
+                }
+                // The rest of the file cannot be read.
+                Err(_) => {
+                    is_whole = false;
+                    break;
+                }
             };
             at += block.bytes;
             let behind = block.base + (block.words.len() / WORD) as u64;

@@ -31,6 +31,7 @@ use pmem::{Error, Result, system};
 
 use crate::header::{self, Header, Kind, word};
 use crate::omission::{Omission, is_omitted};
+use crate::pieces::Pieces;
 use crate::place::Place;
 use crate::sync::{Mutex, PoisonError, lock};
 
@@ -186,7 +187,8 @@ impl Segments {
             let path = place.path(PAGES, *number);
             system::remove_file(&path).map_err(|source| io("cannot remove", &path, source))?;
         }
-        let next_number = found.last().map_or(1, |last| last + 1);
+        // A file with a greater number was not made by a store.
+        let next_number = found.iter().rfind(|number| **number <= SEGMENT_MAX).map_or(1, |last| last + 1);
         Ok(Self {
             place,
             bytes,
@@ -231,21 +233,23 @@ impl Segments {
     /// `Io`.
     pub(crate) fn images(&self, number: u64) -> Result<Vec<((u64, u64), Address)>> {
         let Some(segment) = self.find(number) else { return Ok(Vec::new()) };
-        let bytes = crate::replay::read(&segment.path)?;
-        let (mut images, mut at) = (Vec::new(), header::BYTES);
-        while at + HEAD <= bytes.len() {
-            let length = usize::try_from(word(&bytes, at + 16)).ok();
-            let end = length.and_then(|length| (at + HEAD).checked_add(length));
-            let image = end.and_then(|end| bytes.get(at..end)).filter(|image| self.is_good(image));
-            let Some(image) = image else {
-                at += UNIT as usize;
+        let mut pieces = Pieces::open(&segment.path)?;
+        let (mut images, mut at) = (Vec::new(), header::BYTES as u64);
+        while at + HEAD as u64 <= pieces.len() {
+            let head = pieces.get(at, HEAD)?;
+            let [first, store, bytes, lsn, order] = [0, 8, 16, 24, 32].map(|at| word(head, at));
+            let bytes = bytes.saturating_add(HEAD as u64);
+            let is_good = first as u32 == MAGIC
+                && store == self.place.store
+                && pieces.sum(at, bytes, 8)? == Some((first >> 32) as u32);
+            if !is_good {
+                at += UNIT;
                 continue;
-            };
-            let length = image.len().next_multiple_of(UNIT as usize);
-            let parts = Parts { segment: number, offset: at as u64, bytes: length as u64 };
-            let order = (word(image, 24), word(image, 32));
-            images.extend(parts.pack().map(|address| (order, address)));
-            at += length;
+            }
+            let bytes = bytes.next_multiple_of(UNIT);
+            let parts = Parts { segment: number, offset: at, bytes };
+            images.extend(parts.pack().map(|address| ((lsn, order), address)));
+            at += bytes;
         }
         Ok(images)
     }

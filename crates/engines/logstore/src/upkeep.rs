@@ -190,7 +190,7 @@ impl<P: Pairs> Store<P> {
                         saved.push(page);
                     }
                 }
-                Residence::Dirty if self.settings.read_only => {}
+                Residence::Dirty | Residence::Unsaved if self.settings.read_only => {}
                 Residence::Dirty => {
                     let may_keep = self.tree.unsaved_bytes() < self.budget(UNSAVED);
                     if !(may_keep && self.evict(upkeep, page, true)) && self.save(page)? {
@@ -198,10 +198,7 @@ impl<P: Pairs> Store<P> {
                     }
                 }
                 // After two laps, also changes that need not be saved yet.
-                Residence::Unsaved
-                    if self.tree.unsaved_bytes() > self.budget(UNSAVED)
-                        || laps > 1 && !self.settings.read_only =>
-                {
+                Residence::Unsaved if laps > 1 || self.tree.unsaved_bytes() > self.budget(UNSAVED) => {
                     // The save may have read the leaf.
                     if self.save(page)? {
                         saved.push(page);
@@ -242,6 +239,9 @@ impl<P: Pairs> Store<P> {
     }
 
     fn append(&self, image: &[u8], kind: ImageKind) -> std::result::Result<Address, Failure> {
+        if self.settings.read_only {
+            return Err(Failure(Error::ReadOnly));
+        }
         let lsn = self.log.as_ref().map_or(self.base, Log::end);
         self.segments.append(image, kind, lsn).map_err(Failure)
     }

@@ -30,6 +30,7 @@ fn nothing_acknowledged_is_lost_by_a_power_cut() {
     assert!(total.images.names_mixed > 0 && total.images.files_torn > 0, "{total:?}");
     assert!(total.newer > 0 && total.kills > 0 && total.closes > 0, "{total:?}");
     assert!(total.checkpoints > 0 && total.evictions > 0 && total.moved_images > 0, "{total:?}");
+    assert!(total.compactions > 4 * rounds && total.copies > rounds, "{total:?}");
 }
 
 /// Every cut of short lives: while a store is made, checkpointed, closed and opened again.
@@ -54,6 +55,30 @@ fn a_store_is_whole_once_it_was_made_and_after_each_step_of_a_close() {
     }
     println!("creation and close: {total:?}");
     assert!(total.not_made > 0 && total.judged >= 300 * rounds, "{total:?}");
+}
+
+/// Every cut of compactions, each between operations: the cleaner moves images, and segments are removed.
+#[test]
+fn a_compaction_loses_nothing_at_any_of_its_steps() {
+    let (rounds, seed) = (number_from("BRISTLECONE_ROUNDS", 1), number_from("BRISTLECONE_SEED", 0));
+    let mut total = Tally::default();
+    for number in 0..rounds {
+        let (dir, seed) = (Dir::new("compact"), mix(seed ^ 0xc03a, number));
+        let mut life = Life::new(&dir.0, seed, Lie::None, Vec::new());
+        let store = life.create();
+        (0..120).for_each(|_| life.act(&store).unwrap());
+        life.is_judged_from_here();
+        for _ in 0..2 {
+            store.compact(&|_, _| ()).unwrap();
+            life.is_durable();
+            (0..10).for_each(|_| life.act(&store).unwrap());
+        }
+        life.tally.moved_images += store.stats().moved_images;
+        drop(store);
+        total.add(&life.judge(seed, 1, 0).unwrap_or_else(|why| panic!("{why}")));
+    }
+    println!("compactions: {total:?}");
+    assert!(total.moved_images > 5 * rounds && total.judged >= 50 * rounds, "{total:?}");
 }
 
 /// Without syncs an acknowledged update survives the end of the process.

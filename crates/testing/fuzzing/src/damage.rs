@@ -42,7 +42,8 @@ struct Files {
 const STORES: [(&str, bool); 6] =
     [("wbtree", false), ("wbtree", true), ("cdds", false), ("cdds", true), ("vlab", false), ("vlab", true)];
 
-fn scratch() -> TempDir {
+/// A directory in memory, if there is one.
+pub(crate) fn scratch() -> TempDir {
     let memory = Path::new("/dev/shm");
     let made = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
     made.expect("a directory for the store")
@@ -73,10 +74,11 @@ fn made(engine: &str, journaled: bool) -> Files {
 }
 
 /// Reads numbers from the input; zeros after its end.
-struct Input<'a>(&'a [u8]);
+pub(crate) struct Input<'a>(pub(crate) &'a [u8]);
 
 impl Input<'_> {
-    fn take<const N: usize>(&mut self) -> [u8; N] {
+    /// The next bytes.
+    pub(crate) fn take<const N: usize>(&mut self) -> [u8; N] {
         let mut bytes = [0; N];
         let count = N.min(self.0.len());
         bytes[..count].copy_from_slice(&self.0[..count]);

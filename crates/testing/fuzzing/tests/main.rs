@@ -3,11 +3,15 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use fuzzing::TARGETS;
 
 /// Number of mutations of a target's corpus.
 const MUTATIONS: u64 = 150;
+
+/// An input that takes longer is an endless loop.
+const SECONDS_MAX: Duration = Duration::from_secs(30);
 
 fn number_from(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name}: {text}")))
@@ -23,12 +27,15 @@ fn corpus(target: &str) -> Vec<(PathBuf, Vec<u8>)> {
     files.into_iter().map(|path| (path.clone(), fs::read(path).unwrap())).collect()
 }
 
-/// Returns the input with some bytes changed, removed, inserted or duplicated.
+/// Returns the input with some bytes changed, removed, inserted, duplicated or appended.
 fn mutated(input: &[u8], random: &mut fastrand::Rng) -> Vec<u8> {
     let mut bytes = input.to_vec();
     for _ in 0..random.usize(1..6) {
         let at = random.usize(0..=bytes.len());
-        match random.u8(0..4) {
+        match random.u8(0..6) {
+            // A change of a target for damaged stores has at most 12 bytes.
+            4 => bytes.extend((0..random.usize(2..13)).map(|_| random.u8(..))),
+            5 => bytes[..1.min(at)].iter_mut().for_each(|first| *first ^= 1 << random.u8(..8)),
             0 if at < bytes.len() => bytes[at] = random.u8(..),
             1 if at < bytes.len() => _ = bytes.remove(at),
             2 if at < bytes.len() => bytes.extend_from_within(at..),
@@ -42,7 +49,7 @@ fn mutated(input: &[u8], random: &mut fastrand::Rng) -> Vec<u8> {
 fn replay(name: &str) {
     let (_, run) = TARGETS.into_iter().find(|(target, _)| *target == name).expect("a target");
     let (rounds, seed) = (number_from("BRISTLECONE_ROUNDS", 1), number_from("BRISTLECONE_SEED", 0));
-    let corpus = corpus(name);
+    let (corpus, mut slowest) = (corpus(name), Duration::ZERO);
     assert!(!corpus.is_empty(), "no corpus of {name}");
     for (path, input) in &corpus {
         println!("{}", path.display());
@@ -52,8 +59,12 @@ fn replay(name: &str) {
         let mut random = fastrand::Rng::with_seed(seed << 32 | n);
         let input = mutated(&corpus[random.usize(0..corpus.len())].1, &mut random);
         println!("mutation {n} of seed {seed}: {input:?}");
+        let start = Instant::now();
         run(&input);
+        slowest = slowest.max(start.elapsed());
+        assert!(slowest < SECONDS_MAX, "an input took {slowest:?}");
     }
+    println!("{name}: {} inputs, the slowest took {slowest:?}", corpus.len() as u64 + MUTATIONS * rounds);
 }
 
 #[test]
@@ -79,6 +90,21 @@ fn a_damaged_journal_is_refused_or_replayed_rightly() {
 #[test]
 fn what_is_salvaged_of_a_damaged_store_is_right() {
     replay("salvage");
+}
+
+#[test]
+fn damaged_segments_are_refused_or_answer_rightly() {
+    replay("segment");
+}
+
+#[test]
+fn a_damaged_checkpoint_is_refused_or_answers_rightly() {
+    replay("checkpoint");
+}
+
+#[test]
+fn a_damaged_log_is_refused_or_replayed_rightly() {
+    replay("log");
 }
 
 #[test]

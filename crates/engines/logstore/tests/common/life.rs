@@ -99,6 +99,9 @@ pub struct Tally {
     pub checkpoints: u64,
     pub evictions: u64,
     pub moved_images: u64,
+    pub compactions: u64,
+    /// Backups, each opened and compared.
+    pub copies: u64,
 }
 
 impl Tally {
@@ -113,6 +116,8 @@ impl Tally {
         self.checkpoints += other.checkpoints;
         self.evictions += other.evictions;
         self.moved_images += other.moved_images;
+        self.compactions += other.compactions;
+        self.copies += other.copies;
     }
 
     fn count(&mut self, stats: &StoreStats) {
@@ -283,7 +288,19 @@ impl Life {
                 store.checkpoint()?;
                 self.is_durable();
             }
-            92..96 => _ = store.upkeep(),
+            92..95 => _ = store.upkeep(),
+            95..97 => {
+                store.compact(&|_, _| ())?;
+                self.tally.compactions += 1;
+                self.is_durable();
+            }
+            97 => {
+                let copy = Dir::new("copy");
+                store.copy_to(&copy.0, &|_, _| ())?;
+                self.is_durable();
+                compare(&open(&copy.0, self.settings.clone())?, self.newest());
+                self.tally.copies += 1;
+            }
             _ => {
                 let key = key(&mut self.random);
                 let mut found = None;
@@ -413,6 +430,9 @@ impl Life {
             super::step(&store, &mut model, self.keys, &mut random);
             if turn == 3 && random.bool() {
                 store.checkpoint().map_err(|error| format!("its checkpoint: {error}"))?;
+            }
+            if turn == 5 && random.bool() {
+                store.compact(&|_, _| ()).map_err(|error| format!("its compaction: {error}"))?;
             }
         }
         if random.bool() {
