@@ -182,6 +182,19 @@ pub fn allocate(file: &File, path: &Path, from: u64, to: u64) -> Result<()> {
     }
 }
 
+/// Asks the system to begin a read of `bytes` bytes from offset `from` on, and does not wait for it. This is advice, so it cannot fail.
+pub fn will_read(file: &File, from: u64, bytes: u64) {
+    // SAFETY: a system call on our own descriptor; it changes no memory.
+    unsafe {
+        libc::posix_fadvise(
+            file.as_raw_fd(),
+            from as libc::off_t,
+            bytes as libc::off_t,
+            libc::POSIX_FADV_WILLNEED,
+        )
+    };
+}
+
 /// Returns the blocks of `[from, to)` (whole blocks) to the file system: the range reads as zeros from now on, durably after a
 /// sync.
 pub(crate) fn punch(file: &File, path: &Path, from: u64, to: u64) -> std::io::Result<()> {

@@ -48,6 +48,9 @@ pub trait Shelf: Debug + Send + Sync {
     /// [`Error::Unreadable`] if it cannot be read or is damaged.
     fn read(&self, address: Address) -> Result<Vec<u8>>;
 
+    /// Says that the image at this address will be read soon, so that two reads of a leaf overlap.
+    fn prefetch(&self, _address: Address) {}
+
     /// True if the image at this address is kept, and can become the base of changes. Called by the thread that saves (I4).
     fn is_kept(&self, address: Address) -> bool;
 }
@@ -240,13 +243,20 @@ impl<P: Pairs> Tree<P> {
     }
 
     /// Reads the contents of an evicted leaf that keeps these changes. The caller has the turn of the page (I5), and no visit.
-    fn read_image(&self, address: Address, kept: Kept<Vec<u8>>) -> Result<ImageBytes> {
+    fn read_image(&self, image: Image, kept: Kept<Vec<u8>>) -> Result<ImageBytes> {
         let Some(shelf) = &self.shelf else {
             return Err(Error::Unreadable { why: "there are no images".into() });
         };
         let Kept { unsaved, late } = kept;
-        let newest = if unsaved.is_empty() { shelf.read(address)? } else { unsaved };
-        ImageBytes::of(newest, late, |base| shelf.read(base))?.ok_or_else(|| damaged(address))
+        let newest = if unsaved.is_empty() {
+            if let Some(base) = image.base {
+                shelf.prefetch(base);
+            }
+            shelf.read(image.address)?
+        } else {
+            unsaved
+        };
+        ImageBytes::of(newest, late, |base| shelf.read(base))?.ok_or_else(|| damaged(image.address))
     }
 
     /// Reads the image of an evicted leaf, and replaces the evicted leaf. The caller has no visit.
@@ -254,11 +264,11 @@ impl<P: Pairs> Tree<P> {
     pub(crate) fn page_in(&self, pid: Pid, stub: Stub) -> Result<()> {
         // Threads that want the same page wait for the first one, and find it in memory then.
         let _turn = self.paging.turn(pid);
-        let kept = match self.visit().stub(pid, stub) {
-            Some((_, evicted)) => evicted.kept.to_vecs(),
+        let (image, kept) = match self.visit().stub(pid, stub) {
+            Some((_, evicted)) => (evicted.image, evicted.kept.to_vecs()),
             None => return Ok(()),
         };
-        let image = self.read_image(stub.address, kept)?;
+        let image = self.read_image(image, kept)?;
         let visit = self.visit();
         match visit.stub(pid, stub) {
             Some((head, evicted)) => visit.fill(pid, head, evicted, &image),
@@ -322,7 +332,7 @@ impl<P: Pairs> Tree<P> {
                     }
                     continue;
                 }
-                let bytes = self.read_image(image.address, kept)?;
+                let bytes = self.read_image(image, kept)?;
                 let high = high.as_ref().map(Borrow::borrow);
                 let (inside, _) =
                     records_of::<P>(&bytes, from, high).ok_or_else(|| damaged(image.address))?;
@@ -409,14 +419,14 @@ impl<P: Pairs> Tree<P> {
             }
         };
         let _turn = self.paging.turn(pid);
-        let (kept, low, high) = match self.visit().stub(pid, stub) {
+        let (image, kept, low, high) = match self.visit().stub(pid, stub) {
             Some((head, evicted)) => {
                 let Outline { low, high, .. } = Outline::of(head);
-                (evicted.kept.to_vecs(), low.cloned(), high.cloned())
+                (evicted.image, evicted.kept.to_vecs(), low.cloned(), high.cloned())
             }
             None => return Ok(false),
         };
-        let bytes = self.read_image(stub.address, kept)?;
+        let bytes = self.read_image(image, kept)?;
         let moved = match bytes.only() {
             Some(whole) => keep(whole, ImageKind::Whole)?,
             None => {

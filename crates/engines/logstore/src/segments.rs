@@ -26,7 +26,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, RwLock};
 
 use bwtree::{Address, ImageKind, Shelf};
-use pmem::file::io;
+use pmem::file::{io, will_read};
 use pmem::{Error, Result, system};
 
 use crate::header::{self, Header, Kind, word};
@@ -499,6 +499,13 @@ impl Shelf for Segments {
             *lock(&self.error) = Some(error);
             bwtree::Error::Unreadable { why }
         })
+    }
+
+    fn prefetch(&self, address: Address) {
+        let parts = Parts::of(address);
+        if let Some(segment) = self.find(parts.segment).filter(|segment| parts.offset < segment.written()) {
+            will_read(&segment.file, parts.offset, parts.bytes.max(UNIT));
+        }
     }
 
     fn is_kept(&self, address: Address) -> bool {
