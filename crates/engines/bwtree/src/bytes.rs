@@ -8,18 +8,20 @@
 //! The eight bytes are those after the common prefix of the page's low and high key. Every key between the two has this prefix, so a search
 //! does not compare it.
 //!
-//! A run of separators (of an inner page) has an array of the same eight bytes of each separator, and the separators in a heap. A *fence*
-//! is a page's low or high key. A short fence is stored inline, because each descent through the page compares its key with the fence.
+//! A run of separators (of an inner page) has an array of the same eight bytes of each separator, and the separators in a heap.
+//! A *fence* (`fence`) is a page's low or high key.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
-use std::fmt::{self, Debug};
+use std::fmt::Debug;
+use std::ops::Range;
 
 use crate::error::{Error, Result};
+use crate::fence::ByteFence;
 use crate::image::Raw;
-use crate::pairs::{Changes, Pairs, RECORD_BYTES, Read, Spot};
+use crate::pairs::{Pairs, RECORD_BYTES, Read, Spot, Spotted, merged_count};
 use crate::pool::{Array, Block, Draft, Space, array_bytes};
-use crate::record::{ByteRecord, COPY_ALIGN, Dead, Fresh, Kept, Pair, Shared, record_bytes};
+use crate::record::{ByteRecord, COPY_ALIGN, Dead, Fresh, Kept, Moved, Pair, Shared, record_bytes};
 use crate::search::{LINE, Samples, count_left};
 
 /// Byte strings to byte strings. Keys compare byte by byte.
@@ -47,18 +49,6 @@ pub struct ByteKeys {
     heap: Array<u8>,
 }
 
-/// A key that bounds pages.
-#[derive(Clone)]
-pub enum ByteFence {
-    /// A short key, stored inline.
-    Short(u8, [u8; SHORT]),
-    /// A long key, stored outside.
-    Long(Box<[u8]>),
-}
-
-/// Maximum bytes of a fence that is stored inline.
-const SHORT: usize = 22;
-
 /// A leaf.
 #[derive(Debug)]
 pub struct ByteLeaf {
@@ -66,8 +56,8 @@ pub struct ByteLeaf {
     skip: usize,
     samples: Samples,
     slots: Array<Slot>,
-    /// Copies of records, for the slots.
-    _heap: Array<u8>,
+    /// Copies of records, for the slots: in key order, without gaps.
+    heap: Array<u8>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -133,7 +123,20 @@ impl ByteLeaf {
         fill(&mut slots, &mut heap);
         let slots = slots.done();
         let samples = Samples::done(samples, &slots, |slot: &Slot| slot.head);
-        Self { skip, samples, slots, _heap: heap.done() }
+        Self { skip, samples, slots, heap: heap.done() }
+    }
+
+    /// Copies a range of slots to another leaf, and their records that are in the heap to the heap of that leaf.
+    fn copy_slots(&self, range: Range<usize>, slots: &mut Draft<Slot>, heap: &mut Draft<u8>, word: Kept) {
+        let offset = |slot: &Slot| slot.record.offset_in(&self.heap);
+        let own = &self.slots[range.clone()];
+        let Some(start) = own.iter().find_map(offset) else { return slots.extend(own) };
+        // The copies are in key order, so those of the range are together.
+        let end = self.slots[range.end..].iter().find_map(offset).unwrap_or(self.heap.len());
+        let moved = Moved::copy(&self.heap, start..end, heap);
+        for slot in own {
+            slots.push(Slot { record: moved.pointer(slot.record, &self.heap, word), ..*slot });
+        }
     }
 
     #[inline(always)]
@@ -163,10 +166,6 @@ impl ByteLeaf {
     }
 }
 
-fn slot(skip: usize, record: ByteRecord<'_>, word: Kept) -> Slot {
-    Slot { head: head_of(behind(record.key(), skip)), record: record.shared(word) }
-}
-
 impl ByteKeys {
     fn get(&self, i: usize) -> &[u8] {
         let start = if i == 0 { 0 } else { self.ends[i - 1] };
@@ -189,50 +188,6 @@ impl ByteKeys {
             if is_left(self.get(middle).cmp(key)) { at = middle + 1 } else { end = middle }
         }
         at
-    }
-}
-
-impl Borrow<[u8]> for ByteFence {
-    #[inline(always)]
-    fn borrow(&self) -> &[u8] {
-        match self {
-            Self::Short(count, bytes) => &bytes[..usize::from(*count).min(SHORT)],
-            Self::Long(bytes) => bytes,
-        }
-    }
-}
-
-impl From<&[u8]> for ByteFence {
-    fn from(key: &[u8]) -> Self {
-        let mut bytes = [0; SHORT];
-        match bytes.get_mut(..key.len()) {
-            Some(to) => to.copy_from_slice(key),
-            None => return Self::Long(key.into()),
-        }
-        Self::Short(key.len() as u8, bytes)
-    }
-}
-
-impl PartialEq for ByteFence {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
-    }
-}
-impl Eq for ByteFence {}
-impl PartialOrd for ByteFence {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl Ord for ByteFence {
-    fn cmp(&self, other: &Self) -> Ordering {
-        Bytes::compare(self, other.borrow())
-    }
-}
-impl Debug for ByteFence {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let bytes: &[u8] = self.borrow();
-        bytes.fmt(to)
     }
 }
 
@@ -390,29 +345,47 @@ impl Pairs for Bytes {
             }
         })
     }
-    /// Copies the slots between two changes together.
+    fn merged_copies(leaf: &ByteLeaf, changes: &[Spotted<'_, Self>]) -> usize {
+        let mut bytes = leaf.heap.len();
+        for (spot, change) in changes {
+            let (from, to) = spot.records();
+            let replaced =
+                leaf.slots[from..to].iter().filter(|slot| slot.record.offset_in(&leaf.heap).is_some());
+            bytes -= replaced.map(|slot| slot.record.get().pair().copy_bytes()).sum::<usize>();
+            if change.value().is_some() && change.is_small() {
+                bytes += change.pair().copy_bytes();
+            }
+        }
+        bytes
+    }
+    /// Copies the slots between two changes together, and the records that the leaf has in its own block.
     fn merged<'a>(
         leaf: &'a ByteLeaf,
-        changes: Changes<'a, Self>,
+        changes: &[Spotted<'a, Self>],
+        copied_bytes: usize,
         space: &mut Space,
         word: Kept,
     ) -> (ByteLeaf, Vec<ByteRecord<'a>>) {
-        let (changes, mut dead) = changes.sorted();
-        let count = leaf.slots.len() + changes.len();
-        let merged = ByteLeaf::new(leaf.skip, space, count, 0, |slots, _| {
+        let mut dead = Vec::with_capacity(2 * changes.len());
+        let count = merged_count::<Self>(leaf, changes);
+        let merged = ByteLeaf::new(leaf.skip, space, count, copied_bytes, |slots, heap| {
             let mut from = 0;
-            for (spot, change) in changes {
+            for &(spot, change) in changes {
                 let (end, behind) = spot.records();
-                slots.extend(&leaf.slots[from..end]);
+                leaf.copy_slots(from..end, slots, heap, word);
                 dead.extend(leaf.slots[end..behind].iter().map(|slot| slot.record.get()));
-                if change.value().is_some() {
-                    slots.push(slot(leaf.skip, change, word));
-                } else {
+                let head = head_of(leaf.suffix(change.key()));
+                if change.value().is_none() {
                     dead.push(change);
+                } else if copied_bytes > 0 && change.is_small() {
+                    slots.push(Slot { head, record: change.pair().copy(heap, word) });
+                    dead.push(change);
+                } else {
+                    slots.push(Slot { head, record: change.shared(word) });
                 }
                 from = behind;
             }
-            slots.extend(&leaf.slots[from..]);
+            leaf.copy_slots(from..leaf.slots.len(), slots, heap, word);
         });
         (merged, dead)
     }
@@ -423,6 +396,10 @@ impl Pairs for Bytes {
     #[inline(always)]
     fn at(leaf: &ByteLeaf, i: usize) -> ByteRecord<'_> {
         leaf.slots[i].record.get()
+    }
+    fn for_outside<'a>(leaf: &'a ByteLeaf, with: &mut dyn FnMut(ByteRecord<'a>)) {
+        let slots = leaf.slots.iter().filter(|slot| slot.record.offset_in(&leaf.heap).is_none());
+        slots.for_each(|slot| with(slot.record.get()));
     }
     #[inline(always)]
     fn spot(leaf: &ByteLeaf, key: &[u8]) -> Spot {
@@ -492,6 +469,7 @@ mod tests {
     use std::cell::RefCell;
 
     use super::*;
+    use crate::pairs::Changes;
     use crate::pool::{BATCH, Depot, Pool};
 
     /// Keys that are hard to distinguish at their ends.
@@ -597,43 +575,64 @@ mod tests {
         }
     }
 
-    /// Each record of a leaf and of its changes is exactly once in the merged leaf or dead.
+    /// Each record of a leaf and of its changes is exactly once in the merged leaf or dead. In a leaf with copies, each record that has a
+    /// block is dead or, if it is large, in the merged leaf; and the copies fill the heap.
     #[test]
     fn changes_are_merged_as_a_map_does_it_and_no_record_is_lost() {
         let all = keys();
         let mut random = fastrand::Rng::with_seed(1);
-        for _ in 0..2000 {
+        for round in 0..2000 {
+            let copies = round % 2 == 1;
             let memory = Memory::new();
             let (low, high) = (random.usize(..all.len() - 1), all.len() - 1);
+            let mut value = || vec![random.u8(..); if random.u8(..4) == 0 { 1025 } else { 1 }];
             let mut model = std::collections::BTreeMap::new();
             for key in &all[low..high] {
-                if random.bool() {
-                    model.insert(&**key, memory.fresh(key, Some(&[random.u8(..)])));
+                let value = value();
+                if value[0].is_multiple_of(2) {
+                    model.insert(&**key, memory.fresh(key, Some(&value)));
                 }
             }
             let fresh: Vec<_> = model.into_values().collect();
-            let leaf = memory.leaf(&fresh, &all[low], &all[high]);
             let records: Vec<_> = fresh.iter().map(Fresh::get).collect();
+            let copied = if copies { Bytes::copied_bytes(&records) } else { 0 };
+            let block = memory.take(Bytes::leaf_space(records.len()) + copied + COPY_ALIGN);
+            let mut space = Space::behind(&block, 0);
+            let (from, to) = (Some(&*all[low]), Some(&*all[high]));
+            let leaf = Bytes::leaf(&records, from, to, copied, &mut space, Kept::in_a_test());
             // The newest first, and some keys several times.
             let changes: Vec<_> = (0..random.usize(..9))
                 .map(|_| {
-                    let value = random.bool().then(|| [random.u8(..)]);
-                    memory.fresh(&all[random.usize(low..high)], value.as_ref().map(|value| &value[..]))
+                    let large = if random.u8(..4) == 0 { 1025 } else { 1 };
+                    let value = random.bool().then(|| vec![random.u8(..); large]);
+                    memory.fresh(&all[random.usize(low..high)], value.as_deref())
                 })
                 .collect();
             let newest_first = changes.iter().map(Fresh::get);
-            let newest_first =
+            let newest_first: Changes<'_, Bytes> =
                 Changes(newest_first.map(|change| (Bytes::spot(&leaf, change.key()), change)).collect());
-            let block = memory.take(Bytes::leaf_space(records.len() + changes.len()));
+            let (sorted, replaced) = newest_first.sorted();
+            let copied = if copies { Bytes::merged_copies(&leaf, &sorted) } else { 0 };
+            let count = merged_count::<Bytes>(&leaf, &sorted);
+            let block = memory.take(Bytes::leaf_space(count) + copied + COPY_ALIGN);
             let mut space = Space::behind(&block, 0);
-            let (merged, dead) = Bytes::merged(&leaf, newest_first, &mut space, Kept::in_a_test());
-            let own = (0..Bytes::len(&merged)).map(|i| Bytes::at(&merged, i));
-            let mut seen: Vec<_> = own.clone().chain(dead).map(address).collect();
-            let mut made: Vec<_> = records.iter().copied().map(address).collect();
-            made.extend(changes.iter().map(|change| address(change.get())));
+            let (merged, mut dead) = Bytes::merged(&leaf, &sorted, copied, &mut space, Kept::in_a_test());
+            dead.extend(replaced);
+            assert_eq!((Bytes::len(&merged), merged.heap.len()), (count, copied));
+            let own = (0..count).map(|i| Bytes::at(&merged, i));
+            let with_block = |record: &ByteRecord<'_>| record.dead().is_some();
+            let mut seen: Vec<_> = own.clone().chain(dead).filter(with_block).map(address).collect();
+            let made = changes.iter().map(Fresh::get);
+            let made = made.chain(records.iter().copied().filter(|record| !(copies && record.is_small())));
+            let mut made: Vec<_> = made.map(address).collect();
             seen.sort();
             made.sort();
             assert_eq!(seen, made, "a record is lost, or there twice");
+            let in_heap = own
+                .clone()
+                .filter(|record| record.shared(Kept::in_a_test()).offset_in(&merged.heap).is_some());
+            let small = own.clone().filter(|record| copies && record.is_small());
+            assert!(in_heap.map(address).eq(small.map(address)), "a small record has no copy");
             let mut wanted: std::collections::BTreeMap<_, _> =
                 records.iter().map(|record| (record.key(), record.value())).collect();
             for change in changes.iter().rev().map(Fresh::get) {

@@ -24,7 +24,7 @@ use std::mem;
 use std::num::NonZeroU64;
 
 use crate::node::Head;
-use crate::pairs::{Changes, Pairs};
+use crate::pairs::{Changes, Pairs, Spotted};
 use crate::sync::{AtomicU64, IS_SMALL, Ordering};
 
 /// The address of an image. The shelf gives it a meaning; the tree only keeps it. Never 0.
@@ -526,15 +526,14 @@ impl Lineage {
     }
 
     /// The origins after changes of a leaf of `records` records. `None` if they are not known.
-    fn origins_after<P: Pairs>(&self, records: usize, changes: Changes<'_, P>) -> Option<Vec<Origin>> {
+    fn origins_after<P: Pairs>(&self, records: usize, changes: &[Spotted<'_, P>]) -> Option<Vec<Origin>> {
         let before = |i: usize| match &self.origins {
             Origins::Same => Origin::try_from(i + 1).ok(),
             Origins::Each(origins) => origins.get(i).copied(),
             Origins::Unknown => None,
         };
-        let (sorted, _) = changes.sorted();
-        let (mut after, mut next) = (Vec::with_capacity(records + sorted.len()), 0);
-        for (spot, change) in sorted {
+        let (mut after, mut next) = (Vec::with_capacity(records + changes.len()), 0);
+        for &(spot, change) in changes {
             let (from, to) = spot.records();
             for i in next..from {
                 after.push(before(i)?);
@@ -551,12 +550,12 @@ impl Lineage {
     }
 
     /// That of a leaf of `records` records after a consolidation with these changes. `None` if the next image has to be a whole one.
-    pub(crate) fn after<P: Pairs>(&self, records: usize, changes: Changes<'_, P>) -> Option<Box<Self>> {
+    pub(crate) fn after<P: Pairs>(&self, records: usize, changes: &[Spotted<'_, P>]) -> Option<Box<Self>> {
         let image = self.image()?;
-        if changes.0.is_empty() {
+        if changes.is_empty() {
             return Some(Self::new(image, self.origins.clone(), self.is_current));
         }
-        let origins = self.origins_after(records, changes)?;
+        let origins = self.origins_after::<P>(records, changes)?;
         let changed = origins.iter().filter(|origin| **origin == 0).count();
         (changed * 2 <= origins.len()).then(|| Self::new(image, Origins::Each(origins.into()), false))
     }
@@ -572,7 +571,8 @@ impl Lineage {
         if !may_build_on(base) {
             return None;
         }
-        let origins = self.origins_after::<P>(head.base_records(), Changes(head.changes().collect()))?;
+        let (sorted, _) = Changes::<P>(head.changes().collect()).sorted();
+        let origins = self.origins_after::<P>(head.base_records(), &sorted)?;
         // The leaves of models are smaller than the head of an image.
         let bytes_max = if IS_SMALL { usize::MAX } else { head.bytes() / SHARE };
         let image = changes::<P>(live, &origins, base, bytes_max)?;

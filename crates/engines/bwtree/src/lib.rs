@@ -4,9 +4,10 @@
 //! * `table`: the mapping table, from a page id (PID) to the newest state of the page. Every change of a page is one exchange in this
 //!   table.
 //! * `node`: base pages, deltas, and their ownership. `slab`: changes in the block of a leaf. `page`: the meaning of a delta chain.
-//! * [`pairs`]: the kinds of keys and values: [`Words`], [`Bytes`]. `record`: a byte-string key and its value. `search`: search in arrays.
+//! * [`pairs`]: the kinds of keys and values: [`Words`], [`Bytes`]. `record`: a byte-string key and its value. `fence`: a
+//!   key that bounds pages. `search`: search in arrays.
 //! * [`tree`]: the tree, and operations on single keys. [`scan`]: cursors.
-//! * [`paged`]: leaves outside of memory. [`late`]: their changes without a read. [`image`]: their contents as bytes. [`restore`]: a tree
+//! * [`paged`]: leaves outside of memory. [`eviction`]: how they leave it. [`late`]: their changes without a read. [`image`]: their contents as bytes. [`restore`]: a tree
 //!   from images.
 //! * `structure`: consolidation, splits, index terms. `merge`: merges, and the shrink of the root.
 //! * `epoch`: decides when retired memory can be freed. `limbo`: frees it. `pool`: an allocation pool for each thread slot.
@@ -21,6 +22,8 @@ pub mod bytes;
 pub mod check;
 mod epoch;
 pub mod error;
+pub mod eviction;
+mod fence;
 pub mod image;
 pub mod late;
 mod limbo;
@@ -49,10 +52,11 @@ pub mod words;
 pub use bytes::{Bytes, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use check::Check;
 pub use error::{Error, Result};
+pub use eviction::Residence;
 pub use image::{Address, Image, ImageKind};
 pub use late::Planned;
 pub use options::{LEAF_CHAIN_MAX, Options};
-pub use paged::{Residence, SavedLeaf, Shelf};
+pub use paged::{SavedLeaf, Shelf};
 pub use pairs::Pairs;
 pub use restore::RestoredLeaf;
 pub use scan::Cursor;

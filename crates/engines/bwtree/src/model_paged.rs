@@ -88,6 +88,10 @@ fn model(name: &str, before: Work, first: Work, second: Work, after: &'static [u
             first(&tree);
             other.join().unwrap();
             tree.reclaim();
+            // V1.
+            for page in (0..4).filter(|page| tree.residence(*page).is_some()) {
+                assert_eq!(tree.candidates.next(page), Some(page), "the eviction skips a leaf in memory");
+            }
             end(&tree, after);
         });
     }
@@ -169,6 +173,30 @@ fn late_changes_beside_a_page_in_a_save_and_a_move_are_kept() {
 #[test]
 fn late_changes_beside_an_eviction_are_kept() {
     model("late change, evict", save, set, evict, &[0, 1, 2, 3, 4, 5]);
+}
+
+/// The eviction looks at all pages, and from then on skips those that it found evicted.
+fn look(tree: &Tree<Words>) {
+    let mut from = 0;
+    while let Some((page, _)) = tree.candidate(from) {
+        from = page + 1;
+    }
+}
+
+#[test]
+fn the_eviction_finds_a_leaf_that_is_paged_in_while_it_looks() {
+    model("look, page-in", save_and_evict, look, get, &[1, 2, 3, 4]);
+    model("look, update", save_and_evict, look, |tree| put(tree, &[5]), &[1, 2, 3, 4, 5]);
+    model("look, late change", save_and_evict, look, set, &[0, 1, 2, 3, 4, 5]);
+}
+
+/// An eviction that clears the bit of a page without another look skips a leaf that came meanwhile.
+#[test]
+fn an_eviction_without_a_second_look_is_noticed() {
+    omit(Omission::Candidate);
+    let outcome = catch_unwind(AssertUnwindSafe(the_eviction_finds_a_leaf_that_is_paged_in_while_it_looks));
+    omit(None);
+    assert!(outcome.is_err(), "without {:?} all is well", Omission::Candidate);
 }
 
 /// An eviction that does not compare the leaf with its image loses an update.

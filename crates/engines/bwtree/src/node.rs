@@ -60,7 +60,7 @@ pub(crate) use graves::Graves;
 
 use crate::page::{Bounds, New, Term};
 use crate::paged::{Evicted, Kept as KeptChanges, NewEvicted, Saved, Stub};
-use crate::pairs::{Changes, Pairs, Spot};
+use crate::pairs::{Pairs, Spot, Spotted};
 use crate::pool::{ALIGN, Array, Block, Space, array_bytes};
 use crate::record::{COPY_ALIGN, Dead, Kept};
 use crate::slab::{Noted, Place, Slab};
@@ -264,26 +264,24 @@ impl<P: Pairs> Made<P> {
         })
     }
 
-    /// Makes a new base page from the base page `head` of a leaf, with the changes of `head` applied, in a block of [`leaf_bytes`]. Also
-    /// returns the records that the new page does not have. `None` if the node is not a leaf's base page.
+    /// Makes a new base page from the base page `head` of a leaf, with these changes of `head` applied ([`Pairs::merged`]), in a block of
+    /// [`leaf_bytes`]. Also returns the records that the new page does not have. `None` if the node is not a leaf's base page.
     pub(crate) fn merged<'g>(
         block: Block,
         head: Head<'g, P>,
         lsn: u64,
         places: u32,
+        (changes, copied): (&[Spotted<'g, P>], usize),
+        saved: Saved,
     ) -> Option<(Self, Vec<P::Record<'g>>)> {
-        let Body::Leaf { run, bounds: Bounds { low, high, right }, saved, .. } = head.body() else {
-            return None;
-        };
-        let saved = saved.after(P::len(run), || Changes::<P>(head.changes().collect()));
-        let changes = Changes(head.changes().collect());
+        let Body::Leaf { run, bounds: Bounds { low, high, right }, .. } = head.body() else { return None };
         let mut dead = Vec::new();
         let new = New { level: head.level(), lsn, bytes: head.bytes() };
         let made = Self::new(block, new, 0, Link::NONE, |space| {
             // SAFETY: as in `leaf`.
             let word = unsafe { Kept::word() };
             let slab = Slab::new(space, places);
-            let (run, not_in_it) = P::merged(run, changes, space, word);
+            let (run, not_in_it) = P::merged(run, changes, copied, space, word);
             dead = not_in_it;
             let bounds = Bounds { low: low.clone(), high: high.clone(), right: *right };
             Body::Leaf { run, bounds, changes: slab, saved }
@@ -509,10 +507,10 @@ impl<'g, P: Pairs> Head<'g, P> {
         lsns.is_sorted_by(|a, b| a < b) && self.changes().all(is_spot)
     }
 
-    /// Calls `with` for each record of the node.
-    fn for_records(self, mut with: impl FnMut(P::Record<'g>)) {
+    /// Calls `with` for each record of the node that is not in the node's block.
+    pub(crate) fn for_records(self, mut with: impl FnMut(P::Record<'g>)) {
         if let Body::Leaf { run, .. } = self.body() {
-            (0..P::len(run)).for_each(|i| with(P::at(run, i)));
+            P::for_outside(run, &mut with);
             self.changes().for_each(|(_, record)| with(record));
         }
     }

@@ -21,6 +21,8 @@ pub enum Omission {
     Claim,
     /// A leaf is evicted although its newest state is not the saved one.
     Clean,
+    /// The eviction does not look at a page again after it decided to skip the page from now on.
+    Candidate,
     /// A batch is put on the depot's stack without release order. Only models have a memory order that is weak enough to detect this.
     Depot,
 }

@@ -14,6 +14,7 @@
 //! Paper: Bw-tree §III-B, §IV.
 
 use std::borrow::Borrow;
+use std::ops::Range;
 
 use crate::node::{Body, Head};
 use crate::pairs::{At, Changes, Pairs, Target};
@@ -192,32 +193,53 @@ pub(crate) struct Records<'g, P: Pairs> {
     pub(crate) dead: Vec<P::Record<'g>>,
 }
 
+impl<P: Pairs> Default for Records<'_, P> {
+    fn default() -> Self {
+        Self { live: Vec::new(), dead: Vec::new() }
+    }
+}
+
 impl<'g, P: Pairs> Records<'g, P> {
     /// Collects the records of the leaf with this head.
     pub(crate) fn of(head: Head<'g, P>) -> Self {
-        let mut changes = Vec::new();
-        let mut base = Self { live: Vec::new(), dead: Vec::new() };
         let mut next = Some(head);
         while let Some(node) = next {
             match node.body() {
-                Body::Leaf { run, .. } => {
-                    changes.extend(node.changes());
-                    base.live.extend((0..P::len(run)).map(|i| P::at(run, i)));
-                }
+                Body::Leaf { run, .. } => return Self::with(run, Changes(node.changes().collect())),
                 Body::Merge { .. } => {
-                    for arm in [node.next(), node.body().contents()] {
-                        let Self { live, dead } =
-                            arm.map_or_else(|| Self { live: vec![], dead: vec![] }, Self::of);
-                        base.live.extend(live);
-                        base.dead.extend(dead);
+                    let mut all = Self::default();
+                    for arm in [node.next(), node.body().contents()].into_iter().flatten() {
+                        let Self { live, dead } = Self::of(arm);
+                        all.live.extend(live);
+                        all.dead.extend(dead);
                     }
-                    break;
+                    return all;
                 }
-                _ => {}
+                _ => next = node.next(),
             }
-            next = node.next();
         }
-        if changes.is_empty() { base } else { base.with(Changes(changes)) }
+        Self::default()
+    }
+
+    /// The records of a base page, with these changes of it.
+    fn with(run: &'g P::Leaf, changes: Changes<'g, P>) -> Self {
+        let (changes, mut dead) = changes.sorted();
+        let mut live = Vec::with_capacity(P::len(run) + changes.len());
+        let all = |range: Range<usize>| range.map(|i| P::at(run, i));
+        let mut from = 0;
+        for (spot, change) in changes {
+            let (end, behind) = spot.records();
+            live.extend(all(from..end));
+            dead.extend(all(end..behind));
+            if P::record_value(change).is_some() {
+                live.push(change)
+            } else {
+                dead.push(change)
+            }
+            from = behind;
+        }
+        live.extend(all(from..P::len(run)));
+        Self { live, dead }
     }
 
     /// For a page that copies its records: the small ones are dead after it replaces the chain (N8). Copies have no block and need not be
@@ -228,28 +250,6 @@ impl<'g, P: Pairs> Records<'g, P> {
             self.dead.extend(self.live.iter().copied().filter(is_replaced));
         }
         self
-    }
-
-    fn with(self, changes: Changes<'g, P>) -> Self {
-        let (changes, replaced) = changes.sorted();
-        let (mut live, mut dead) = (Vec::with_capacity(self.live.len() + changes.len()), self.dead);
-        dead.extend(replaced);
-        let mut rest = &self.live[..];
-        for (_, change) in changes {
-            let key = P::record_key(change);
-            let before = rest.partition_point(|own| P::record_key(*own) < key);
-            live.extend_from_slice(&rest[..before]);
-            rest = &rest[before..];
-            if let Some((first, behind)) =
-                rest.split_first().filter(|(first, _)| P::record_key(**first) == key)
-            {
-                dead.push(*first);
-                rest = behind;
-            }
-            if P::record_value(change).is_some() { live.push(change) } else { dead.push(change) }
-        }
-        live.extend_from_slice(rest);
-        Self { live, dead }
     }
 }
 

@@ -30,14 +30,14 @@ use std::sync::atomic::Ordering::Relaxed;
 use crate::error::{Error, Result};
 use crate::image::{self, Address, Contents, Difference, Image, ImageBytes, ImageKind, Lineage, Origin, Raw};
 use crate::node::{Body, Head, Made};
-use crate::omission::{Omission, is_omitted};
+use crate::omission::Omission;
 use crate::options::Options;
 use crate::page::{Bounds, New, Outline, Records};
-use crate::pairs::{Changes, Pairs, Place, RECORD_BYTES, Read};
+use crate::pairs::{Pairs, Place, RECORD_BYTES, Read, Spotted};
 use crate::pool::Array;
 use crate::stats::Count;
 use crate::sync::{AtomicU64, IS_SMALL, Mutex, MutexGuard, Ordering};
-use crate::table::{Pid, ROOT};
+use crate::table::Pid;
 use crate::tree::{Tree, Visit};
 
 /// The place where images are.
@@ -59,7 +59,7 @@ pub trait Shelf: Debug + Send + Sync {
 #[derive(Debug)]
 pub(crate) struct Saved {
     /// `None`: there is no image.
-    lineage: Option<Box<Lineage>>,
+    pub(crate) lineage: Option<Box<Lineage>>,
     /// Number of uses since the last round of the eviction, at most [`USED_MAX`].
     used: AtomicU64,
 }
@@ -151,18 +151,14 @@ impl Saved {
         Self { lineage, used: AtomicU64::new(used) }
     }
 
-    /// That of the leaf after a consolidation with these changes. `records` is the number of its records before.
-    pub(crate) fn after<'g, P: Pairs>(
-        &self,
-        records: usize,
-        changes: impl FnOnce() -> Changes<'g, P>,
-    ) -> Self {
-        let lineage = self.lineage.as_ref().and_then(|lineage| lineage.after(records, changes()));
+    /// That of the leaf after a consolidation with these changes, which are in key order. `records` is the number of its records before.
+    pub(crate) fn after<P: Pairs>(&self, records: usize, changes: &[Spotted<'_, P>]) -> Self {
+        let lineage = self.lineage.as_ref().and_then(|lineage| lineage.after::<P>(records, changes));
         Self::new(lineage, self.used.load(Ordering::Relaxed))
     }
 
     /// The image of a leaf with this head, if it has all contents (I1).
-    fn current<P: Pairs>(&self, head: Head<'_, P>) -> Option<Image> {
+    pub(crate) fn current<P: Pairs>(&self, head: Head<'_, P>) -> Option<Image> {
         let lineage = self.lineage.as_ref()?;
         if head.depth() == 0 { lineage.current() } else { None }
     }
@@ -182,7 +178,7 @@ impl Saved {
     }
 
     /// Takes one use away. False if there was none.
-    fn cool(&self) -> bool {
+    pub(crate) fn cool(&self) -> bool {
         let used = self.used.load(Ordering::Relaxed);
         self.used.store(used.saturating_sub(1), Ordering::Relaxed);
         used > 0
@@ -384,7 +380,12 @@ impl<P: Pairs> Tree<P> {
     }
 
     /// The difference of a leaf from its base, if it is to be saved or kept.
-    fn difference(&self, lineage: &Lineage, head: Head<'_, P>, live: &[P::Record<'_>]) -> Option<Difference> {
+    pub(crate) fn difference(
+        &self,
+        lineage: &Lineage,
+        head: Head<'_, P>,
+        live: &[P::Record<'_>],
+    ) -> Option<Difference> {
         lineage
             .difference::<P>(head, live, |base| self.shelf.as_ref().is_some_and(|shelf| shelf.is_kept(base)))
     }
@@ -460,24 +461,6 @@ impl<P: Pairs> Tree<P> {
         self.unsaved.load(Relaxed)
     }
 
-    /// The state of the page with this number, for the eviction: see [`Residence`].
-    pub fn residence(&self, page: u32) -> Residence {
-        let visit = self.visit();
-        if u64::from(page) >= self.table.used() {
-            return Residence::End;
-        }
-        match visit.load(Pid(page)) {
-            Some(head) if Pid(page) != ROOT && head.level() == 0 => match head.body() {
-                Body::Leaf { saved, .. } if saved.cool() => Residence::Used,
-                Body::Leaf { saved, .. } if saved.current(head).is_some() => Residence::Clean,
-                Body::Leaf { .. } => Residence::Dirty,
-                Body::Evicted { leaf, .. } if leaf.kept.bytes() > 0 => Residence::Unsaved,
-                _ => Residence::Elsewhere,
-            },
-            _ => Residence::Elsewhere,
-        }
-    }
-
     /// The image of a leaf, or the base of the changes that it keeps, by its page number. `Some(None)`: the page has none. `None`: there are no
     /// more pages.
     pub fn image(&self, page: u32) -> Option<Option<Image>> {
@@ -502,63 +485,6 @@ impl<P: Pairs> Tree<P> {
         let head = visit.load(Pid(page)).filter(|head| head.level() == 0 && !head.is_removed())?;
         Some(Outline::of(head).low.map(|low| P::own_key(low.borrow())))
     }
-
-    /// Evicts the leaf with this page number, if it is clean (I1), or if it `may_keep` its changes and these are few. Returns the bytes of
-    /// memory that become free; 0 if it was not evicted. `may_evict` decides by the address of an image that will be needed. Called as
-    /// [`save`](Self::save) (I4).
-    pub fn evict(&self, page: u32, may_keep: bool, may_evict: impl Fn(Address) -> bool) -> u64 {
-        if u64::from(page) >= self.table.used() {
-            return 0;
-        }
-        let visit = self.visit();
-        let pid = Pid(page);
-        let Some(head) = visit.load(pid).filter(|head| pid != ROOT && head.level() == 0) else { return 0 };
-        let Body::Leaf { saved, .. } = head.body() else { return 0 };
-        let Records { live, mut dead } = Records::of(head);
-        let current = match &saved.lineage {
-            Some(lineage) if is_omitted(Omission::Clean) => lineage.image(),
-            _ => saved.current(head),
-        };
-        let (image, unsaved) = match (current, &saved.lineage) {
-            (Some(image), _) => (image, Vec::new()),
-            (None, Some(lineage)) if may_keep => {
-                let Some(difference) = self.difference(lineage, head, &live) else { return 0 };
-                (Image { address: difference.base, base: None }, difference.image)
-            }
-            _ => return 0,
-        };
-        if !may_evict(image.address) || image.base.is_some_and(|base| !may_evict(base)) {
-            return 0;
-        }
-        let kept = Kept { unsaved: &unsaved[..], late: &[] };
-        let leaf = NewEvicted { kept, ..NewEvicted::of(image, live.len() as u32, true) };
-        let kept = unsaved.len() as u64;
-        // The evicted leaf has no records in memory, so all of them are dead (N6).
-        dead.extend(live);
-        let freed = (head.chain_memory() as u64).saturating_sub(kept);
-        if !visit.replace(pid, head, visit.stub_of(head, leaf), &dead, Omission::Consolidation) {
-            return 0;
-        }
-        self.unsaved.fetch_add(kept, Relaxed);
-        freed
-    }
-}
-
-/// The state of a page, for the eviction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Residence {
-    /// There are no more pages.
-    End,
-    /// It is no leaf in memory, or it is being merged.
-    Elsewhere,
-    /// It was used since the last round.
-    Used,
-    /// It can be evicted.
-    Clean,
-    /// It has to be saved first, or to keep its changes.
-    Dirty,
-    /// It is evicted, and keeps changes that are not saved.
-    Unsaved,
 }
 
 fn damaged(address: Address) -> Error {
@@ -582,7 +508,7 @@ impl<'v, P: Pairs> Visit<'v, P> {
     }
 
     /// An evicted leaf in place of the leaf with this head, in the same state.
-    fn stub_of(&self, head: Head<'_, P>, leaf: NewEvicted<'_>) -> Made<P> {
+    pub(crate) fn stub_of(&self, head: Head<'_, P>, leaf: NewEvicted<'_>) -> Made<P> {
         let Outline { low, high, right, .. } = Outline::of(head);
         let bounds = Bounds { low: low.cloned(), high: high.cloned(), right };
         self.tell_change(head);
@@ -601,10 +527,14 @@ impl<'v, P: Pairs> Visit<'v, P> {
             _ => page.head().base_records() as u32,
         };
         let more = i64::from(counted) - i64::from(old.records);
+        let is_in_memory = page.head().evicted().is_none();
         let done = self.replace(pid, head, page, &[], Omission::Consolidation);
         if done {
             self.slot.count(Count::Records, more.cast_unsigned());
             self.tree.unsaved.fetch_add((kept as u64).wrapping_sub(kept_before as u64), Relaxed);
+            if kept > 0 || is_in_memory {
+                self.tree.candidates.set(pid.0);
+            }
             let more = u64::from(is_uncounted).wrapping_sub(u64::from(was_uncounted));
             if more != 0 {
                 self.tree.uncounted.fetch_add(more, Relaxed);
@@ -616,17 +546,14 @@ impl<'v, P: Pairs> Visit<'v, P> {
     /// Notes the image of a leaf, if the leaf still has the state that was saved (I1).
     fn install_saved(&self, place: Place<'_, P>, state: u64, lineage: Box<Lineage>) {
         let (pid, head) = self.leaf(place);
-        let Body::Leaf { saved, .. } = head.body() else { return };
         if head.lsn() != state {
             return;
         }
-        let Records { live, dead } = Records::of(head).copied(self.tree.options.weighs_records);
-        let saved = Saved::new(Some(lineage), saved.used.load(Ordering::Relaxed));
-        let Outline { low, high, right, .. } = Outline::of(head);
-        let bounds = Bounds { low: low.cloned(), high: high.cloned(), right };
+        let saved = |known: &Saved, _, _: &[Spotted<'_, P>]| {
+            Saved::new(Some(lineage), known.used.load(Ordering::Relaxed))
+        };
+        let Some((page, dead)) = self.merged_as(head, state, saved) else { return };
         self.tell_change(head);
-        let new = New { level: 0, lsn: state, bytes: head.bytes() };
-        let page = self.leaf_page(new, &live, bounds, saved);
         self.replace(pid, head, page, &dead, Omission::Consolidation);
     }
 

@@ -71,6 +71,13 @@ impl<'a, P: Pairs> Changes<'a, P> {
     }
 }
 
+/// Number of records of a leaf with these changes applied ([`Pairs::merged`]).
+pub(crate) fn merged_count<P: Pairs>(leaf: &P::Leaf, changes: &[Spotted<'_, P>]) -> usize {
+    let is_new = |(_, change): &&Spotted<'_, P>| P::record_value(*change).is_some();
+    let (new, replaced) = (changes.iter().filter(is_new), changes.iter().filter(|(spot, _)| spot.is_there()));
+    P::len(leaf) + new.count() - replaced.count()
+}
+
 /// A record that was read from an image, for a new leaf.
 #[derive(Debug)]
 pub enum Read<'a, P: Pairs> {
@@ -220,11 +227,18 @@ pub trait Pairs: Sized + Debug + Send + Sync + 'static {
         let records: Vec<_> = read.iter().filter_map(Read::made).collect();
         Self::leaf(&records, low, high, copied_bytes, space, word)
     }
-    /// Makes a run of this leaf with these changes applied, for a page with the same bounds. Also returns the records of the leaf and of
-    /// the changes that are not in the new run, or none if records need no blocks. `space` is large enough for all records and changes.
+    /// Bytes of the copies in the run that [`merged`](Self::merged) makes, for a tree that copies records.
+    fn merged_copies(_leaf: &Self::Leaf, _changes: &[Spotted<'_, Self>]) -> usize {
+        0
+    }
+    /// Makes a run of this leaf with these changes applied, for a page with the same bounds. `changes` has one change of each key, in key
+    /// order. Also returns the records of the leaf and of the changes that are not in the new run, or none if records need no blocks. If
+    /// `copied_bytes` is not 0, the new run has copies of small records; it is the result of [`merged_copies`](Self::merged_copies) then.
+    /// `space` has [`leaf_space`](Self::leaf_space) bytes for [`merged_count`] records, and these.
     fn merged<'a>(
         leaf: &'a Self::Leaf,
-        changes: Changes<'a, Self>,
+        changes: &[Spotted<'a, Self>],
+        copied_bytes: usize,
         space: &mut Space,
         word: Kept,
     ) -> (Self::Leaf, Vec<Self::Record<'a>>);
@@ -232,6 +246,10 @@ pub trait Pairs: Sized + Debug + Send + Sync + 'static {
     fn len(leaf: &Self::Leaf) -> usize;
     /// The record at index `i` of a run. Panics if the run is shorter.
     fn at(leaf: &Self::Leaf, i: usize) -> Self::Record<'_>;
+    /// Calls `with` for each record of a run that has no copy in the block of its leaf.
+    fn for_outside<'a>(leaf: &'a Self::Leaf, with: &mut dyn FnMut(Self::Record<'a>)) {
+        (0..Self::len(leaf)).for_each(|i| with(Self::at(leaf, i)));
+    }
     /// The position of a key that belongs in the page. O(log records).
     fn spot(leaf: &Self::Leaf, key: &Self::Key) -> Spot;
     /// The record of a key that belongs in the page. O(log records).

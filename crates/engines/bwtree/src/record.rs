@@ -15,6 +15,7 @@
 //! * [`Dead`]: retired. [`Dead::free`] returns the block. It is called only when no other thread can access the record any more.
 
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::slice;
 
@@ -132,6 +133,41 @@ impl Shared {
     #[inline(always)]
     pub(crate) fn get(&self) -> ByteRecord<'_> {
         ByteRecord(*self, PhantomData)
+    }
+}
+
+impl Shared {
+    /// The place of the record in these copies ([`Pair::copy`]). `None`: it is not one of them.
+    #[inline(always)]
+    pub(crate) fn offset_in(self, copies: &[u8]) -> Option<usize> {
+        let offset = self.0.addr().get().wrapping_sub(copies.as_ptr().addr());
+        (offset < copies.len()).then_some(offset)
+    }
+}
+
+/// Copies of records, copied together to another leaf.
+#[derive(Debug)]
+pub(crate) struct Moved {
+    /// Their place in the copies of the old leaf.
+    range: Range<usize>,
+    to: NonNull<u8>,
+}
+
+impl Moved {
+    /// Copies a range of copies, which begins and ends between two of them.
+    pub(crate) fn copy(copies: &[u8], range: Range<usize>, heap: &mut Draft<u8>) -> Self {
+        let to = heap.end();
+        heap.extend(&copies[range.clone()]);
+        Self { range, to }
+    }
+
+    /// The pointer to the copy of a record. The same pointer if the record is not one of `copies`.
+    #[inline(always)]
+    pub(crate) fn pointer(&self, record: Shared, copies: &[u8], _word: Kept) -> Shared {
+        let Some(offset) = record.offset_in(copies) else { return record };
+        assert!(self.range.contains(&offset), "a record that was not copied");
+        let at = self.to.map_addr(|addr| addr.saturating_add(offset - self.range.start));
+        Shared(at.cast())
     }
 }
 

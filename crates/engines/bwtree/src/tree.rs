@@ -20,6 +20,7 @@
 
 use crate::epoch::{Epochs, ThreadSlot};
 use crate::error::{Error, Result};
+use crate::eviction::Candidates;
 use crate::late::Blind;
 use crate::node::{
     Body, Claimed, Graves, Head, Made, Node, Retired, SEEN_MAX, Weighed, delta_bytes, evicted_bytes,
@@ -27,9 +28,9 @@ use crate::node::{
 };
 use crate::omission::Omission;
 use crate::options::Options;
-use crate::page::{Bounds, New, Records, Step, Term, lookup, step};
+use crate::page::{Bounds, New, Step, Term, lookup, step};
 use crate::paged::{NewEvicted, Paging, Saved, Shelf};
-use crate::pairs::{At, Changes, Pairs, RECORD_BYTES, Read, Spot, Target};
+use crate::pairs::{At, Changes, Pairs, RECORD_BYTES, Read, Spot, Spotted, Target, merged_count};
 use crate::pool::{BATCH, BATCH_SMALL};
 use crate::stats::{Count, Memory};
 use crate::table::{Pid, ROOT, Table};
@@ -63,6 +64,7 @@ pub struct Tree<P: Pairs> {
     /// Number of evicted leaves whose late changes are not counted.
     pub(crate) uncounted: std::sync::atomic::AtomicU64,
     pub(crate) paging: Paging,
+    pub(crate) candidates: Candidates,
 }
 
 /// Makes updates part of a log.
@@ -135,6 +137,7 @@ impl<P: Pairs> Tree<P> {
             options,
             shelf: None,
             paging,
+            candidates: Candidates::new(),
             unsaved: 0.into(),
             uncounted: 0.into(),
         };
@@ -512,8 +515,12 @@ impl<P: Pairs> Visit<'_, P> {
     /// See [`Table::allocate`].
     pub(crate) fn allocate(&self, page: Made<P>) -> Option<Pid> {
         let bytes = page.head().memory();
+        let is_leaf = page.head().is_base() && page.head().level() == 0;
         match self.tree.table.allocate(page) {
             Ok(pid) => {
+                if is_leaf && self.tree.shelf.is_some() {
+                    self.tree.candidates.set(pid.0);
+                }
                 self.slot.count(Count::MadeBytes, bytes as u64);
                 Some(pid)
             }
@@ -571,19 +578,25 @@ impl<P: Pairs> Visit<'_, P> {
     /// Consolidates a leaf that is a base page: makes a new base page with its changes applied. Also returns the records that the new page
     /// does not have. `None` if the head is not a base page.
     pub(crate) fn merged<'g>(&self, head: Head<'g, P>, lsn: u64) -> Option<(Made<P>, Vec<P::Record<'g>>)> {
-        let Body::Leaf { run, bounds: Bounds { low, high, right }, saved, .. } = head.body() else {
-            return None;
-        };
-        if self.tree.options.weighs_records {
-            let Records { live, dead } = Records::of(head).copied(true);
-            let saved = saved.after::<P>(P::len(run), || Changes(head.changes().collect()));
-            let bounds = Bounds { low: low.clone(), high: high.clone(), right: *right };
-            let page = self.leaf_page(New { level: 0, lsn, bytes: head.bytes() }, &live, bounds, saved);
-            return Some((page, dead));
-        }
-        let records = P::len(run) + head.depth() as usize;
-        let block = self.slot.take(leaf_bytes::<P>(records, self.places(), 0));
-        Made::merged(block, head, lsn, self.places())
+        self.merged_as(head, lsn, Saved::after::<P>)
+    }
+
+    /// As [`merged`](Self::merged). `saved` makes that of the new page from that of the old one, the number of its records, and its changes.
+    pub(crate) fn merged_as<'g>(
+        &self,
+        head: Head<'g, P>,
+        lsn: u64,
+        saved: impl FnOnce(&Saved, usize, &[Spotted<'g, P>]) -> Saved,
+    ) -> Option<(Made<P>, Vec<P::Record<'g>>)> {
+        let Body::Leaf { run, saved: known, .. } = head.body() else { return None };
+        let (changes, replaced) = Changes::<P>(head.changes().collect()).sorted();
+        let copied = if self.tree.options.weighs_records { P::merged_copies(run, &changes) } else { 0 };
+        let records = merged_count::<P>(run, &changes);
+        let block = self.slot.take(leaf_bytes::<P>(records, self.places(), copied));
+        let saved = saved(known, P::len(run), &changes);
+        let (page, mut dead) = Made::merged(block, head, lsn, self.places(), (&changes, copied), saved)?;
+        dead.extend(replaced);
+        Some((page, dead))
     }
 
     /// Makes a delta in front of `head`.

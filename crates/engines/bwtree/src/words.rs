@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use crate::error::Result;
-use crate::pairs::{Changes, Pairs, RECORD_BYTES, Spot};
+use crate::pairs::{Pairs, RECORD_BYTES, Spot, Spotted, merged_count};
 use crate::pool::{Array, Block, Space, array_bytes};
 use crate::record::{Dead, Kept};
 use crate::search::{LINE, Samples, beckon, count_left};
@@ -170,17 +170,17 @@ impl Pairs for Words {
     /// Copies the records between two changes together.
     fn merged<'a>(
         leaf: &'a WordLeaf,
-        changes: Changes<'a, Self>,
+        changes: &[Spotted<'a, Self>],
+        _copied_bytes: usize,
         space: &mut Space,
         _word: Kept,
     ) -> (WordLeaf, Vec<WordRecord<'a>>) {
         let WordLeaf { keys: run, values } = leaf;
-        let (changes, _) = changes.sorted();
-        let (keys, count) = (&run.keys, run.keys.len() + changes.len());
+        let (keys, count) = (&run.keys, merged_count::<Self>(leaf, changes));
         let samples = Samples::draft(space, count);
         let (mut new_keys, mut new_values) = (space.array(count, LINE), space.array(count, LINE));
         let mut from = 0;
-        for (spot, (key, value)) in changes {
+        for &(spot, (key, value)) in changes {
             let (end, behind) = spot.records();
             new_keys.extend(&keys[from..end]);
             new_values.extend(&values[from..end]);
@@ -274,9 +274,9 @@ mod tests {
             let leaf = Words::leaf(&records, None, None, 0, &mut Space::behind(&before, 0), word);
             let borrowed =
                 changes.iter().map(|(key, value)| (Words::spot(&leaf, key), (key, value.as_ref())));
-            let borrowed = borrowed.collect();
+            let borrowed: Vec<_> = borrowed.collect();
             let (after, _) = pool.take(Words::leaf_space(records.len() + changes.len()), &depot);
-            let (merged, _) = Words::merged(&leaf, Changes(borrowed), &mut Space::behind(&after, 0), word);
+            let (merged, _) = Words::merged(&leaf, &borrowed, 0, &mut Space::behind(&after, 0), word);
             for (key, value) in changes {
                 match value {
                     Some(value) => _ = model.insert(key, value),

@@ -54,6 +54,7 @@ impl Settings {
             inner_split_bytes: of_inner,
             inner_merge_bytes: of_inner / 4 * 3,
             weighs_records: true,
+            leaf_chain: if self.is_small { usual.leaf_chain } else { 16 },
             ..usual
         }
     }

@@ -175,15 +175,15 @@ impl<P: Pairs> Store<P> {
         let mut before = upkeep.stats.evictions;
         let mut was_useless = false;
         while laps <= LAPS {
-            let page = upkeep.hand;
-            upkeep.hand += 1;
-            match self.tree.residence(page) {
-                Residence::End => {
-                    (upkeep.hand, laps) = (0, laps + 1);
-                    self.evict_saved(upkeep, &mut saved)?;
-                    was_useless = upkeep.stats.evictions == before;
-                    before = upkeep.stats.evictions;
-                }
+            let Some((page, residence)) = self.tree.candidate(upkeep.hand) else {
+                (upkeep.hand, laps) = (0, laps + 1);
+                self.evict_saved(upkeep, &mut saved)?;
+                was_useless = upkeep.stats.evictions == before;
+                before = upkeep.stats.evictions;
+                continue;
+            };
+            upkeep.hand = page + 1;
+            match residence {
                 // The image may be in a buffer that was not written yet.
                 Residence::Clean => {
                     if !self.evict(upkeep, page, false) && !upkeep.was_refused {
@@ -204,7 +204,7 @@ impl<P: Pairs> Store<P> {
                         saved.push(page);
                     }
                 }
-                Residence::Unsaved | Residence::Used | Residence::Elsewhere => {}
+                Residence::Unsaved | Residence::Used => {}
             }
             if saved.len() >= 64 {
                 self.evict_saved(upkeep, &mut saved)?;
@@ -213,7 +213,7 @@ impl<P: Pairs> Store<P> {
             if steps.is_multiple_of(128) {
                 self.tree.reclaim();
             }
-            if steps.is_multiple_of(16) && self.used_bytes() <= target {
+            if steps.is_multiple_of(4) && self.used_bytes() <= target {
                 break;
             }
         }
