@@ -225,9 +225,19 @@ impl<G> ThreadSlot<'_, G> {
     /// Takes a block of at least `bytes` bytes.
     #[inline]
     pub(crate) fn take(&self, bytes: usize) -> Block {
+        self.take_by(|pool, depot| pool.take(bytes, depot))
+    }
+
+    /// Takes a block of at least `bytes` bytes for a node.
+    #[inline]
+    pub(crate) fn take_for_node(&self, bytes: usize) -> Block {
+        self.take_by(|pool, depot| pool.take_for_node(bytes, depot))
+    }
+
+    #[inline]
+    fn take_by(&self, take: impl FnOnce(&mut Pool, &Depot) -> (Block, usize)) -> Block {
         // SAFETY: as in `bag`.
-        let take = |pool: *mut Pool| unsafe { &mut *pool }.take(bytes, &self.epochs.depot);
-        let (block, more) = self.slot.pool.with_mut(take);
+        let (block, more) = self.slot.pool.with_mut(|pool| take(unsafe { &mut *pool }, &self.epochs.depot));
         if more > 0 {
             self.epochs.held.fetch_add(more as u64, Ordering::Relaxed);
         }

@@ -42,6 +42,8 @@ const SIZES: usize = FINE / STEP + (POOLED_MAX / FINE).ilog2() as usize * 8;
 /// Minimum and maximum bytes of a chunk.
 const CHUNK_MIN: usize = if IS_SMALL { 4 << 10 } else { 64 << 10 };
 const CHUNK_MAX: usize = 64 << 20;
+/// The maximum in a tree with a memory budget, which counts whole chunks.
+const CHUNK_SMALL: usize = 256 << 10;
 const HUGE_PAGE: usize = 2 << 20;
 /// A pool with at least a huge page of chunks adds chunks of at least 1 / `PART` of its bytes, but at most [`CHUNK_MAX`]. A smaller pool
 /// doubles.
@@ -269,7 +271,7 @@ impl Depot {
     pub(crate) fn new(batch_bytes: usize) -> Self {
         let stack = |_| Stack { top: AtomicPtr::new(ptr::null_mut()), is_popped: AtomicU64::new(0) };
         // The unused rest of a chunk counts against the budget, too.
-        let chunk_max = if batch_bytes == BATCH { CHUNK_MAX } else { HUGE_PAGE };
+        let chunk_max = if batch_bytes == BATCH { CHUNK_MAX } else { CHUNK_SMALL };
         let spaces = (batch_bytes != BATCH).then(Default::default);
         Self { spaces, stacks: std::array::from_fn(stack), batch_bytes, chunk_max }
     }
@@ -375,6 +377,17 @@ impl Pool {
         }
     }
 
+    /// As [`take`](Self::take), for the block of a node. A node notes the length of its block, so that need not be one of the few sizes.
+    #[inline]
+    pub(crate) fn take_for_node(&mut self, bytes: usize, depot: &Depot) -> (Block, usize) {
+        if (FINE + 1..=POOLED_MAX).contains(&bytes)
+            && let Some(mut spaces) = depot.spaces(bytes.next_multiple_of(UNIT))
+        {
+            return spaces.take(bytes.next_multiple_of(UNIT));
+        }
+        self.take(bytes, depot)
+    }
+
     #[cold]
     fn provide(&mut self, number: usize, bytes: usize, depot: &Depot) -> (Block, usize) {
         if self.free.is_empty() {
@@ -415,8 +428,9 @@ impl Pool {
         let bytes = if self.chunk_bytes < HUGE_PAGE {
             self.chunk_bytes.next_power_of_two().max(CHUNK_MIN)
         } else {
-            (self.chunk_bytes / PART).next_power_of_two().clamp(HUGE_PAGE, chunk_max)
+            (self.chunk_bytes / PART).next_power_of_two().clamp(HUGE_PAGE, CHUNK_MAX)
         };
+        let bytes = bytes.min(chunk_max);
         let at = allocate(bytes);
         #[cfg(all(target_os = "linux", not(miri)))]
         if bytes >= HUGE_PAGE {
@@ -595,7 +609,11 @@ mod tests {
 
     #[test]
     fn no_two_blocks_overlap_and_those_given_back_are_given_out_again() {
-        let (depot, mut random) = (Depot::new(BATCH), fastrand::Rng::with_seed(1));
+        [BATCH, BATCH_SMALL].into_iter().for_each(blocks_do_not_overlap);
+    }
+
+    fn blocks_do_not_overlap(batch_bytes: usize) {
+        let (depot, mut random) = (Depot::new(batch_bytes), fastrand::Rng::with_seed(1));
         let mut pools = [Pool::new(), Pool::new()];
         let (mut held, mut asked, mut in_use) = (std::collections::BTreeMap::new(), 0, 0usize);
         for step in 0..60_000 {
@@ -608,7 +626,8 @@ mod tests {
                     1 => random.usize(..4000).next_multiple_of(ALIGN),
                     _ => random.usize(1..300),
                 };
-                let (block, more) = pool.take(bytes, &depot);
+                let (block, more) =
+                    if random.bool() { pool.take(bytes, &depot) } else { pool.take_for_node(bytes, &depot) };
                 asked += more;
                 in_use += block.bytes;
                 let start = block.at.addr().get();

@@ -545,7 +545,7 @@ impl<P: Pairs> Visit<'_, P> {
         saved: Saved,
     ) -> Made<P> {
         let copied = if self.tree.options.weighs_records { P::copied_bytes(records) } else { 0 };
-        let block = self.slot.take(leaf_bytes::<P>(records.len(), self.places(), copied));
+        let block = self.slot.take_for_node(leaf_bytes::<P>(records.len(), self.places(), copied));
         Made::leaf(block, new, bounds, self.places(), saved, |low, high, space, word| {
             P::leaf(records, low, high, copied, space, word)
         })
@@ -559,20 +559,22 @@ impl<P: Pairs> Visit<'_, P> {
         bounds: Bounds<P>,
         saved: Saved,
     ) -> Made<P> {
-        let block = self.slot.take(leaf_bytes::<P>(read.len(), self.places(), copied));
-        Made::leaf(block, new, bounds, self.places(), saved, |low, high, space, word| {
+        // Most leaves that are read do not change before they are evicted.
+        let places = self.places().div_ceil(4);
+        let block = self.slot.take_for_node(leaf_bytes::<P>(read.len(), places, copied));
+        Made::leaf(block, new, bounds, places, saved, |low, high, space, word| {
             P::leaf_of_read(read, low, high, copied, space, word)
         })
     }
 
     /// Makes a leaf whose contents are not in memory.
     pub(crate) fn evicted_page(&self, new: New, bounds: Bounds<P>, leaf: NewEvicted<'_>) -> Made<P> {
-        Made::evicted(self.slot.take(evicted_bytes::<P>(leaf.kept.bytes())), new, bounds, leaf)
+        Made::evicted(self.slot.take_for_node(evicted_bytes::<P>(leaf.kept.bytes())), new, bounds, leaf)
     }
 
     /// Makes a base page of these terms.
     pub(crate) fn inner_page(&self, new: New, terms: &[Term<'_, P>], bounds: Bounds<P>) -> Made<P> {
-        Made::inner(self.slot.take(inner_bytes::<P>(terms)), new, terms, bounds)
+        Made::inner(self.slot.take_for_node(inner_bytes::<P>(terms)), new, terms, bounds)
     }
 
     /// Consolidates a leaf that is a base page: makes a new base page with its changes applied. Also returns the records that the new page
@@ -592,7 +594,7 @@ impl<P: Pairs> Visit<'_, P> {
         let (changes, replaced) = Changes::<P>(head.changes().collect()).sorted();
         let copied = if self.tree.options.weighs_records { P::merged_copies(run, &changes) } else { 0 };
         let records = merged_count::<P>(run, &changes);
-        let block = self.slot.take(leaf_bytes::<P>(records, self.places(), copied));
+        let block = self.slot.take_for_node(leaf_bytes::<P>(records, self.places(), copied));
         let saved = saved(known, P::len(run), &changes);
         let (page, mut dead) = Made::merged(block, head, lsn, self.places(), (&changes, copied), saved)?;
         dead.extend(replaced);
@@ -601,7 +603,7 @@ impl<P: Pairs> Visit<'_, P> {
 
     /// Makes a delta in front of `head`.
     pub(crate) fn delta(&self, head: Head<'_, P>, lsn: u64, bytes: usize, body: Body<P>) -> Made<P> {
-        Made::delta(self.slot.take(delta_bytes::<P>()), head, lsn, bytes, body)
+        Made::delta(self.slot.take_for_node(delta_bytes::<P>()), head, lsn, bytes, body)
     }
 
     /// Draws a number for a new state of a page whose current number is `above`.
