@@ -65,7 +65,9 @@ impl Campaign {
     /// A part of a test program, repeated with seeds.
     fn tests(name: &str, line: &'static str, rounds: u32) -> Self {
         let step = move |seed: u64| {
-            Step::new(line)
+            // A failure is printed at once: the other tests of a campaign may take long, or be stopped.
+            let separator = if line.contains(" -- ") { "" } else { " --" };
+            Step::new(&format!("{line}{separator} --nocapture"))
                 .with("BRISTLECONE_SOAK", "1")
                 .with("BRISTLECONE_ROUNDS", rounds.to_string())
                 .with("BRISTLECONE_SEED", seed.to_string())
