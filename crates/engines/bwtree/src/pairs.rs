@@ -234,7 +234,7 @@ pub trait Pairs: Sized + Debug + Send + Sync + 'static {
     /// Makes a run of this leaf with these changes applied, for a page with the same bounds. `changes` has one change of each key, in key
     /// order. Also returns the records of the leaf and of the changes that are not in the new run, or none if records need no blocks. If
     /// `copied_bytes` is not 0, the new run has copies of small records; it is the result of [`merged_copies`](Self::merged_copies) then.
-    /// `space` has [`leaf_space`](Self::leaf_space) bytes for [`merged_count`] records, and these.
+    /// `space` has [`leaf_space`](Self::leaf_space) bytes for `merged_count` records, and these.
     fn merged<'a>(
         leaf: &'a Self::Leaf,
         changes: &[Spotted<'a, Self>],
