@@ -17,6 +17,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::io::Read;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -279,7 +280,7 @@ impl Disk {
         }
         for (name, node) in &found {
             if let Node::File(inode) = node
-                && let Ok(bytes) = std::fs::read(self.root.join(name))
+                && let Ok(bytes) = contents_of(&self.root.join(name), *inode)
             {
                 let file = state.files.entry(*inode).or_default();
                 file.see(bytes);
@@ -290,6 +291,18 @@ impl Disk {
         }
         state.names = found;
     }
+}
+
+/// Reads a file. If another thread has renamed a file to this name since the names were read, the name refers to another file: its
+/// contents are not those of this one.
+fn contents_of(path: &Path, inode: u64) -> std::io::Result<Vec<u8>> {
+    let mut file = File::open(path)?;
+    if file.metadata()?.ino() != inode {
+        return Err(std::io::ErrorKind::NotFound.into());
+    }
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 fn walk(root: &Path, inside: &Path, found: &mut BTreeMap<PathBuf, Node>) {
@@ -514,5 +527,19 @@ mod tests {
         assert!(found.contains("old") && found.contains("whole") && found.contains(""), "{found:?}");
         assert!(images.names_mixed > 0 && images.files_torn > 0);
         assert!(!images_of(false, true).1.contains("old"));
+    }
+
+    /// As if another thread renamed a file between the reads of the names and of the contents.
+    #[test]
+    fn a_file_does_not_get_the_contents_of_one_that_took_its_name() {
+        let root = dir("renamed");
+        let (new, name) = (root.join("new"), root.join("name"));
+        std::fs::write(&name, b"old").unwrap();
+        std::fs::write(&new, b"new").unwrap();
+        let [old_inode, new_inode] = [&name, &new].map(|path| std::fs::metadata(path).unwrap().ino());
+        std::fs::rename(&new, &name).unwrap();
+        assert!(contents_of(&name, old_inode).is_err());
+        assert_eq!(contents_of(&name, new_inode).unwrap(), b"new");
+        std::fs::remove_dir_all(root).unwrap();
     }
 }
