@@ -43,7 +43,7 @@ use crate::group::Life;
 pub use crate::images::Pair;
 use crate::kernel::{Embed, Phase, Writer};
 use crate::schema::Schema;
-use crate::sorting::sort_by_first;
+use crate::sorting::last_of_each;
 use crate::write::{Write, WriteOf, WriteOptions};
 
 /// Stands in place of the value's length if the write removes the key.
@@ -166,7 +166,7 @@ pub trait Batching: Life {
         let kernel = self.kernel();
         found.clear();
         check_values(self, &writes)?;
-        let writes = last_of_each::<Self::Schema>(writes);
+        let writes = last_of_each(writes);
         if self.is_durable() && writes.len() > 1 {
             check_bytes::<Self::Schema>(&writes)?;
         }
@@ -341,19 +341,6 @@ pub fn value_bytes<S: Schema>(value: &S::ValueBuf) -> u64 {
     S::value_bytes(S::borrow_value(value)).as_ref().len() as u64
 }
 
-/// Sorts the writes of a batch by key. If a key has several writes, the last one stays.
-pub fn last_of_each<S: Schema>(mut writes: Vec<Pair<S>>) -> Vec<Pair<S>> {
-    sort_by_first(&mut writes); // stable: writes of one key keep their order
-    let mut kept: Vec<Pair<S>> = Vec::with_capacity(writes.len());
-    for write in writes {
-        match kept.last_mut() {
-            Some(last) if last.0 == write.0 => *last = write,
-            _ => kept.push(write),
-        }
-    }
-    kept
-}
-
 /// Converts a pair of a batch to a write.
 pub fn write_of<S: Schema>((key, value): &Pair<S>) -> WriteOf<'_, S> {
     match value {
@@ -418,11 +405,5 @@ mod tests {
             assert_eq!(decode::<Prefixed>(&bytes[..cut]), None, "cut at {cut}");
         }
         assert_eq!(decode::<Words>(&encode::<Prefixed>(&strings)), None);
-    }
-
-    #[test]
-    fn of_several_writes_of_a_key_the_last_counts() {
-        let writes = vec![(2, Some(1)), (1, Some(1)), (2, None), (1, Some(3)), (2, Some(4))];
-        assert_eq!(last_of_each::<Words>(writes), [(1, Some(3)), (2, Some(4))]);
     }
 }

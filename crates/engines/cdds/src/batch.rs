@@ -85,7 +85,7 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
         present: &mut Vec<bool>,
     ) -> Result<bool> {
         present.clear();
-        let pairs = index::batch::last_of_each::<X::Schema>(writes);
+        let pairs = index::sorting::last_of_each(writes);
         let writes: Vec<_> = pairs.iter().map(index::batch::write_of::<X::Schema>).collect();
         X::prepare(self, &writes)?;
         let mut writer = self.enter_to_write(&writes)?;

@@ -6,20 +6,29 @@
 //! values with the current ones: if one differs, nothing is written; otherwise the stored values that were compared are the conditions of
 //! another batch. An absent key has several stored forms, because it may have expired. It is looked up at once if a deadline may exist.
 
-use std::collections::BTreeMap;
-
 use pmem::Result;
 use pmem::omission::{Omission, is_omitted};
 
-use super::keys::{StoredKey, check_lengths, entry, split_key, split_value, tagged};
+use super::keys::{StoredKey, check_lengths, entry, split_value, tagged};
 use super::{Gate, Tables, UNSYNCED, stripe_of};
-use crate::engine::{Commit, Deadline, KeyValue, Slot, TableRead, TableWrite};
+use crate::engine::{Commit, KeyValue, TableRead, TableWrite};
 use crate::kind::Bytes;
+use crate::sorting::last_of_each;
 use crate::write::WriteOptions;
 use std::sync::atomic::Ordering;
 
-/// The new value and deadline of a stored key; `None` removes it.
-type Writes<'c> = BTreeMap<Vec<u8>, (&'c Slot, Option<(&'c [u8], Deadline)>)>;
+/// A write, and the number of its table.
+type Numbered<'c> = (u32, &'c TableWrite<Bytes>);
+
+/// The writes by their stored keys, in ascending order. If a key has several writes, the last one stays.
+fn last_writes(writes: &[TableWrite<Bytes>]) -> Result<Vec<(Vec<u8>, Numbered<'_>)>> {
+    let mut numbered = Vec::with_capacity(writes.len());
+    for write in writes {
+        let id = write.table.id()?;
+        numbered.push((StoredKey::new(id, &write.key).to_vec(), (id, write)));
+    }
+    Ok(last_of_each(numbered))
+}
 
 impl Tables {
     /// Applies all writes, if all conditions hold, and returns whether it did. Sets `found`: for each written key, whether it was present.
@@ -80,28 +89,25 @@ impl Tables {
         if is_omitted(Omission::ReadConditions) {
             expected.clear();
         }
-        let mut last = Writes::new();
-        for TableWrite { table, key, next } in writes {
-            let next = next.as_ref().map(|(value, deadline)| (&value[..], *deadline));
-            last.insert(StoredKey::new(table.id()?, key).to_vec(), (table, next));
-        }
+        let mut last = last_writes(writes)?;
         // If no key of the index has a deadline, no key needs a lock or an entry.
         let has_deadlines = self.has_deadlines();
-        let mut locks: Vec<_> = last.keys().filter(|_| has_deadlines).map(|key| stripe_of(key)).collect();
+        let mut locks: Vec<_> =
+            last.iter().filter(|_| has_deadlines).map(|(stored, _)| stripe_of(stored)).collect();
         locks.sort_unstable();
         locks.dedup();
         let _locks: Vec<_> = locks.into_iter().map(|number| self.lock_stripe(number)).collect();
-        let (mut batch, mut visible) = (Vec::<KeyValue<Bytes>>::new(), Vec::new());
+        let (mut batch, mut visible) = (Vec::<KeyValue<Bytes>>::with_capacity(last.len()), Vec::new());
         let (mut old, mut expired) = (Vec::new(), Vec::new());
-        for (stored, (slot, next)) in last.iter().filter(|_| has_deadlines) {
+        for (stored, (_, write)) in last.iter().filter(|_| has_deadlines) {
             let was_there = self.index.get(stored, Some(&mut old))?;
             let old_deadline = if was_there { split_value(&old)?.1 } else { None };
             let is_expired = self.is_past(old_deadline);
             visible.push(was_there && !is_expired);
             if was_there && is_expired {
-                expired.extend(split_key(stored).map(|(_, key)| (*slot, key.to_vec())));
+                expired.push(*write);
             }
-            let new_deadline = next.and_then(|(_, deadline)| deadline);
+            let new_deadline = write.next.as_ref().and_then(|(_, deadline)| *deadline);
             if old_deadline != new_deadline {
                 batch.extend(new_deadline.map(|deadline| (entry(deadline, stored), Some(Vec::new()))));
                 batch.extend(old_deadline.map(|deadline| (entry(deadline, stored), None)));
@@ -109,20 +115,20 @@ impl Tables {
         }
         // Keys of entries are below all keys of tables.
         let entries = batch.len();
-        let values = last
-            .iter()
-            .map(|(key, (_, next))| (key.clone(), next.map(|(value, deadline)| tagged(value, deadline))));
-        batch.extend(values);
+        batch.extend(last.iter_mut().map(|(stored, (_, write))| {
+            let next = write.next.as_ref().map(|(value, deadline)| tagged(value, *deadline));
+            (std::mem::take(stored), next)
+        }));
         expected.dedup_by(|a, b| a.0 == b.0);
         let mut changed = Vec::new();
         if !self.index.batch_found(batch, &expected, UNSYNCED, &mut changed)? {
             return Ok(None);
         }
-        for ((stored, (slot, next)), was_there) in last.iter().zip(&changed[entries..]) {
-            gate.note(slot, stored, *was_there, next.is_some());
+        for ((_, (id, write)), was_there) in last.iter().zip(&changed[entries..]) {
+            gate.note(&write.table, &StoredKey::new(*id, &write.key), *was_there, write.next.is_some());
         }
-        for (slot, key) in expired {
-            self.note_expired(&slot.name, &key);
+        for write in expired {
+            self.note_expired(&write.table.name, &write.key);
         }
         *found = if has_deadlines { visible } else { changed.split_off(entries) };
         Ok(Some(true))

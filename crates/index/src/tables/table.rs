@@ -1,7 +1,6 @@
 //! A table as an [`Index`]: it translates keys and values, and passes everything else to the index of all tables.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -19,6 +18,7 @@ use crate::engine::{
     Next, NextPair, OnExpired, Paging, Slot, TableOps, TableRead, TableWrite, View, take_pairs,
 };
 use crate::kind::Bytes;
+use crate::sorting::last_of_each;
 use crate::write::{Decision, Write, WriteOptions};
 
 /// Maximum number of pairs that are written together by a load that cannot append, and about the maximum of their bytes.
@@ -292,17 +292,14 @@ impl Index<Bytes> for Table {
         self.tables.deferred(how, || {
             let gate = self.tables.shared();
             let id = self.slot.id()?;
-            // The last write of a key counts.
-            let stored: BTreeMap<Vec<u8>, Option<Vec<u8>>> = writes
-                .into_iter()
-                .map(|(key, value)| {
-                    (StoredKey::new(id, &key).to_vec(), value.map(|value| tagged(&value, None)))
-                })
-                .collect();
-            let batch = stored.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
+            let stored = writes.into_iter().map(|(key, value)| {
+                (StoredKey::new(id, &key).to_vec(), value.map(|value| tagged(&value, None)))
+            });
+            let batch = last_of_each(stored.collect());
+            let written: Vec<_> = batch.iter().map(|(key, value)| (key.clone(), value.is_some())).collect();
             let found = self.index().set_batch(batch, UNSYNCED)?;
-            for ((key, value), found) in stored.iter().zip(&found) {
-                gate.note_set(&self.slot, key, *found, value.is_some());
+            for ((key, is_there), found) in written.iter().zip(&found) {
+                gate.note_set(&self.slot, key, *found, *is_there);
             }
             Ok(found)
         })

@@ -30,6 +30,9 @@ const INSTRUCTIONS: u32 = 10_000;
 /// Maximum number of compiled scripts of an interpreter.
 const COMPILED_MAX: usize = 1000;
 
+/// The functions of `redis` that use the [`Host`] of a run.
+const OF_RUN: [&str; 4] = ["call", "pcall", "setresp", "acl_check_cmd"];
+
 /// What a script may use of the server during a run.
 pub struct Host<'a, 'r> {
     /// The server.
@@ -52,8 +55,8 @@ pub struct Host<'a, 'r> {
 #[derive(Debug)]
 pub(super) struct Interpreter {
     lua: Lua,
-    /// The functions of `redis` that belong to a run.
-    redis: Table,
+    /// Runs a function of [`OF_RUN`], which its first argument names by its number. `None` between two runs.
+    server: Arc<Mutex<Option<Function>>>,
     /// The results of the prelude: a function that runs a script, one that runs a function of a library, and one that loads a library.
     run: Function,
     call: Function,
@@ -91,6 +94,8 @@ impl Interpreter {
         let host = lua.create_table()?;
         let number =
             REDIS_VERSION.split('.').fold(0, |all, part| all << 8 | part.parse::<u32>().unwrap_or(0));
+        let server = Arc::new(Mutex::new(None::<Function>));
+        host.set("of_run", of_run(&lua, &server)?)?;
         host.set("version", REDIS_VERSION)?;
         host.set("version_number", number)?;
         host.set("bit", bits::library(&lua)?)?;
@@ -109,7 +114,7 @@ impl Interpreter {
         let registered = Arc::new(Mutex::new(None::<Vec<Registered>>));
         let registers = Arc::clone(&registered);
         host.set("register_function", register_function(&lua, move |one| add(&registers, one))?)?;
-        let (redis, run, call, load) = lua.load(include_str!("prelude.lua")).set_name(PRELUDE).call(&host)?;
+        let (run, call, load) = lua.load(include_str!("prelude.lua")).set_name(PRELUDE).call(&host)?;
         let stops = Arc::clone(&control);
         lua.set_global_hook(
             HookTriggers::new().every_nth_instruction(INSTRUCTIONS),
@@ -121,7 +126,7 @@ impl Interpreter {
         let (compiled, libraries) = Default::default();
         Ok(Self {
             lua,
-            redis,
+            server,
             run,
             call,
             load,
@@ -229,36 +234,34 @@ impl Interpreter {
         let own = RefCell::new((host, Protocol::Resp2));
         let result = self.lua.scope(|scope| {
             let lua = &self.lua;
-            let call = scope.create_function(|lua, arguments: MultiValue| {
+            // One function for all of them: to make a function takes long.
+            let server = scope.create_function(|lua, (number, arguments): (usize, MultiValue)| {
                 let (host, protocol) = &mut *own.borrow_mut();
-                let reply = host.call(&arguments.into_vec(), *protocol);
-                match values::error_text(&reply) {
-                    Some(text) => Err(raised::reply(text)),
-                    None => values::read(lua, &reply),
+                let arguments = arguments.into_vec();
+                match OF_RUN.get(number) {
+                    Some(&"call") => {
+                        let reply = host.call(&arguments, *protocol);
+                        match values::error_text(&reply) {
+                            Some(text) => Err(raised::reply(text)),
+                            None => values::read(lua, &reply),
+                        }
+                    }
+                    Some(&"pcall") => values::read(lua, &host.call(&arguments, *protocol)),
+                    Some(&"setresp") => {
+                        *protocol = chosen_protocol(&arguments)?;
+                        Ok(Value::Nil)
+                    }
+                    _ => host.is_allowed(&arguments).map(Value::Boolean),
                 }
             })?;
-            let set_protocol = scope.create_function(|_, arguments: MultiValue| {
-                own.borrow_mut().1 = chosen_protocol(&arguments.into_vec())?;
-                Ok(())
-            })?;
-            let is_allowed = scope.create_function(|_, arguments: MultiValue| {
-                own.borrow().0.is_allowed(&arguments.into_vec())
-            })?;
-            let pcall = scope.create_function(|lua, arguments: MultiValue| {
-                let (host, protocol) = &mut *own.borrow_mut();
-                let reply = host.call(&arguments.into_vec(), *protocol);
-                values::read(lua, &reply)
-            })?;
-            self.redis.raw_set("call", call)?;
-            self.redis.raw_set("pcall", pcall)?;
-            self.redis.raw_set("setresp", set_protocol)?;
-            self.redis.raw_set("acl_check_cmd", is_allowed)?;
             let text = |bytes: &Bytes| lua.create_string(bytes);
             let keys = lua.create_sequence_from(keys.iter().map(text).collect::<mlua::Result<Vec<_>>>()?)?;
             let arguments =
                 lua.create_sequence_from(arguments.iter().map(text).collect::<mlua::Result<Vec<_>>>()?)?;
+            *lock(&self.server) = Some(server);
             run.call::<(bool, Value)>((function, keys, arguments))
         });
+        *lock(&self.server) = None;
         let (host, protocol) = own.into_inner();
         if let Some(stop) = self.control.stop() {
             // The error was caught, or has any text.
@@ -321,6 +324,21 @@ fn explained(error: &Table, name: &str) -> String {
     }
 }
 
+/// The functions of [`OF_RUN`]. They call the function in `server`.
+fn of_run(lua: &Lua, server: &Arc<Mutex<Option<Function>>>) -> mlua::Result<Table> {
+    let all = lua.create_table()?;
+    for (number, name) in OF_RUN.into_iter().enumerate() {
+        let server = Arc::clone(server);
+        // A function of Lua in its place would hide a caller that returns its result: such a call is a tail call.
+        let function = lua.create_function(move |_, arguments: MultiValue| {
+            let server = lock(&server).clone().ok_or_else(|| raised::reply(NO_RUN))?;
+            server.call::<Value>((number, arguments))
+        })?;
+        all.set(name, function)?;
+    }
+    Ok(all)
+}
+
 /// Adds a function to those of the library that is being loaded.
 fn add(registered: &Mutex<Option<Vec<Registered>>>, one: Registered) -> Result<(), &'static str> {
     let mut registered = lock(registered);
@@ -370,6 +388,7 @@ fn chosen_protocol(arguments: &[Value]) -> mlua::Result<Protocol> {
     number.and_then(Protocol::numbered).ok_or_else(|| raised::reply("ERR RESP version must be 2 or 3."))
 }
 
+const NO_RUN: &str = "ERR redis.call/pcall can only be called inside a script invocation";
 const NO_ARGUMENT: &str = "ERR Please specify at least one argument for this redis lib call";
 
 impl Host<'_, '_> {

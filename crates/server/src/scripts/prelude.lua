@@ -103,7 +103,6 @@ library.randomseed = function(to)
   seed = floor(to) % 2147483646 + 1
 end
 
--- `call`, `pcall`, `setresp` and `acl_check_cmd` are set for each run.
 local redis = {
   status_reply = function(...)
     return is_text(...) and { ok = (...) } or { err = wrong }
@@ -243,10 +242,17 @@ local function call(callback, keys, arguments)
   end)
 end
 
+-- The functions that use the server belong to runs.
+local function give_server()
+  for name, value in pairs(host.of_run) do
+    redis[name] = value
+  end
+end
+
 -- Runs the code of a library, which registers functions and cannot use the server.
 local missing = getmetatable(allowed)
 local function load_library(library)
-  for _, name in ipairs({ 'call', 'pcall', 'setresp', 'acl_check_cmd' }) do
+  for name in pairs(host.of_run) do
     redis[name] = nil
   end
   redis.register_function = host.register_function
@@ -254,7 +260,9 @@ local function load_library(library)
   local is_good, result = guarded(library)
   setmetatable(redis, nil)
   redis.register_function = nil
+  give_server()
   return is_good, result
 end
 
-return redis, run, call, load_library
+give_server()
+return run, call, load_library
