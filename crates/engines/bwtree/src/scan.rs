@@ -1,6 +1,6 @@
-//! Cursors over key ranges, which copy parts of pages and validate the copy before each record.
+//! Cursors over key ranges, which copy pages and validate the copy before each record.
 //!
-//! A cursor copies the next records of a leaf that are in its range. Before it returns the next record, it validates that the page has not
+//! A cursor copies the records of a leaf that are in its range. Before it returns the next record, it validates that the page has not
 //! changed: each state of a page has a unique number. If the page has changed, the cursor copies the rest again, from the last returned key
 //! on. Between two records a cursor holds no thread slot, so it delays no free.
 //!
@@ -18,10 +18,6 @@ use crate::pairs::{Pairs, Place};
 use crate::table::Pid;
 use crate::tree::Tree;
 
-/// Maximum number of records of a cursor's first copy. Each later copy may have four times as many, so a short scan copies few records
-/// that nothing asks for, and a long one copies whole pages.
-const FIRST_RECORDS: usize = 16;
-
 /// An iterator over the records of a key range, in ascending or descending order of keys. Each record is current at its validation; the
 /// whole scan is not a snapshot.
 #[derive(Debug)]
@@ -35,10 +31,8 @@ pub struct Cursor<'t, P: Pairs> {
     page: Copied,
     /// The page of the copy, and the number of its state.
     of: Option<(Pid, u64)>,
-    /// The end of the copied part of the page, if the range continues after it.
+    /// The end of the page, if the range continues after it.
     then: Option<P::KeyBuf>,
-    /// Maximum number of records of the next copy.
-    records_max: usize,
     is_done: bool,
     error: Option<Error>,
     /// Number of pages that were copied.
@@ -118,7 +112,6 @@ impl<P: Pairs> Tree<P> {
             page: Copied::default(),
             of: None,
             then: None,
-            records_max: FIRST_RECORDS,
             is_done: false,
             error: None,
             copies: 0,
@@ -146,7 +139,7 @@ impl<'t, P: Pairs> IntoIterator for &'t Tree<P> {
 }
 
 impl<P: Pairs> Cursor<'_, P> {
-    /// Number of times that the cursor copied records of a page. All pairs that it returns, and the absence of all others, are from these copies.
+    /// Number of times that the cursor copied a page. All pairs that it returns, and the absence of all others, are from these copies.
     pub fn copies(&self) -> u64 {
         self.copies
     }
@@ -156,7 +149,7 @@ impl<P: Pairs> Cursor<'_, P> {
         self.error.take()
     }
 
-    /// Copies the next records of the range in the leaf at which the scan continues.
+    /// Copies the rest of the range in the leaf at which the scan continues.
     ///
     /// # Errors
     /// `Unreadable` if the leaf is not in memory and cannot be read.
@@ -178,26 +171,17 @@ impl<P: Pairs> Cursor<'_, P> {
         let records = Records::of(head).live;
         let start = records.partition_point(|own| !is_from::<P>(P::record_key(*own), &self.from));
         let end = records.partition_point(|own| is_to::<P>(P::record_key(*own), &self.to));
-        let records = records.get(start..end).unwrap_or_default();
-        let count = records.len().min(self.records_max);
-        self.records_max = self.records_max.saturating_mul(4);
+        let copied = records.get(start..end).unwrap_or_default().iter();
         self.page.clear();
-        let rest = if self.descends {
-            let (rest, copied) = records.split_at(records.len() - count);
-            copied.iter().rev().for_each(|own| self.page.push::<P>(*own));
-            // The scan continues below the last copied record.
-            copied.first().filter(|_| !rest.is_empty())
+        if self.descends {
+            copied.rev().for_each(|own| self.page.push::<P>(*own));
         } else {
-            let (copied, rest) = records.split_at(count);
-            copied.iter().for_each(|own| self.page.push::<P>(*own));
-            rest.first()
-        };
+            copied.for_each(|own| self.page.push::<P>(*own));
+        }
         self.of = Some((pid, head.lsn()));
         self.copies += 1;
         let outline = Outline::of(head);
-        self.then = if let Some(record) = rest {
-            Some(P::own_key(P::record_key(*record)))
-        } else if self.descends {
+        self.then = if self.descends {
             // The page has no keys below its low key, so the scan continues below it.
             outline.low.map(Borrow::borrow).filter(|low| is_from::<P>(low, &self.from)).map(P::own_key)
         } else {
