@@ -99,6 +99,23 @@ pub struct Client {
     ending: AtomicU8,
     /// Wakes the session, so that it sees `ending`.
     bell: Notify,
+    /// [`WAITS`] while a command waits for an element; the number of an [`Unblocked`] from CLIENT UNBLOCK to the end of the wait.
+    wait: AtomicU8,
+    /// Wakes the session, so that it sees `wait`.
+    unblock_bell: Notify,
+}
+
+/// A command waits for an element.
+const WAITS: u8 = 1;
+
+/// How CLIENT UNBLOCK ends a command that waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Unblocked {
+    /// As if its time were over.
+    Timeout = 2,
+    /// With an error.
+    Error,
 }
 
 impl Client {
@@ -118,6 +135,8 @@ impl Client {
             has_waiting: AtomicBool::new(false),
             ending: AtomicU8::new(0),
             bell: Notify::new(),
+            wait: AtomicU8::new(0),
+            unblock_bell: Notify::new(),
         }
     }
 
@@ -182,6 +201,34 @@ impl Client {
                 return why;
             }
             self.bell.notified().await;
+        }
+    }
+
+    /// A command begins to wait for an element.
+    pub fn begin_wait(&self) {
+        self.wait.store(WAITS, Ordering::Release);
+    }
+
+    /// Ends the wait. Returns how CLIENT UNBLOCK has ended it, if it has.
+    pub fn end_wait(&self) -> Option<Unblocked> {
+        match self.wait.swap(0, Ordering::AcqRel) {
+            2 => Some(Unblocked::Timeout),
+            3 => Some(Unblocked::Error),
+            _ => None,
+        }
+    }
+
+    /// Ends the wait of a command (CLIENT UNBLOCK). False if none waits.
+    pub fn unblock(&self, how: Unblocked) -> bool {
+        let ended = self.wait.compare_exchange(WAITS, how as u8, Ordering::AcqRel, Ordering::Acquire);
+        self.unblock_bell.notify_one();
+        ended.is_ok()
+    }
+
+    /// Returns when CLIENT UNBLOCK has ended the wait. Only its session calls this.
+    pub async fn unblocked(&self) {
+        while self.wait.load(Ordering::Acquire) <= WAITS {
+            self.unblock_bell.notified().await;
         }
     }
 }

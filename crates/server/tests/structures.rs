@@ -310,6 +310,13 @@ fn each_blocking_command_waits_and_replies_as_redis_does() {
         ("BLMOVE a b LEFT RIGHT 0.05", "PING"),
         ("BZPOPMIN a 0.05", "PING"),
         ("BLMPOP 0.05 1 a LEFT", "PING"),
+        ("BLPOP a 0", "CLIENT UNBLOCK ID"),
+        ("BLMOVE a b LEFT RIGHT 0", "CLIENT UNBLOCK ID TIMEOUT"),
+        ("BZMPOP 0 2 a b MAX", "CLIENT UNBLOCK ID ERROR"),
+        ("XREAD BLOCK 0 STREAMS a $", "CLIENT UNBLOCK ID ERROR"),
+        ("XREAD BLOCK 0 STREAMS a $", "CLIENT UNBLOCK ID"),
+        // Nothing waits any more, or there is no such client.
+        ("BLPOP a 0.05", "CLIENT UNBLOCK 123456789"),
     ];
     for (wait, write) in cases {
         let [there, here] = [redis.address, server.address].map(|address| {
@@ -317,14 +324,16 @@ fn each_blocking_command_waits_and_replies_as_redis_does() {
             let (mut client, mut waiting) =
                 (open().get_connection().unwrap(), open().get_connection().unwrap());
             run::<()>(&mut client, "FLUSHALL");
+            let write = write.replace("ID", &run::<u64>(&mut waiting, "CLIENT ID").to_string());
             let waiter = thread::spawn(move || format!("{:?}", try_run::<Value>(&mut waiting, wait)));
-            if write != "PING" {
+            if wait.contains(" 0 ") || wait.ends_with(" 0") {
                 await_waiting(&mut client, 1);
             }
-            run::<Value>(&mut client, write);
+            let written = run::<Value>(&mut client, &write);
             let reply = waiter.join().unwrap();
+            let unblocked_again = write.starts_with("CLIENT").then(|| run::<Value>(&mut client, &write));
             let left: Value = run(&mut client, "EXISTS a b");
-            format!("{reply}, {left:?}")
+            format!("{reply}, {left:?}, {written:?}, {unblocked_again:?}")
         });
         assert_eq!(there, here, "{wait}");
     }

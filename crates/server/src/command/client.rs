@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::connection::client_name;
 use super::{Call, Command, CommandError, Flags, NO_KEYS, integer, is};
-use crate::clients::{Client, Ending, Pause};
+use crate::clients::{Client, Ending, Pause, Unblocked};
 use crate::shared::lock;
 use crate::users::DEFAULT;
 
@@ -36,7 +36,7 @@ const HELP: [&str; 15] = [
     "REPLY ON|OFF|SKIP: sends replies or not.",
     "SETINFO LIB-NAME|LIB-VER <value>: the library of the client.",
     "TRACKING OFF: has no effect. TRACKING ON is not supported.",
-    "UNBLOCK <id> [TIMEOUT|ERROR]: not supported: returns 0.",
+    "UNBLOCK <id> [TIMEOUT|ERROR]: ends the blocking command of a client, as if its time were over or with an error.",
     "HELP: this text.",
 ];
 
@@ -139,11 +139,15 @@ fn client(call: &mut Call<'_>) -> Result<(), CommandError> {
         }
         ("getredir", []) => call.reply.integer(-1),
         ("unblock", [id, how @ ..]) if how.len() <= 1 => {
-            integer(id)?;
-            if how.iter().any(|how| !is(how, "TIMEOUT") && !is(how, "ERROR")) {
-                return Err(text("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR"));
-            }
-            call.reply.flag(false);
+            let how = match how {
+                [] => Unblocked::Timeout,
+                [how] if is(how, "TIMEOUT") => Unblocked::Timeout,
+                [how] if is(how, "ERROR") => Unblocked::Error,
+                _ => return Err(text("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR")),
+            };
+            let id = integer(id)?;
+            let client = call.shared.clients().into_iter().find(|client| i64::try_from(client.id) == Ok(id));
+            call.reply.flag(client.is_some_and(|client| client.unblock(how)));
         }
         ("help", []) => {
             call.reply.array(HELP.len());

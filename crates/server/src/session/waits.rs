@@ -8,7 +8,7 @@ use bytes::Bytes;
 use tokio::io::AsyncReadExt;
 
 use super::{READ_BYTES, Session, stopped, until};
-use crate::clients::Pause;
+use crate::clients::{Pause, Unblocked};
 use crate::command;
 use crate::command::client::Replies;
 use crate::handover::Stopping;
@@ -74,10 +74,16 @@ impl Session {
         goes_on
     }
 
-    /// Replies with null, unless CLIENT REPLY has switched replies off.
-    fn write_end_of_time(&mut self) {
+    /// Replies with null, or with an error after CLIENT UNBLOCK ERROR, unless CLIENT REPLY has switched replies off.
+    fn write_end_of_wait(&mut self, unblocked: Option<Unblocked>) {
         match self.state.replies {
-            Replies::On => Reply::new(&mut self.output, self.state.protocol, usize::MAX).null_array(),
+            Replies::On => {
+                let mut reply = Reply::new(&mut self.output, self.state.protocol, usize::MAX);
+                match unblocked {
+                    Some(Unblocked::Error) => reply.error("UNBLOCKED client unblocked via CLIENT UNBLOCK"),
+                    Some(Unblocked::Timeout) | None => reply.null_array(),
+                }
+            }
             Replies::SkipNext => self.state.replies = Replies::On,
             Replies::Off => {}
         }
@@ -114,6 +120,7 @@ impl Session {
             if let Some(waiting) = &mut self.state.waiting {
                 waiting.rest();
             }
+            self.entry.client.begin_wait();
             loop {
                 let waiting = self.state.waiting.as_ref();
                 let woken = async {
@@ -129,15 +136,25 @@ impl Session {
                     biased;
                     _ = stopped(&mut self.stopping, Stopping::No) => return Ok(false),
                     _ = self.entry.client.ended() => return Ok(false),
+                    () = self.entry.client.unblocked() => {
+                        let unblocked = self.entry.client.end_wait();
+                        self.write_end_of_wait(unblocked);
+                        return Ok(true);
+                    }
                     () = woken => break,
                     () = until(until_time) => {
-                        self.write_end_of_time();
+                        let unblocked = self.entry.client.end_wait();
+                        self.write_end_of_wait(unblocked);
                         return Ok(true);
                     }
                     count = self.stream.read_buf(&mut self.input), if has_space => if count? == 0 {
                         return Ok(false);
                     }
                 }
+            }
+            if let Some(unblocked) = self.entry.client.end_wait() {
+                self.write_end_of_wait(Some(unblocked));
+                return Ok(true);
             }
         }
     }
