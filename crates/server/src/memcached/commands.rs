@@ -85,7 +85,7 @@ pub struct Step {
     pub compare: Option<u64>,
     /// The number and the life of a new counter, if there is none.
     pub vivify: Option<(u64, Life)>,
-    /// The new life of a counter.
+    /// The new life of a counter that is there.
     pub life: Option<Life>,
 }
 
@@ -517,7 +517,7 @@ impl Call<'_> {
             let mut text = number.to_string().into_bytes();
             // A shorter number has spaces behind it, as in memcached.
             text.resize(text.len().max(data_bytes), b' ');
-            match step.life.unwrap_or(life) {
+            match step.life.filter(|_| !is_new).unwrap_or(life) {
                 Life::Until(deadline) => {
                     Next::Put(Item { header, data: Cow::Owned(text) }.encode(), deadline)
                 }

@@ -349,12 +349,17 @@ fn arithmetic(call: &mut Call<'_>, key: &Bytes, options: &Options) -> Result<()>
         }
     };
     let now = call.shared.store.now()?;
+    let life = options.exptime.map(|exptime| Life::new(exptime, now));
+    let first_life = options.vivify.map(|exptime| Life::new(exptime, now));
+    // As in memcached, the later of `N` and `T` is the one for a new counter.
+    let place = |letter| options.list.iter().position(|(other, _)| *other == letter);
+    let new_life = if place(b'T') > place(b'N') { life } else { first_life };
     let step = Step {
         adds,
         delta: options.delta.unwrap_or(1),
         compare: options.compare,
-        vivify: options.vivify.map(|exptime| (options.initial, Life::new(exptime, now))),
-        life: options.exptime.map(|exptime| Life::new(exptime, now)),
+        vivify: first_life.map(|first_life| (options.initial, new_life.unwrap_or(first_life))),
+        life,
     };
     let counted = call.count(key, step)?;
     let outcome = match counted {
@@ -371,10 +376,9 @@ fn arithmetic(call: &mut Call<'_>, key: &Bytes, options: &Options) -> Result<()>
             };
             // `N` gives a new counter its expiry at its place among the flags.
             let is_new = matches!(counted, Counted::New(..));
-            let whole = life;
-            let mut life = if is_new { Life::Until(None) } else { whole };
+            let mut life = if is_new { Life::Until(None) } else { life };
             echo(call, options, |call, letter| match letter {
-                b'N' if is_new => life = whole,
+                b'N' if is_new => life = first_life.unwrap_or(life),
                 b'T' => life = step.life.unwrap_or(life),
                 b't' => show_left(call.output, life, now),
                 b'c' => {
