@@ -194,7 +194,9 @@ impl Maker {
             7 => String::new(),
             8 => " 5".to_owned(),
             9 => "7 x".to_owned(),
-            10 => "-3".to_owned(),
+            // memcached looks for a minus behind the end of a large counter, in what earlier items have left there. So an item with a minus
+            // is longer than counters are, and takes no memory that a counter has later.
+            10 => format!("-3{}", " ".repeat(150)),
             11 => self.rng.u64(..1 << 62).to_string(),
             12 => "x".repeat(self.rng.usize(..1900)),
             13 => "000000000000000000000000000012".to_owned(),
