@@ -2,7 +2,7 @@
 //! the eviction skips them without a read of their nodes.
 //!
 //! Invariant:
-//! * V1: the bit of a page is set while the page is a leaf in memory, or an evicted leaf that keeps changes. A thread that makes it one
+//! * V1: the bit of a page is set while the page is a leaf in memory, or an evicted leaf that keeps changes or copies. A thread that makes it one
 //!   sets the bit after its exchange. The eviction clears the bit of another page, then looks at the page again: so it either finds the
 //!   new state, or the bit is set after it was cleared.
 //!
@@ -93,6 +93,8 @@ pub enum Residence {
     Dirty,
     /// It is evicted, and keeps changes that are not saved.
     Unsaved,
+    /// It is evicted, and keeps copies of records, but no changes.
+    Copies,
 }
 
 impl<P: Pairs> Tree<P> {
@@ -105,6 +107,7 @@ impl<P: Pairs> Tree<P> {
             Body::Leaf { saved, .. } if saved.current(head).is_some() => Some(Residence::Clean),
             Body::Leaf { .. } => Some(Residence::Dirty),
             Body::Evicted { leaf, .. } if leaf.kept.bytes() > 0 => Some(Residence::Unsaved),
+            Body::Evicted { leaf, .. } if leaf.copies.bytes() > 0 => Some(Residence::Copies),
             _ => None,
         }
     }

@@ -225,39 +225,84 @@ fn put_late((key, value): Late<'_>, to: &mut Vec<u8>) {
     to.extend(value.unwrap_or_default());
 }
 
+/// The bytes of a key.
+pub(crate) fn key_bytes<P: Pairs>(key: &P::Key) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    P::write_key(key, &mut bytes);
+    bytes
+}
+
+/// The place of a key among late changes: its change, or the place where that would be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LateSpot {
+    /// Number of changes of lower keys.
+    pub(crate) index: usize,
+    /// First byte and end of the key's change.
+    from: usize,
+    end: usize,
+}
+
+impl LateSpot {
+    /// True if the key has a change.
+    pub(crate) fn is_there(self) -> bool {
+        self.from < self.end
+    }
+}
+
+/// The number of late changes. No bytes: none.
+pub(crate) fn late_count(mut late: &[u8]) -> usize {
+    take_number(&mut late).map_or(0, |count| count as usize)
+}
+
+/// The place of a key. No bytes: there are no late changes. `None` if the bytes are damaged. O(bytes).
+pub(crate) fn late_spot<P: Pairs>(late: &[u8], key: &[u8]) -> Option<LateSpot> {
+    let mut rest = late.get(size_of::<u32>()..).unwrap_or_default();
+    let count = late_count(late);
+    let mut from = size_of::<u32>();
+    for index in 0..count {
+        let (other, _) = take_late(&mut rest)?;
+        let end = late.len() - rest.len();
+        match P::order(other, key)? {
+            Order::Less => from = end,
+            Order::Equal => return Some(LateSpot { index, from, end }),
+            Order::Greater => return Some(LateSpot { index, from, end: from }),
+        }
+    }
+    Some(LateSpot { index: count, from, end: from })
+}
+
+/// Late changes with this one at a place, or with none there. `None` if the bytes are damaged. O(bytes).
+pub(crate) fn late_replaced(late: &[u8], spot: LateSpot, change: Option<Late<'_>>) -> Option<Vec<u8>> {
+    let before = if late.is_empty() { &[0; 4] } else { late };
+    let own = change.map_or(0, |(key, value)| LATE_BYTES + key.len() + value.map_or(0, <[u8]>::len));
+    let mut after = Vec::with_capacity(before.len() + own);
+    after.extend(before.get(..spot.from)?);
+    if let Some(change) = change {
+        put_late(change, &mut after);
+    }
+    after.extend(before.get(spot.end..)?);
+    let count = late_count(before) + usize::from(change.is_some()) - usize::from(spot.is_there());
+    after[..4].copy_from_slice(&(count as u32).to_le_bytes());
+    Some(after)
+}
+
 /// Late changes, or none if there are no bytes, with one more. `None` if `late` is damaged. O(bytes).
 pub(crate) fn late_with<P: Pairs>(late: &[u8], key: &P::Key, value: Option<&P::Value>) -> Option<Vec<u8>> {
-    let (mut own_key, mut own_value) = (Vec::new(), Vec::new());
-    P::write_key(key, &mut own_key);
+    let (own, mut own_value) = (key_bytes::<P>(key), Vec::new());
     if let Some(value) = value {
         P::write_value(value, &mut own_value);
     }
-    let own = (&own_key[..], value.map(|_| &own_value[..]));
-    let before = if late.is_empty() { &[0; 4] } else { late };
-    let mut after = Vec::with_capacity(before.len() + LATE_BYTES + own_key.len() + own_value.len());
-    let mut rest = before;
-    let mut count = take_number(&mut rest)? + 1;
-    // The new change goes before the first one of a higher key, in place of the key's older change.
-    let mut end = 4;
-    let mut next = end;
-    while !rest.is_empty() {
-        let (other, _) = take_late(&mut rest)?;
-        let order = P::order(other, &own_key)?;
-        if order.is_gt() {
-            break;
-        }
-        next = before.len() - rest.len();
-        if order.is_eq() {
-            count -= 1;
-            break;
-        }
-        end = next;
+    late_replaced(late, late_spot::<P>(late, &own)?, Some((&own, value.map(|_| &own_value[..]))))
+}
+
+/// The bytes of late changes, which are in key order. Empty for none.
+pub(crate) fn late_of(changes: Vec<Late<'_>>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    if !changes.is_empty() {
+        put_number(changes.len(), &mut bytes);
+        changes.into_iter().for_each(|change| put_late(change, &mut bytes));
     }
-    after.extend(&before[..end]);
-    put_late(own, &mut after);
-    after.extend(&before[next..]);
-    after[..4].copy_from_slice(&count.to_le_bytes());
-    Some(after)
+    bytes
 }
 
 /// Merges two sorted lists. `newer` wins where both have a key. `None` if a key is damaged.
@@ -316,19 +361,14 @@ pub(crate) fn find<P: Pairs>(changes: &[u8], key: &P::Key) -> Option<P::ValueBuf
     })
 }
 
-/// The value of a key by late changes; `Some(None)` if it is removed. `None` if they do not have the key.
-pub(crate) fn find_late<P: Pairs>(mut late: &[u8], key: &P::Key) -> Option<Option<P::ValueBuf>> {
-    let mut own = Vec::new();
-    P::write_key(key, &mut own);
-    for _ in 0..take_number(&mut late)? {
-        let (other, value) = take_late(&mut late)?;
-        match P::order(other, &own)? {
-            Order::Less => {}
-            Order::Equal => return value.map_or(Some(None), |value| P::read_value(value).map(Some)),
-            Order::Greater => return None,
-        }
+/// The number of a key's late change, and its value; `None`: it is removed. `None` if they do not have the key.
+pub(crate) fn find_late<P: Pairs>(late: &[u8], key: &P::Key) -> Option<(usize, Option<P::ValueBuf>)> {
+    if late.is_empty() {
+        return None;
     }
-    None
+    let spot = late_spot::<P>(late, &key_bytes::<P>(key))?;
+    let (_, value) = take_late(&mut late.get(spot.from..spot.end)?)?;
+    Some((spot.index, value.map_or(Some(None), |value| P::read_value(value).map(Some))?))
 }
 
 /// The bytes of a leaf outside of memory: a whole image, the changes since, and late changes that are not saved.

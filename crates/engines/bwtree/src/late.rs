@@ -111,7 +111,9 @@ impl<P: Pairs> Tree<P> {
         let Outline { low, high, right, .. } = Outline::of(head);
         let bounds = Bounds { low: low.cloned(), high: high.cloned(), right };
         let kept = Kept { unsaved: &*evicted.kept.unsaved, late: &late[..] };
-        let leaf = NewEvicted { kept, ..NewEvicted::of(evicted.image, evicted.records, false) };
+        // R1.
+        let Some(copies) = evicted.copies.to_new().without::<P>(key) else { return Ok(None) };
+        let leaf = NewEvicted { kept, is_counted: false, copies, ..evicted.as_new() };
         let page = visit.evicted_page(New { level: 0, lsn, bytes: head.bytes() }, bounds, leaf);
         if !visit.replace_stub(pid, head, evicted, page) {
             return Ok(None);

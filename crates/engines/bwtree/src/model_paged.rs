@@ -1,4 +1,4 @@
-//! Models of leaves that come and go: saves, evictions and page-ins beside updates, and beside each other.
+//! Models of leaves that come and go: saves, evictions, page-ins and copies of records beside updates, and beside each other.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,7 +13,7 @@ use crate::model::{end, explore, options, put, split};
 use crate::omission::{Omission, omit};
 use crate::paged::Shelf;
 use crate::sync::NUMBER;
-use crate::tree::Tree;
+use crate::tree::{Change, Tree};
 use crate::words::Words;
 
 /// Images, by address.
@@ -59,8 +59,8 @@ fn save_and_evict(tree: &Tree<Words>) {
     evict_all(tree);
 }
 
-fn get(tree: &Tree<Words>) {
-    assert_eq!(tree.get(&2), Some(20));
+fn page_in(tree: &Tree<Words>) {
+    assert!(tree.update(&2, |_| Change::<u64>::Keep).unwrap());
 }
 
 /// A tree of two leaves, with the keys 1 to 4.
@@ -88,12 +88,16 @@ fn model(name: &str, before: Work, first: Work, second: Work, after: &'static [u
             first(&tree);
             other.join().unwrap();
             tree.reclaim();
-            // V1.
-            for page in (0..4).filter(|page| tree.residence(*page).is_some()) {
-                assert_eq!(tree.candidates.next(page), Some(page), "the eviction skips a leaf in memory");
-            }
+            judge_candidates(&tree);
             end(&tree, after);
         });
+    }
+}
+
+/// V1.
+fn judge_candidates(tree: &Tree<Words>) {
+    for page in (0..4).filter(|page| tree.residence(*page).is_some()) {
+        assert_eq!(tree.candidates.next(page), Some(page), "the eviction skips a leaf");
     }
 }
 
@@ -109,12 +113,12 @@ fn a_save_beside_an_update_does_not_make_the_leaf_clean_without_it() {
 
 #[test]
 fn two_readers_page_the_same_leaf_in() {
-    model("two page-ins", save_and_evict, get, get, &[1, 2, 3, 4]);
+    model("two page-ins", save_and_evict, page_in, page_in, &[1, 2, 3, 4]);
 }
 
 #[test]
 fn a_page_in_and_an_eviction_of_the_same_leaf_disturb_no_reader() {
-    model("page-in, evict", save_and_evict, get, evict, &[1, 2, 3, 4]);
+    model("page-in, evict", save_and_evict, page_in, evict, &[1, 2, 3, 4]);
 }
 
 #[test]
@@ -142,7 +146,7 @@ fn an_eviction_that_keeps_changes_loses_no_update() {
 
 #[test]
 fn kept_changes_are_saved_while_the_leaf_is_paged_in() {
-    model("save of changes, get", save_change_and_evict, save, get, &[1, 2, 3, 4]);
+    model("save of changes, page-in", save_change_and_evict, save, page_in, &[1, 2, 3, 4]);
     model("save of changes, update", save_change_and_evict, save, |tree| put(tree, &[0]), &[0, 1, 2, 3, 4]);
 }
 
@@ -155,7 +159,7 @@ fn set(tree: &Tree<Words>) {
 
 #[test]
 fn late_changes_beside_a_page_in_a_save_and_a_move_are_kept() {
-    model("late change, get", save_and_evict, set, get, &[0, 1, 2, 3, 4, 5]);
+    model("late change, page-in", save_and_evict, set, page_in, &[0, 1, 2, 3, 4, 5]);
     model("late change, save", save_change_and_evict, set, save, &[0, 1, 2, 3, 4, 5]);
     let moves: Work = |tree| _ = tree.move_image(None, |_| true, keep).unwrap();
     model("late change, move", save_and_evict, set, moves, &[0, 1, 2, 3, 4, 5]);
@@ -175,6 +179,86 @@ fn late_changes_beside_an_eviction_are_kept() {
     model("late change, evict", save, set, evict, &[0, 1, 2, 3, 4, 5]);
 }
 
+/// As [`model`] with evicted leaves, one of which has a copy of key 2. At the end key 2 has the value of an update by one of the works.
+fn model_of_copies(name: &str, before: Work, works: [Work; 2], value: Option<u64>) {
+    for [first, second] in [works, [works[1], works[0]]] {
+        explore(name, move || {
+            let tree = Arc::new(two_leaves());
+            save_and_evict(&tree);
+            before(&tree);
+            let other = tree.clone();
+            let other = thread::spawn(move || {
+                NUMBER.with(|own| own.set(1));
+                second(&other);
+            });
+            first(&tree);
+            other.join().unwrap();
+            judge_candidates(&tree);
+            // From the copy, if there is one, and then from the leaf.
+            assert_eq!(tree.get(&2), value);
+            save(&tree);
+            assert_eq!(tree.get(&2), value);
+            assert_eq!(tree.iter().find(|(key, _)| *key == 2), value.map(|value| (2, value)));
+            let check = tree.check();
+            assert!(check.problems.is_empty(), "{check:?}");
+        });
+    }
+}
+
+/// Sets key 2 without a read of its leaf.
+fn set_copied(tree: &Tree<Words>) {
+    tree.set(&2, Some(&7), false, &()).unwrap();
+}
+
+/// Makes a copy of key 2. The next lookup in its leaf makes another one, because a lookup in the other leaf comes before.
+fn copy(tree: &Tree<Words>) {
+    assert_eq!((tree.get(&2), tree.get(&3)), (Some(20), Some(30)));
+}
+
+fn look_up(tree: &Tree<Words>) {
+    assert!([20, 7].contains(&tree.get(&2).unwrap()));
+}
+
+fn read_other(tree: &Tree<Words>) {
+    assert_eq!(tree.get(&1), Some(10));
+}
+
+fn drop_copies(tree: &Tree<Words>) {
+    (0..4).for_each(|page| _ = tree.drop_copies(page));
+}
+
+#[test]
+fn copies_beside_late_changes_are_never_stale() {
+    model_of_copies("copy, late change", |_| (), [look_up, set_copied], Some(7));
+    model_of_copies("copy, late change of a copied key", copy, [look_up, set_copied], Some(7));
+    model_of_copies("copy of another key, late change", copy, [read_other, set_copied], Some(7));
+    let removal: Work = |tree| _ = tree.set(&2, None, false, &()).unwrap();
+    model_of_copies("copy of another key, late removal", copy, [read_other, removal], None);
+}
+
+#[test]
+fn copies_beside_saves_moves_and_the_eviction_are_never_stale() {
+    let change: Work = |tree| {
+        set_copied(tree);
+        read_other(tree);
+    };
+    model_of_copies("copies and a late change, save", copy, [change, save], Some(7));
+    let moves: Work = |tree| _ = tree.move_image(None, |_| true, keep).unwrap();
+    model_of_copies("copies and a late change, move", copy, [change, moves], Some(7));
+    model_of_copies("copies and a late change, drop", copy, [change, drop_copies], Some(7));
+    model_of_copies("copies, look", |_| (), [read_other, look], Some(20));
+    model_of_copies("two copies, drop", copy, [read_other, drop_copies], Some(20));
+}
+
+/// A late change that leaves the copy of its key.
+#[test]
+fn a_stale_copy_is_noticed() {
+    omit(Omission::Copy);
+    let outcome = catch_unwind(AssertUnwindSafe(copies_beside_saves_moves_and_the_eviction_are_never_stale));
+    omit(None);
+    assert!(outcome.is_err(), "without {:?} all is well", Omission::Copy);
+}
+
 /// The eviction looks at all pages, and from then on skips those that it found evicted.
 fn look(tree: &Tree<Words>) {
     let mut from = 0;
@@ -185,7 +269,7 @@ fn look(tree: &Tree<Words>) {
 
 #[test]
 fn the_eviction_finds_a_leaf_that_is_paged_in_while_it_looks() {
-    model("look, page-in", save_and_evict, look, get, &[1, 2, 3, 4]);
+    model("look, page-in", save_and_evict, look, page_in, &[1, 2, 3, 4]);
     model("look, update", save_and_evict, look, |tree| put(tree, &[5]), &[1, 2, 3, 4, 5]);
     model("look, late change", save_and_evict, look, set, &[0, 1, 2, 3, 4, 5]);
 }

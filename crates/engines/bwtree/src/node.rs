@@ -203,7 +203,7 @@ pub(crate) fn inner_bytes<P: Pairs>(terms: &[Term<'_, P>]) -> usize {
     node_bytes::<P>(P::keys_space(keys) + array_bytes::<Pid>(terms.len(), align_of::<Pid>()))
 }
 
-/// Bytes of a block for an evicted leaf that keeps `kept` bytes of changes.
+/// Bytes of a block for an evicted leaf that keeps `kept` bytes of changes and copies.
 pub(crate) fn evicted_bytes<P: Pairs>(kept: usize) -> usize {
     node_bytes::<P>(kept)
 }
@@ -292,14 +292,15 @@ impl<P: Pairs> Made<P> {
     /// A leaf whose contents are not in memory, in a block of [`evicted_bytes`].
     pub(crate) fn evicted(block: Block, new: New, bounds: Bounds<P>, leaf: NewEvicted<'_>) -> Self {
         Self::new(block, new, 0, Link::NONE, |space| {
-            let NewEvicted { image, records, is_counted, kept } = leaf;
+            let NewEvicted { image, records, is_counted, kept, copies } = leaf;
             let mut copy = |bytes: &[u8]| {
                 let mut draft = space.array(bytes.len(), 1);
                 draft.extend(bytes);
                 draft.done()
             };
             let kept = KeptChanges { unsaved: copy(kept.unsaved), late: copy(kept.late) };
-            Body::Evicted { bounds, leaf: Evicted { image, records, is_counted, kept } }
+            let copies = copies.placed(copy);
+            Body::Evicted { bounds, leaf: Evicted { image, records, is_counted, kept, copies } }
         })
     }
 

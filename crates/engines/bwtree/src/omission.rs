@@ -23,6 +23,8 @@ pub enum Omission {
     Clean,
     /// The eviction does not look at a page again after it decided to skip the page from now on.
     Candidate,
+    /// A late change does not remove the copy of its key.
+    Copy,
     /// A batch is put on the depot's stack without release order. Only models have a memory order that is weak enough to detect this.
     Depot,
 }

@@ -6,7 +6,8 @@
 //!
 //! A leaf with few changes since its base (see [`image`]) can be evicted without a save: the evicted leaf keeps the changes,
 //! as the bytes of an image that is not saved yet. So a save has the changes of many rounds in memory. An evicted leaf also keeps the changes
-//! that operations made without reading it ([`late`](crate::late)).
+//! that operations made without reading it ([`late`](crate::late)), and copies of records that were read
+//! ([`copies`](crate::copies)).
 //!
 //! Invariants:
 //! * I1: a leaf is *clean* if it is a base page without changes in the slab, and its lineage says that the image is current. Only the
@@ -27,6 +28,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use crate::copies::{Copies, NewCopies};
 use crate::error::{Error, Result};
 use crate::image::{self, Address, Contents, Difference, Image, ImageBytes, ImageKind, Lineage, Origin, Raw};
 use crate::node::{Body, Head, Made};
@@ -64,7 +66,8 @@ pub(crate) struct Saved {
     used: AtomicU64,
 }
 
-/// An evicted leaf that was found: the number of its state, and the address of its image. Equal for the same state only.
+/// An evicted leaf that was found: the number of its state, and the address of its image. Equal for the same contents only, not for the same
+/// copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stub {
     pub(crate) lsn: u64,
@@ -82,6 +85,23 @@ pub(crate) struct Evicted {
     pub(crate) is_counted: bool,
     /// The changes that it keeps, in the block of its node. Empty if there are none.
     pub(crate) kept: Kept<Array<u8>>,
+    /// Copies of records that were read.
+    pub(crate) copies: Copies,
+}
+
+impl Evicted {
+    /// The same leaf, for its next state.
+    pub(crate) fn as_new(&self) -> NewEvicted<'_> {
+        let Self { image, records, is_counted, kept: Kept { unsaved, late }, copies } = self;
+        let kept = Kept { unsaved: &**unsaved, late: &**late };
+        NewEvicted {
+            image: *image,
+            records: *records,
+            is_counted: *is_counted,
+            kept,
+            copies: copies.to_new(),
+        }
+    }
 }
 
 /// The changes that an evicted leaf keeps.
@@ -99,46 +119,72 @@ impl<B: Deref<Target = [u8]>> Kept<B> {
         self.unsaved.len() + self.late.len()
     }
 
-    fn to_vecs(&self) -> Kept<Vec<u8>> {
+    pub(crate) fn to_vecs(&self) -> Kept<Vec<u8>> {
         Kept { unsaved: self.unsaved.to_vec(), late: self.late.to_vec() }
     }
 }
 
 /// A leaf that is to be evicted.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct NewEvicted<'a> {
     pub(crate) image: Image,
     pub(crate) records: u32,
     pub(crate) is_counted: bool,
     pub(crate) kept: Kept<&'a [u8]>,
+    pub(crate) copies: NewCopies,
 }
 
 impl NewEvicted<'_> {
-    /// A leaf that keeps no changes.
+    /// A leaf that keeps no changes and no copies.
     pub(crate) fn of(image: Image, records: u32, is_counted: bool) -> Self {
-        Self { image, records, is_counted, kept: Kept::default() }
+        Self { image, records, is_counted, kept: Kept::default(), copies: NewCopies::default() }
+    }
+
+    /// Bytes in the block of its node.
+    pub(crate) fn bytes(&self) -> usize {
+        self.kept.unsaved.len() + self.kept.late.len() + self.copies.bytes.len()
     }
 }
 
 /// Turns to page in: one thread at a time for each page.
 #[derive(Debug)]
-pub(crate) struct Paging([Mutex<()>; TURNS]);
+pub(crate) struct Paging {
+    turns: [Mutex<Turn>; TURNS],
+    /// Number of reads of images by lookups. No protocol reads it.
+    lookups: std::sync::atomic::AtomicU64,
+}
+
+/// A turn, which knows the last page that a lookup read with it, and the number of that read.
+#[derive(Debug, Default)]
+pub(crate) struct Turn(Option<(Pid, u64)>);
 
 /// Number of pages that threads can page in at the same time.
 const TURNS: usize = if IS_SMALL { 1 } else { 64 };
+/// A lookup that reads an image which another lookup read less than this number of reads before pages the leaf in. Larger than the number of
+/// threads that each read a run of keys.
+const SOON: u64 = 32;
 
 impl Paging {
     pub(crate) fn new() -> Self {
-        Self(std::array::from_fn(|_| Mutex::new(())))
+        Self { turns: std::array::from_fn(|_| Mutex::default()), lookups: 0.into() }
     }
 
-    pub(crate) fn turn(&self, pid: Pid) -> MutexGuard<'_, ()> {
-        self.0[pid.0 as usize % TURNS].lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    pub(crate) fn turn(&self, pid: Pid) -> MutexGuard<'_, Turn> {
+        self.turns[pid.0 as usize % TURNS].lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Notes that a lookup reads the image of this page. True if one did so shortly before.
+    pub(crate) fn was_read(&self, turn: &mut Turn, pid: Pid) -> bool {
+        let number = self.lookups.fetch_add(1, Relaxed);
+        turn.0.replace((pid, number)).is_some_and(|(last, at)| last == pid && number - at < SOON)
     }
 }
 
-/// A leaf that was used more often survives no more rounds of the eviction than this number.
-const USED_MAX: u64 = 2;
+/// Uses that are counted.
+const USED_MAX: u64 = if IS_SMALL { 1 } else { 15 };
+/// A leaf with this number of uses survives a round of the eviction, which halves the number. A leaf that is used less often gets copies of its used
+/// records instead, which take less memory.
+const USED_MIN: u64 = if IS_SMALL { 1 } else { 4 };
 
 impl Default for Saved {
     fn default() -> Self {
@@ -177,11 +223,11 @@ impl Saved {
         }
     }
 
-    /// Takes one use away. False if there was none.
+    /// Halves the number of uses. False if there were few.
     pub(crate) fn cool(&self) -> bool {
         let used = self.used.load(Ordering::Relaxed);
-        self.used.store(used.saturating_sub(1), Ordering::Relaxed);
-        used > 0
+        self.used.store(used / 2, Ordering::Relaxed);
+        used >= USED_MIN
     }
 }
 
@@ -202,7 +248,7 @@ pub struct SavedLeaf<K> {
 
 /// Reads the records of an image that are within the bounds of a leaf (I2), and the number of records of its base. `None` if the image is
 /// damaged.
-fn records_of<'i, P: Pairs>(
+pub(crate) fn records_of<'i, P: Pairs>(
     image: &'i ImageBytes,
     low: Option<&P::Key>,
     high: Option<&P::Key>,
@@ -239,7 +285,7 @@ impl<P: Pairs> Tree<P> {
     }
 
     /// Reads the contents of an evicted leaf that keeps these changes. The caller has the turn of the page (I5), and no visit.
-    fn read_image(&self, image: Image, kept: Kept<Vec<u8>>) -> Result<ImageBytes> {
+    pub(crate) fn read_image(&self, image: Image, kept: Kept<Vec<u8>>) -> Result<ImageBytes> {
         let Some(shelf) = &self.shelf else {
             return Err(Error::Unreadable { why: "there are no images".into() });
         };
@@ -323,7 +369,8 @@ impl<P: Pairs> Tree<P> {
                     let image = Image { address: keep(&changes, ImageKind::Changes)?, base };
                     let visit = self.visit();
                     if let Some((head, evicted)) = visit.stub(pid, stub) {
-                        let leaf = NewEvicted::of(image, evicted.records, evicted.is_counted);
+                        // R1: the contents are the same.
+                        let leaf = NewEvicted { image, kept: Kept::default(), ..evicted.as_new() };
                         visit.replace_stub(pid, head, evicted, visit.stub_of(head, leaf));
                     }
                     continue;
@@ -439,19 +486,22 @@ impl<P: Pairs> Tree<P> {
         let (records, _) = records_of::<P>(&bytes, low, high).ok_or_else(|| damaged(stub.address))?;
         let visit = self.visit();
         let Some((head, evicted)) = visit.stub(pid, stub) else { return Ok(false) };
-        let leaf = NewEvicted::of(Image { address: moved, base: None }, records.len() as u32, true);
+        let mut leaf = NewEvicted::of(Image { address: moved, base: None }, records.len() as u32, true);
+        leaf.copies = evicted.copies.to_new();
         Ok(visit.replace_stub(pid, head, evicted, visit.stub_of(head, leaf)))
     }
 
-    /// The value of a key by the changes that an evicted leaf keeps; `Some(None)` if they remove it. `None` if they do not have the key.
+    /// The value of a key by the changes and the copies that an evicted leaf keeps; `Some(None)` if the key is absent. `None` if they do not
+    /// have the key.
     #[cold]
-    pub(crate) fn unsaved_value(&self, head: Head<'_, P>, key: &P::Key) -> Option<Option<P::ValueBuf>> {
+    pub(crate) fn kept_value(&self, head: Head<'_, P>, key: &P::Key) -> Option<Option<P::ValueBuf>> {
         let Body::Evicted { leaf, .. } = head.body() else { return None };
         let Kept { unsaved, late } = &leaf.kept;
-        image::find_late::<P>(late, key).or_else(|| image::find::<P>(unsaved, key).map(Some))
+        let late = image::find_late::<P>(late, key).map(|(_, found)| found);
+        late.or_else(|| image::find::<P>(unsaved, key).map(Some)).or_else(|| leaf.copies.find::<P>(key))
     }
 
-    /// Leaves that were read from their images.
+    /// Number of times that leaves were read from their images.
     pub fn paged_in(&self) -> u64 {
         self.epochs.tally(Count::PagedIn)
     }
@@ -487,7 +537,7 @@ impl<P: Pairs> Tree<P> {
     }
 }
 
-fn damaged(address: Address) -> Error {
+pub(crate) fn damaged(address: Address) -> Error {
     Error::Unreadable { why: format!("the image at {:#x} is damaged", address.0) }
 }
 
@@ -517,9 +567,9 @@ impl<'v, P: Pairs> Visit<'v, P> {
 
     /// Replaces an evicted leaf: with a leaf in memory, or with this evicted leaf.
     pub(crate) fn replace_stub(&self, pid: Pid, head: Head<'_, P>, old: &Evicted, page: Made<P>) -> bool {
-        let (kept, is_uncounted) = match page.head().body() {
-            Body::Evicted { leaf, .. } => (leaf.kept.bytes(), !leaf.is_counted),
-            _ => (0, false),
+        let (kept, copies, is_uncounted) = match page.head().body() {
+            Body::Evicted { leaf, .. } => (leaf.kept.bytes(), leaf.copies.bytes(), !leaf.is_counted),
+            _ => (0, 0, false),
         };
         let (kept_before, was_uncounted) = (old.kept.bytes(), !old.is_counted);
         let counted = match page.head().body() {
@@ -532,7 +582,7 @@ impl<'v, P: Pairs> Visit<'v, P> {
         if done {
             self.slot.count(Count::Records, more.cast_unsigned());
             self.tree.unsaved.fetch_add((kept as u64).wrapping_sub(kept_before as u64), Relaxed);
-            if kept > 0 || is_in_memory {
+            if kept > 0 || copies > 0 || is_in_memory {
                 self.tree.candidates.set(pid.0);
             }
             let more = u64::from(is_uncounted).wrapping_sub(u64::from(was_uncounted));
@@ -567,7 +617,13 @@ impl<'v, P: Pairs> Visit<'v, P> {
     }
 
     /// Replaces an evicted leaf with its contents.
-    fn fill(&self, pid: Pid, head: Head<'_, P>, evicted: &Evicted, image: &ImageBytes) -> Result<()> {
+    pub(crate) fn fill(
+        &self,
+        pid: Pid,
+        head: Head<'_, P>,
+        evicted: &Evicted,
+        image: &ImageBytes,
+    ) -> Result<()> {
         let outline = Outline::of(head);
         let damaged = || damaged(evicted.image.address);
         let (low, high) = (outline.low.map(Borrow::borrow), outline.high.map(Borrow::borrow));

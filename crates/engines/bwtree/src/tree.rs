@@ -190,12 +190,13 @@ impl<P: Pairs> Tree<P> {
             let visit = self.visit();
             let (pid, head) = visit.leaf(At(key));
             if let Some(stub) = head.evicted() {
-                if let Some(value) = self.unsaved_value(head, key) {
-                    return Ok(value.map(|value| with(value.borrow())));
-                }
+                let known = self.kept_value(head, key);
                 drop(visit);
-                self.page_in(pid, stub)?;
-                continue;
+                let known = if known.is_some() { known } else { self.read_record(pid, stub, key)? };
+                match known {
+                    Some(value) => return Ok(value.map(|value| with(value.borrow()))),
+                    None => continue,
+                }
             }
             self.touch(head);
             let found = lookup(head, key).and_then(P::record_value).map(with);
@@ -569,7 +570,7 @@ impl<P: Pairs> Visit<'_, P> {
 
     /// Makes a leaf whose contents are not in memory.
     pub(crate) fn evicted_page(&self, new: New, bounds: Bounds<P>, leaf: NewEvicted<'_>) -> Made<P> {
-        Made::evicted(self.slot.take_for_node(evicted_bytes::<P>(leaf.kept.bytes())), new, bounds, leaf)
+        Made::evicted(self.slot.take_for_node(evicted_bytes::<P>(leaf.bytes())), new, bounds, leaf)
     }
 
     /// Makes a base page of these terms.

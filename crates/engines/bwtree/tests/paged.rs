@@ -15,13 +15,15 @@ struct Kept {
     images: HashMap<Address, Vec<u8>>,
     newest: u64,
     fails: bool,
+    reads: u64,
     /// Number of images of each kind.
     kinds: [u64; 2],
 }
 
 impl Shelf for Images {
     fn read(&self, address: Address) -> bwtree::Result<Vec<u8>> {
-        let images = self.0.lock().unwrap();
+        let mut images = self.0.lock().unwrap();
+        images.reads += 1;
         if images.fails {
             return Err(Error::Unreadable { why: "as the test wishes".into() });
         }
@@ -68,7 +70,11 @@ fn save(tree: &Tree<Bytes>, images: &Images) -> Pages {
 fn evict(tree: &Tree<Bytes>, one_in: u32, random: &mut fastrand::Rng) -> u64 {
     let pages = tree.stats().pids as u32 * 4;
     let chosen: Vec<u32> = (0..pages).filter(|_| random.u32(..one_in) == 0).collect();
-    chosen.into_iter().map(|page| tree.evict(page, random.bool(), |_| true)).sum()
+    let evict = |page| {
+        tree.drop_copies(page);
+        tree.evict(page, random.bool(), |_| true)
+    };
+    chosen.into_iter().map(evict).sum()
 }
 
 fn options(is_tiny: bool) -> Options {
@@ -87,6 +93,71 @@ fn compare(tree: &Tree<Bytes>, model: &BTreeMap<Vec<u8>, Vec<u8>>) {
     let check = tree.check();
     assert_eq!(check.problems, Vec::<String>::new());
     assert_eq!((check.records, check.is_quiet), (model.len() as u64, true));
+}
+
+/// A lookup in an evicted leaf keeps a copy of one record. The copy serves later lookups, and lasts while it is used.
+#[test]
+fn lookups_in_evicted_leaves_keep_copies_of_single_records() {
+    let images = Arc::new(Images::default());
+    let tree = Tree::<Bytes>::with_shelf(options(false), Arc::clone(&images) as _).unwrap();
+    let key = |number: u32| format!("key {number:05}").into_bytes();
+    let keys = 4000;
+    (0..keys).for_each(|number| _ = tree.put(&key(number), &key(number)).unwrap());
+    save(&tree, &images);
+    let pages = || 0..tree.stats().pids as u32 * 4;
+    let evict = || pages().for_each(|page| _ = tree.evict(page, false, |_| true));
+    evict();
+    let leaves = tree.check().evicted;
+    let reads = || std::mem::take(&mut images.0.lock().unwrap().reads);
+    let drop_copies = || pages().filter(|page| tree.drop_copies(*page)).count();
+    let get = |number, value: Option<&[u8]>| assert_eq!(tree.get(&key(number)).as_deref(), value);
+    reads();
+    assert!(leaves > 20, "{leaves}");
+    // At most one key of each leaf.
+    let wanted = || (0..keys).step_by(90);
+    let count = wanted().count() as u64;
+    let absent = |number| [&key(number)[..], b" absent"].concat();
+    let get_all = || wanted().for_each(|number| get(number, Some(&key(number))));
+    let get_absent = || wanted().for_each(|number| assert_eq!(tree.get(&absent(number)), None));
+    get_all();
+    assert_eq!((reads(), tree.check().evicted), (count, leaves));
+    get_absent();
+    assert_eq!((reads(), tree.check().evicted), (count, leaves));
+    get_all();
+    get_absent();
+    assert_eq!(reads(), 0);
+    // They were used, so they last one more round.
+    assert_eq!(drop_copies(), 0);
+    get(0, Some(&key(0)));
+    assert_eq!(reads(), 0);
+    assert!(drop_copies() > 10);
+    get(0, Some(&key(0)));
+    assert_eq!(reads(), 0);
+    // A late change is newer than the copy, also after it is saved.
+    assert_eq!(tree.set(&key(0), Some(b"new"), false, &()).unwrap(), None);
+    get(0, Some(b"new"));
+    assert_eq!(reads(), 0);
+    save(&tree, &images);
+    get(0, Some(b"new"));
+    assert_eq!(tree.set(&key(90), None, false, &()).unwrap(), None);
+    get(90, None);
+    compare(
+        &tree,
+        &(0..keys)
+            .filter(|number| *number != 90)
+            .map(|number| (key(number), if number == 0 { b"new".to_vec() } else { key(number) }))
+            .collect(),
+    );
+    // A leaf that lookups read in a row is read twice.
+    save(&tree, &images);
+    evict();
+    assert_eq!(tree.check().evicted, leaves);
+    reads();
+    for number in 200..300 {
+        get(number, Some(&key(number)));
+    }
+    assert!(tree.check().evicted < leaves);
+    assert!(reads() <= 2 * (leaves - tree.check().evicted) + 2);
 }
 
 fn churn(seed: u64, is_tiny: bool, steps: usize) {

@@ -3,7 +3,7 @@
 
 use std::borrow::Borrow;
 
-use bwtree::{Pairs, Planned};
+use bwtree::{Change, Pairs, Planned};
 use pmem::{Error, Result};
 
 use crate::gate::Alone;
@@ -55,12 +55,11 @@ impl<P: Pairs> Store<P> {
                 return Ok(BatchDone::default());
             }
         }
-        // A2: after this all pages are in memory.
+        // A2: after this all pages are in memory. A lookup would read a record and leave its page on flash.
         let mut found = Vec::with_capacity(writes.len());
         for (key, _) in &writes {
-            found.push(
-                self.tree.look_up(key.borrow(), |_| ()).map_err(|error| self.refused(error))?.is_some(),
-            );
+            let was_there = self.tree.update(key.borrow(), |_| Change::<&P::Value>::Keep);
+            found.push(was_there.map_err(|error| self.refused(error))?);
         }
         if !writes.is_empty() {
             end = self.apply_batch(log, alone, &writes, &contents, |key, value| match value {

@@ -171,18 +171,21 @@ impl<P: Pairs> Store<P> {
         // Pages that were saved and wait for the write of their images.
         let mut saved: Vec<u32> = Vec::new();
         let (mut laps, mut steps) = (0u32, 0u32);
-        // Evicted leaves before this lap.
-        let mut before = upkeep.stats.evictions;
+        // Evicted leaves, and leaves that lost copies, before this lap.
+        let (mut before, mut dropped) = (upkeep.stats.evictions, 0);
         let mut was_useless = false;
         while laps <= LAPS {
             let Some((page, residence)) = self.tree.candidate(upkeep.hand) else {
                 (upkeep.hand, laps) = (0, laps + 1);
                 self.evict_saved(upkeep, &mut saved)?;
-                was_useless = upkeep.stats.evictions == before;
-                before = upkeep.stats.evictions;
+                was_useless = upkeep.stats.evictions + dropped == before;
+                before = upkeep.stats.evictions + dropped;
                 continue;
             };
             upkeep.hand = page + 1;
+            if matches!(residence, Residence::Unsaved | Residence::Copies) {
+                dropped += u64::from(self.tree.drop_copies(page));
+            }
             match residence {
                 // The image may be in a buffer that was not written yet.
                 Residence::Clean => {
@@ -204,7 +207,7 @@ impl<P: Pairs> Store<P> {
                         saved.push(page);
                     }
                 }
-                Residence::Unsaved | Residence::Used => {}
+                Residence::Unsaved | Residence::Used | Residence::Copies => {}
             }
             if saved.len() >= 64 {
                 self.evict_saved(upkeep, &mut saved)?;

@@ -1,0 +1,243 @@
+//! Copies of records of evicted leaves.
+//!
+//! A lookup that reads the image of an evicted leaf does not page the leaf in. The evicted leaf gets a *copy* of the one record, or of the
+//! fact that the key is absent. So memory has the records that are read often, without the other records of their leaves. A leaf is paged
+//! in if its image is read again soon, or if its copies would take half of its bytes.
+//!
+//! Invariant:
+//! * R1: a copy says what the image and the unsaved changes of its leaf have for the key. A late change of the key removes the copy.
+//!
+//! Commit point: the exchange that replaces the evicted leaf. The paper (§V) has no such copies: it reads whole pages into memory.
+
+use std::borrow::Borrow;
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::error::Result;
+use crate::image::{self, Late};
+use crate::node::Body;
+use crate::omission::{Omission, is_omitted};
+use crate::page::Outline;
+use crate::paged::{NewEvicted, Stub, damaged, records_of};
+use crate::pairs::Pairs;
+use crate::pool::Array;
+use crate::stats::Count;
+use crate::sync::{AtomicU64, IS_SMALL};
+use crate::table::Pid;
+use crate::tree::Tree;
+
+/// A leaf has at most this number of copies, one for each bit of `used`.
+const COPIES_MAX: usize = u64::BITS as usize - 1;
+/// The copies of a leaf take at most this share of its bytes.
+const SHARE: usize = 2;
+
+/// The copies of an evicted leaf.
+#[derive(Debug)]
+pub(crate) struct Copies {
+    /// As late changes (see [`image`]), in the block of the leaf's node. Empty if there are none.
+    bytes: Array<u8>,
+    /// One bit for each copy: it was used since the last round of the eviction.
+    used: AtomicU64,
+}
+
+/// The copies of a leaf that is to be evicted.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct NewCopies {
+    pub(crate) bytes: Vec<u8>,
+    used: u64,
+}
+
+/// These bits without one of them; those above move down.
+fn without_bit(bits: u64, index: usize) -> u64 {
+    let below = (1 << index) - 1;
+    (bits & below) | (bits >> 1 & !below)
+}
+
+/// These bits with a bit 0 more; those above move up.
+fn with_bit(bits: u64, index: usize) -> u64 {
+    let below = (1 << index) - 1;
+    (bits & below) | (bits & !below) << 1
+}
+
+impl NewCopies {
+    /// The copies in the block of a node. `copy` copies the bytes there.
+    pub(crate) fn placed(&self, copy: impl FnOnce(&[u8]) -> Array<u8>) -> Copies {
+        Copies { bytes: copy(&self.bytes), used: AtomicU64::new(self.used) }
+    }
+
+    /// Without the copy of this key, if there is one (R1). `None` if the bytes are damaged.
+    pub(crate) fn without<P: Pairs>(self, key: &P::Key) -> Option<Self> {
+        if self.bytes.is_empty() || is_omitted(Omission::Copy) {
+            return Some(self);
+        }
+        let spot = image::late_spot::<P>(&self.bytes, &image::key_bytes::<P>(key))?;
+        if !spot.is_there() {
+            return Some(self);
+        }
+        let bytes = image::late_replaced(&self.bytes, spot, None)?;
+        Some(Self { bytes, used: without_bit(self.used, spot.index) })
+    }
+
+    /// With the copy of a key that has none. `None` if a leaf of `leaf_bytes` has no space for it, or has copies enough.
+    fn with<P: Pairs>(&self, copy: Late<'_>, leaf_bytes: usize) -> Option<Self> {
+        let spot = image::late_spot::<P>(&self.bytes, copy.0)?;
+        let bytes = image::late_replaced(&self.bytes, spot, Some(copy))?;
+        // The leaves of models have less bytes than a copy.
+        let is_small = bytes.len() <= leaf_bytes / SHARE || IS_SMALL;
+        (is_small && image::late_count(&bytes) <= COPIES_MAX)
+            .then(|| Self { bytes, used: with_bit(self.used, spot.index) })
+    }
+
+    /// The used ones, as not used. `None` if the bytes are damaged.
+    fn used(&self) -> Option<Self> {
+        if self.bytes.is_empty() {
+            return Some(Self::default());
+        }
+        let copies = image::decode_late(&self.bytes)?.into_iter().enumerate();
+        let used = copies.filter(|(index, _)| self.used >> index & 1 == 1).map(|(_, copy)| copy).collect();
+        Some(Self { bytes: image::late_of(used), used: 0 })
+    }
+}
+
+impl Copies {
+    /// Bytes of the copies.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// A copy of all of them, for the next state of the leaf.
+    pub(crate) fn to_new(&self) -> NewCopies {
+        NewCopies { bytes: self.bytes.to_vec(), used: self.used.load(Relaxed) }
+    }
+
+    /// The value of a key; `Some(None)` if the key is absent. `None` if there is no copy.
+    pub(crate) fn find<P: Pairs>(&self, key: &P::Key) -> Option<Option<P::ValueBuf>> {
+        let (index, found) = image::find_late::<P>(&self.bytes, key)?;
+        // Without a store for a record that is read all the time.
+        if self.used.load(Relaxed) >> index & 1 == 0 {
+            self.used.fetch_or(1 << index, Relaxed);
+        }
+        Some(found)
+    }
+}
+
+impl<P: Pairs> Tree<P> {
+    /// Reads a key in an evicted leaf and keeps a copy, or pages the leaf in. `Some(None)`: the key is absent. `None`: the leaf has another
+    /// state now. The caller has no visit.
+    #[cold]
+    pub(crate) fn read_record(
+        &self,
+        pid: Pid,
+        stub: Stub,
+        key: &P::Key,
+    ) -> Result<Option<Option<P::ValueBuf>>> {
+        let mut turn = self.paging.turn(pid);
+        let (image, kept, low, high) = {
+            let visit = self.visit();
+            let Some((head, evicted)) = visit.stub(pid, stub) else { return Ok(None) };
+            // A thread that had the turn before may have made the copy.
+            if let Some(value) = self.kept_value(head, key) {
+                return Ok(Some(value));
+            }
+            let Outline { low, high, .. } = Outline::of(head);
+            (evicted.image, evicted.kept.to_vecs(), low.cloned(), high.cloned())
+        };
+        let bytes = self.read_image(image, kept)?;
+        let was_read = self.paging.was_read(&mut turn, pid);
+        let visit = self.visit();
+        let Some((head, evicted)) = visit.stub(pid, stub) else { return Ok(None) };
+        if was_read {
+            return visit.fill(pid, head, evicted, &bytes).map(|()| None);
+        }
+        let damaged = || damaged(image.address);
+        let (low, high) = (low.as_ref().map(Borrow::borrow), high.as_ref().map(Borrow::borrow));
+        let (records, _) = records_of::<P>(&bytes, low, high).ok_or_else(damaged)?;
+        if evicted.is_counted && evicted.records as usize != records.len() {
+            return Err(damaged());
+        }
+        let own = image::key_bytes::<P>(key);
+        let at = records
+            .binary_search_by(|((other, _), _)| P::order(other, &own).unwrap_or(std::cmp::Ordering::Less));
+        let found = at.ok().map(|at| records[at].0.1);
+        let value = found.map(|value| P::read_value(value).ok_or_else(damaged)).transpose()?;
+        let Some(copies) = evicted.copies.to_new().with::<P>((&own, found), head.bytes()) else {
+            return visit.fill(pid, head, evicted, &bytes).map(|()| None);
+        };
+        let leaf = NewEvicted { copies, ..evicted.as_new() };
+        visit.replace_stub(pid, head, evicted, visit.stub_of(head, leaf));
+        visit.count(Count::PagedIn);
+        Ok(Some(value))
+    }
+
+    /// Drops the copies of an evicted leaf, by its page number, that were not used since the last call. False if there are
+    /// none to drop.
+    pub fn drop_copies(&self, page: u32) -> bool {
+        if u64::from(page) >= self.table.used() {
+            return false;
+        }
+        let pid = Pid(page);
+        // I5.
+        let _turn = self.paging.turn(pid);
+        let visit = self.visit();
+        let Some(head) = visit.load(pid) else { return false };
+        let Body::Evicted { leaf, .. } = head.body() else { return false };
+        let copies = leaf.copies.to_new();
+        if copies.used.count_ones() as usize == image::late_count(&copies.bytes) {
+            leaf.copies.used.store(0, Relaxed);
+            return false;
+        }
+        copies.used().is_some_and(|copies| {
+            visit.replace_stub(pid, head, leaf, visit.stub_of(head, NewEvicted { copies, ..leaf.as_new() }))
+        })
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::words::Words;
+
+    fn find(copies: &NewCopies, key: u64) -> Option<Option<u64>> {
+        image::find_late::<Words>(&copies.bytes, &key).map(|(_, found)| found)
+    }
+
+    #[test]
+    fn copies_come_and_go_with_their_bits() {
+        let mut random = fastrand::Rng::with_seed(1);
+        let (mut copies, mut model) = (NewCopies::default(), std::collections::BTreeMap::new());
+        for _ in 0..20_000 {
+            let key = random.u64(..90);
+            match random.u8(..8) {
+                0..4 if !model.contains_key(&key) => {
+                    let value = random.bool().then(|| random.u64(..));
+                    let bytes = value.map(u64::to_le_bytes);
+                    let own = image::key_bytes::<Words>(&key);
+                    let copy = (&own[..], bytes.as_ref().map(|bytes| &bytes[..]));
+                    let with = copies.with::<Words>(copy, 1 << 20);
+                    assert_eq!(with.is_some(), model.len() < COPIES_MAX);
+                    if let Some(with) = with {
+                        copies = with;
+                        model.insert(key, (value, false));
+                    }
+                }
+                4 => {
+                    copies = copies.without::<Words>(&key).unwrap();
+                    model.remove(&key);
+                }
+                5 if random.u8(..8) == 0 => {
+                    copies = copies.used().unwrap();
+                    model.retain(|_, (_, is_used)| std::mem::take(is_used));
+                }
+                _ => {
+                    if let Some((index, _)) = image::find_late::<Words>(&copies.bytes, &key) {
+                        copies.used |= 1 << index;
+                        model.get_mut(&key).unwrap().1 = true;
+                    }
+                }
+            }
+            assert_eq!(find(&copies, key), model.get(&key).map(|(value, _)| *value));
+            assert_eq!(image::late_count(&copies.bytes), model.len());
+            let used = model.values().filter(|(_, is_used)| *is_used).count();
+            assert_eq!(copies.used.count_ones() as usize, used);
+        }
+    }
+}
