@@ -190,7 +190,8 @@ fn campaigns() -> Result<Vec<Campaign>, String> {
         Campaign::tests(
             "logstore power cuts",
             "cargo test --package bristlecone-logstore --test main -- power:: cuts::no_thread",
-            10,
+            // 50,000 images.
+            17,
         ),
         Campaign::tests(
             "logstore failing calls and damage",

@@ -373,9 +373,8 @@ def rounds(system, words, program, options):
     return sums, problems
 
 
-def campaign(system, options):
+def campaign(system, version, words, options):
     """All rounds of a system. Returns its row and the problems."""
-    version, words = prepare(system, options)
     sums, problems = rounds(system, words, options.server, options)
     row = {"system": system.name, "version": version, "may_be_lost": sums["kills"] * system.hands}
     row |= {name: sums[name] for name in COUNTS}
@@ -403,13 +402,15 @@ def main():
     options.target = options.target.resolve()
     options.server = options.server or options.target / "release/bristlecone"
     rows, problems = [], []
-    for system in SYSTEMS:
-        if not options.systems or system.name in options.systems:
-            say(f"== {system.name}")
-            row, wrong = campaign(system, options)
-            rows.append(row)
-            problems += wrong
-            say("".join(f"   {line}\n" for line in wrong) + f"   {row}")
+    systems = [system for system in SYSTEMS if not options.systems or system.name in options.systems]
+    # All of them before the first round, so that a missing package is told at once and not after minutes.
+    prepared = [prepare(system, options) for system in systems]
+    for system, (version, words) in zip(systems, prepared):
+        say(f"== {system.name}")
+        row, wrong = campaign(system, version, words, options)
+        rows.append(row)
+        problems += wrong
+        say("".join(f"   {line}\n" for line in wrong) + f"   {row}")
     sums = {name: sum(row[name] for row in rows) for name in COUNTS}
     print(json.dumps(sums | {"rows": rows, "problems": problems}, indent=2))
     return 1 if problems or not rows else 0
