@@ -172,19 +172,28 @@ struct Decoded<'i> {
     late_bytes: usize,
 }
 
-/// The parts of an image. `None` if the bytes are no image.
-fn decode(image: &[u8]) -> Option<Decoded<'_>> {
+/// The first number of an image, its base, and the rest. `None` if the bytes are no image.
+fn head(image: &[u8]) -> Option<(u32, Option<Address>, &[u8])> {
     let mut rest = image;
     let first = take_number(&mut rest)?;
     if first & MARK == 0 {
-        let parts = decode_parts(first as usize, false, &mut rest)?;
-        return Some(Decoded { base: None, is_all: false, parts, late: Vec::new(), late_bytes: 0 });
+        return Some((first, None, rest));
     }
-    let base = Address(NonZeroU64::new(u64::from_le_bytes(take(&mut rest, 8)?.try_into().ok()?))?);
+    let base = u64::from_le_bytes(take(&mut rest, size_of::<u64>())?.try_into().ok()?);
+    Some((first, Some(Address(NonZeroU64::new(base)?)), rest))
+}
+
+/// The parts of an image. `None` if the bytes are no image.
+fn decode(image: &[u8]) -> Option<Decoded<'_>> {
+    let (first, base, mut rest) = head(image)?;
+    if base.is_none() {
+        let parts = decode_parts(first as usize, false, &mut rest)?;
+        return Some(Decoded { base, is_all: false, parts, late: Vec::new(), late_bytes: 0 });
+    }
     let parts = decode_parts((first & COUNT) as usize, true, &mut rest)?;
     let late_bytes = if first & LATE != 0 { rest.len() } else { 0 };
     let late = if late_bytes > 0 { decode_late(rest)? } else { Vec::new() };
-    Some(Decoded { base: Some(base), is_all: first & ALL != 0, parts, late, late_bytes })
+    Some(Decoded { base, is_all: first & ALL != 0, parts, late, late_bytes })
 }
 
 fn decode_parts<'i>(count: usize, has_runs: bool, rest: &mut &'i [u8]) -> Option<Vec<Part<'i>>> {
@@ -396,7 +405,7 @@ impl ImageBytes {
         late: Vec<u8>,
         read: impl FnOnce(Address) -> Result<Vec<u8>, E>,
     ) -> Result<Option<Self>, E> {
-        let Some(Decoded { base, .. }) = decode(&newest) else { return Ok(None) };
+        let Some((_, base, _)) = head(&newest) else { return Ok(None) };
         Ok(Some(match base {
             None => Self { whole: newest, changes: None, late },
             Some(base) => Self { whole: read(base)?, changes: Some(newest), late },
