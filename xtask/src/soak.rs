@@ -117,10 +117,9 @@ fn crash_campaign(engine: &str, explored: &[String]) -> Result<Campaign, String>
     Ok(Campaign { name, step: Box::new(seeded), json: false })
 }
 
-/// All campaigns, crash exploration first.
-fn campaigns() -> Result<Vec<Campaign>, String> {
+/// The crash campaigns of all engines.
+fn crash_campaigns() -> Result<Vec<Campaign>, String> {
     Step::new("cargo build --release --package bristlecone-lab").run()?;
-    crate::clients::build()?;
     let lab = target().join("release/bristlecone-lab").display().to_string();
     let registry: Value = serde_json::from_str(&Step::new(&lab).and("registry").and("--json").output()?)
         .map_err(|error| format!("registry --json: {error}"))?;
@@ -131,9 +130,15 @@ fn campaigns() -> Result<Vec<Campaign>, String> {
     };
     let explored: Vec<String> =
         Step::new(&lab).and("crash").and("--list").output()?.lines().map(str::to_owned).collect();
-    let mut all =
-        names(true).iter().map(|name| crash_campaign(name, &explored)).collect::<Result<Vec<_>, _>>()?;
-    all.extend([
+    names(true).iter().map(|name| crash_campaign(name, &explored)).collect()
+}
+
+/// The names of the campaigns that run the server's program.
+const OF_SERVER: [&str; 2] = ["clients", "job systems"];
+
+/// The campaigns that need no list of the engines.
+fn other_campaigns() -> Vec<Campaign> {
+    let mut all = vec![
         Campaign::tests(
             "crash structures",
             "cargo test --release --package bristlecone-server --test crashes",
@@ -181,7 +186,11 @@ fn campaigns() -> Result<Vec<Campaign>, String> {
             Step::new("cargo test --package bristlecone --test main -- snapshots::")
                 .with("BRISTLECONE_CHANGES", "1000000"),
         ),
-        Campaign::tests("power cuts", "cargo test --package bristlecone --test main -- power:: tickets::", 82),
+        Campaign::tests(
+            "power cuts",
+            "cargo test --package bristlecone --test main -- power:: tickets::",
+            82,
+        ),
         Campaign::tests(
             "power cuts of directories",
             "cargo test --package bristlecone --test main -- directories::",
@@ -219,17 +228,38 @@ fn campaigns() -> Result<Vec<Campaign>, String> {
             10,
         ),
         Campaign {
-            name: "clients".into(),
+            name: OF_SERVER[0].into(),
             // Every run starts from empty stores and has no seed.
             step: Box::new(|_| crate::clients::suites()),
             json: true,
         },
-        Campaign { name: "job systems".into(), step: Box::new(crate::clients::jobs), json: true },
+        Campaign { name: OF_SERVER[1].into(), step: Box::new(crate::clients::jobs), json: true },
         Campaign::tests("corpora", "cargo test --package bristlecone-fuzzing", 100),
         Campaign::fixed("models", crate::test::models(3).with("LOOM_MAX_DURATION", "300")),
-    ]);
+    ];
     all.extend(fuzzed());
     all.extend(sanitized());
+    all
+}
+
+/// The campaigns whose names contain `only`, crash exploration first. A whole name selects its campaign alone, also if other names contain
+/// it; then the list of the engines is not needed, and its program, which takes minutes, is not built.
+fn campaigns(only: Option<&str>) -> Result<Vec<Campaign>, String> {
+    let mut all = other_campaigns();
+    let is_name = |all: &[Campaign]| all.iter().any(|campaign| Some(campaign.name.as_str()) == only);
+    if !is_name(&all) {
+        all.splice(..0, crash_campaigns()?);
+    }
+    if let Some(only) = only {
+        let is_name = is_name(&all);
+        all.retain(|campaign| campaign.name == only || !is_name && campaign.name.contains(only));
+        if all.is_empty() {
+            return Err(format!("no campaign has {only:?} in its name"));
+        }
+    }
+    if all.iter().any(|campaign| OF_SERVER.contains(&campaign.name.as_str())) {
+        crate::clients::build()?;
+    }
     Ok(all)
 }
 
@@ -326,15 +356,7 @@ impl Cursor {
 /// Runs campaigns in turn until the time is up. Each campaign that starts gets at least one run.
 pub fn run(options: &Options) -> Outcome {
     let end = Instant::now() + Duration::from_secs(options.minutes * 60);
-    let mut all = campaigns()?;
-    if let Some(only) = &options.only {
-        // A whole name selects its campaign alone, also if other names contain it.
-        let is_name = all.iter().any(|campaign| campaign.name == *only);
-        all.retain(|campaign| campaign.name == *only || !is_name && campaign.name.contains(only.as_str()));
-        if all.is_empty() {
-            return Err(format!("no campaign has {only:?} in its name"));
-        }
-    }
+    let mut all = campaigns(options.only.as_deref())?;
     let mut cursor = Cursor::read();
     let first = all.iter().position(|campaign| Some(&campaign.name) == cursor.next.as_ref()).unwrap_or(0);
     all.rotate_left(first);
@@ -462,6 +484,12 @@ mod tests {
         let (figures, outcome) = printed(&crate::clients::suites().and("no-such-suite")).unwrap();
         assert_eq!((&figures["rows"], &figures["passed"]), (&json!(0), &json!(0)));
         assert!(outcome.is_err_and(|why| why.contains("run.py")));
+    }
+
+    #[test]
+    fn a_whole_name_selects_one_campaign() {
+        let chosen = campaigns(Some("power cuts")).unwrap();
+        assert_eq!(chosen.iter().map(|campaign| &campaign.name[..]).collect::<Vec<_>>(), ["power cuts"]);
     }
 
     #[test]
