@@ -199,7 +199,7 @@ fn other_campaigns() -> Vec<Campaign> {
         Campaign::tests(
             "logstore power cuts",
             "cargo test --package bristlecone-logstore --test main -- power:: cuts::no_thread",
-            // 50,000 images.
+            // More than 50,000 images.
             17,
         ),
         Campaign::tests(

@@ -511,48 +511,41 @@ impl<'a> Access<'a> {
         }
     }
 
-    /// Calls `run`, perhaps again after a conflict. `run` may write only these keys, each in the database with the given number, and elements
-    /// of their structures. All writes of one call of `run` take effect together.
-    pub fn together<R>(
-        &mut self,
-        keys: &[(usize, &[u8])],
-        mut run: impl FnMut(&mut Together<'_>) -> Result<R>,
-    ) -> Result<R> {
+    /// Calls `run`, perhaps again after a conflict. All writes of one call of `run` take effect together.
+    pub fn together<R>(&mut self, mut run: impl FnMut(&mut Together<'_>) -> Result<R>) -> Result<R> {
         let (shared, events) = match self {
             Self::Transaction { transaction, shared, events, .. } => {
                 return run(&mut Together { transaction, shared, events });
             }
             Self::Store { shared, events, .. } => (*shared, events),
         };
-        let mut writes = false;
-        let result = shared.watches.write_all(keys, || {
-            for _ in 0..ATTEMPTS {
-                if let Some(done) = attempt(shared, &mut run, &mut writes, events).transpose() {
-                    return (done, writes);
+        for _ in 0..ATTEMPTS {
+            if let Some((result, keys)) = attempt(shared, &mut run, events)? {
+                if !keys.is_empty()
+                    && let Some(turns) = self.turns()
+                {
+                    shared.waiters.wake(keys.iter().map(|(db, key)| (*db, &key[..])), turns);
                 }
+                return Ok(result);
             }
-            (Err(Error::Conflict { attempts: ATTEMPTS }.into()), false)
-        });
-        if writes && let Some(turns) = self.turns() {
-            shared.waiters.wake(keys.iter().copied(), turns);
         }
-        result
+        Err(Error::Conflict { attempts: ATTEMPTS }.into())
     }
 }
 
-/// Runs a transaction once. `None` after a conflict. Sets `writes`: whether it writes anything.
+/// Runs a transaction once. Returns its result and the keys that it wrote. `None` after a conflict.
+#[allow(clippy::type_complexity)]
 fn attempt<R>(
     shared: &Shared,
     run: &mut impl FnMut(&mut Together<'_>) -> Result<R>,
-    writes: &mut bool,
     events: &mut Events,
-) -> Result<Option<R>> {
-    *writes = false;
+) -> Result<Option<(R, Vec<(usize, Vec<u8>)>)>> {
     let before = events.len();
     let mut transaction = Transaction::new(&shared.store);
     let result = run(&mut Together { transaction: &mut transaction, shared, events }).and_then(|result| {
-        *writes = transaction.written().next().is_some();
-        Ok(transaction.commit()?.then_some(result))
+        let keys = shared.databases.written(&transaction);
+        let committed = shared.watches.commit(None, || 0, &keys, || transaction.commit());
+        Ok(committed.transpose()?.unwrap_or(false).then_some((result, keys)))
     });
     if !matches!(result, Ok(Some(_))) {
         events.truncate(before);

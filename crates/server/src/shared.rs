@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use bristlecone::{Store, WriteOptions};
+use bristlecone::{Store, Transaction, WriteOptions};
 use tokio::sync::watch;
 
 use crate::Config;
@@ -136,6 +136,13 @@ impl Databases {
     #[must_use]
     pub fn number_of(&self, table: &Store) -> Option<usize> {
         self.number_named(table.table_name())
+    }
+
+    /// The keys of databases that a transaction writes. Elements of structures are not among them; their keys are.
+    #[must_use]
+    pub fn written(&self, transaction: &Transaction<bristlecone::Bytes>) -> Vec<(usize, Vec<u8>)> {
+        let written = transaction.written();
+        written.filter_map(|(table, key)| Some((self.number_of(table)?, key.clone()))).collect()
     }
 
     /// The number of the database whose table has this name.

@@ -71,11 +71,6 @@ impl Watches {
         self.touching(|table| touch(table, [(db, key)]), write)
     }
 
-    /// Runs an operation that may write keys of several databases. The second result of `write` is true if it changed any of them.
-    pub fn write_all<R>(&self, keys: &[(usize, &[u8])], write: impl FnOnce() -> (R, bool)) -> R {
-        self.touching(|table| touch(table, keys.iter().copied()), write)
-    }
-
     /// Runs a write of all keys of these databases.
     pub fn clear<R>(&self, databases: &[usize], write: impl FnOnce() -> R) -> R {
         let touch_all = |table: &mut Table| {
@@ -100,26 +95,33 @@ impl Watches {
         result
     }
 
-    /// Runs the commit of a transaction that writes these keys. `None` if a key of `watching` was written after WATCH or has expired at the
-    /// time of `now`: then `commit` did not run.
-    pub fn commit<R>(
+    /// Runs the commit of a transaction that writes these keys: `commit` returns whether it took effect, or an error, after which the keys
+    /// may be written. `None` if a key of `watching` was written after WATCH or has expired at the time of `now`: then `commit` did not run.
+    pub fn commit<E>(
         &self,
         watching: Option<&Watching>,
         now: impl FnOnce() -> u64,
         keys: &[(usize, Vec<u8>)],
-        commit: impl FnOnce() -> R,
-    ) -> Option<R> {
+        commit: impl FnOnce() -> Result<bool, E>,
+    ) -> Option<Result<bool, E>> {
         let keys = keys.iter().map(|(db, key)| (*db, key.as_slice()));
+        let commit = || {
+            let committed = commit();
+            let changed = !matches!(committed, Ok(false));
+            (committed, changed)
+        };
         let Some(watching) = watching else {
-            return Some(self.touching(|table| touch(table, keys), || (commit(), true)));
+            return Some(self.touching(|table| touch(table, keys), commit));
         };
         let mut table = lock(&self.table);
         if watching.is_broken_in(&table, now()) {
             return None;
         }
-        let result = commit();
-        touch(&mut table, keys);
-        Some(result)
+        let (committed, changed) = commit();
+        if changed {
+            touch(&mut table, keys);
+        }
+        Some(committed)
     }
 }
 
@@ -223,6 +225,8 @@ impl Drop for Watching {
 mod tests {
     use super::*;
 
+    type Commit = Result<bool, ()>;
+
     #[test]
     fn each_write_of_a_watched_key_breaks_the_watch_and_others_do_not() {
         let watches = Arc::new(Watches::default());
@@ -243,8 +247,11 @@ mod tests {
         second.add(0, &keys[1..], no_deadline).unwrap();
         write(b"a");
         assert!(first.is_broken(0) && !second.is_broken(0));
-        assert_eq!(watches.commit(Some(&first), || 0, &[], || unreachable!("a was written")), None::<()>);
-        assert_eq!(watches.commit(Some(&second), || 0, &[(0, b"b".to_vec())], || 7), Some(7));
+        assert_eq!(watches.commit(Some(&first), || 0, &[], || unreachable!("a was written")), None::<Commit>);
+        let commit = |committed| watches.commit(Some(&second), || 0, &[(0, b"b".to_vec())], || committed);
+        assert_eq!(commit(Ok::<_, ()>(false)), Some(Ok(false)));
+        assert!(!second.is_broken(0), "its own transaction met a conflict");
+        assert_eq!(commit(Ok(true)), Some(Ok(true)));
         assert!(second.is_broken(0), "its own transaction wrote b");
         drop(first);
         drop(second);
@@ -266,8 +273,11 @@ mod tests {
         watching.add(0, &keys, |_| Ok::<_, ()>(Some(1))).unwrap();
         let first = u64::from(b'a');
         assert!(!watching.is_broken(first - 1) && watching.is_broken(first));
-        assert_eq!(watches.commit(Some(&watching), || first - 1, &[], || 7), Some(7));
-        assert_eq!(watches.commit(Some(&watching), || first, &[], || unreachable!("a expired")), None::<()>);
+        assert_eq!(watches.commit(Some(&watching), || first - 1, &[], || Ok::<_, ()>(true)), Some(Ok(true)));
+        assert_eq!(
+            watches.commit(Some(&watching), || first, &[], || unreachable!("a expired")),
+            None::<Commit>
+        );
         let mut refused = Watching::new(&watches);
         assert_eq!(refused.add(0, &keys, |_| Err("unreadable")), Err("unreadable"));
         drop((watching, refused));

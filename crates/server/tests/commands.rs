@@ -539,6 +539,12 @@ fn a_watched_key_that_changed_lets_exec_fail() {
             let replies: Option<Vec<String>> = cmd("EXEC").query(client).unwrap();
             assert_eq!(replies, expected);
         }
+        // A command on several keys changes only those that it writes.
+        cmd("WATCH").arg("none").arg("balance").exec(client).unwrap();
+        let _: () = other.set("present", "1").unwrap();
+        assert_eq!(cmd("DEL").arg("none").arg("present").query::<i64>(&mut other).unwrap(), 1);
+        cmd("MULTI").exec(client).unwrap();
+        assert_eq!(cmd("EXEC").query::<Option<Vec<String>>>(client).unwrap(), Some(Vec::new()));
         // EXEC and UNWATCH forget the keys.
         cmd("WATCH").arg("balance").exec(client).unwrap();
         cmd("UNWATCH").exec(client).unwrap();

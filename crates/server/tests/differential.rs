@@ -233,12 +233,10 @@ impl Maker {
     /// A command; `WATCH` with the commands that belong to it. Returns a command that is to be sent alone, because its reply has no order.
     fn add(&mut self, commands: &mut Vec<Vec<Vec<u8>>>) -> Option<Vec<Vec<u8>>> {
         if !self.in_transaction && self.rng.u8(..30) == 0 {
-            // A change of a watched key by its own connection counts, too.
-            let changes = self.rng.bool();
-            for (template, is_used) in [("WATCH k1 k2", true), ("APPEND k1 x", changes), ("MULTI", true)] {
-                if is_used {
-                    commands.push(self.words(template));
-                }
+            // A change of a watched key by its own connection counts, too. Most commands here change only one of their keys, or none.
+            let between = self.rng.choice(BETWEEN).unwrap();
+            for template in ["WATCH k1 k2", between, "MULTI"] {
+                commands.push(self.words(template));
             }
             self.in_transaction = true;
             return None;
@@ -258,6 +256,32 @@ impl Maker {
         None
     }
 }
+
+/// Commands between WATCH and MULTI.
+const BETWEEN: &[&str] = &[
+    "PING",
+    "APPEND k1 x",
+    "DEL k1 k2 k3",
+    "UNLINK k2 k3 k4",
+    "MSETNX k1 a k2 b",
+    "RENAMENX k3 k1",
+    "COPY k3 k2",
+    "SET k3 v",
+    "HSET k1 f v",
+    "HDEL k2 f",
+    "SADD k1 m",
+    "SREM k1 m",
+    "SMOVE k1 k2 m",
+    "SUNIONSTORE k1 k2 k3",
+    "ZADD k2 1 m",
+    "ZREM k2 m",
+    "LPUSHX k1 a",
+    "LMOVE k1 k2 LEFT RIGHT",
+    "SORT k3 BY nosort STORE k2",
+    "PERSIST k1",
+    // An absolute time: both sides then have the same deadline.
+    "EXPIREAT k2 9999999999",
+];
 
 #[test]
 fn replies_are_those_of_redis() {

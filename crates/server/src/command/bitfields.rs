@@ -55,7 +55,7 @@ fn bitop(call: &mut Call<'_>) -> Result<(), CommandError> {
         return Err(text("ERR BITOP NOT must be called with a single source key."));
     }
     let (db, shared) = (call.keys.db(), call.shared);
-    let bytes = call.keys.together(&[(db, target)], |all| {
+    let bytes = call.keys.together(|all| {
         let mut table = all.db(db)?;
         let first = table.get(&sources[0])?;
         table.note_read(&sources[0], first.is_some());

@@ -238,7 +238,7 @@ fn store(call: &mut Call<'_>, operation: Operation) -> Result<(), CommandError> 
     let (keys, how) = (numbered.of(call), Combination::parse(operation, numbered.count, options, true));
     let none = Combination::of(operation, keys.len());
     let (db, target) = (call.keys.db(), call.argument(1));
-    let count = call.keys.together(&[(db, target)], |all| {
+    let count = call.keys.together(|all| {
         let members = combined(keys, how.as_ref().unwrap_or(&none), |key| {
             let set = match Structure::find(all, db, key, Kind::SortedSet) {
                 Err(AccessError::WrongType) => Structure::find(all, db, key, Kind::Set)?,

@@ -74,7 +74,7 @@ fn move_key(call: &mut Call<'_>) -> Result<(), CommandError> {
     if from == to {
         return Err(CommandError::Text("ERR source and destination objects are the same".to_owned()));
     }
-    let moved = call.keys.together(&[(from, key), (to, key)], |all| {
+    let moved = call.keys.together(|all| {
         let Some((stored, deadline)) = all.db(from)?.stored(key)? else { return Ok(false) };
         if all.db(to)?.contains(key)? {
             return Ok(false);

@@ -469,7 +469,7 @@ fn search_and_store(
     event: Event,
 ) -> Result<(), CommandError> {
     let db = call.keys.db();
-    let stored = call.keys.together(&[(db, target)], |all| {
+    let stored = call.keys.together(|all| {
         let found = match Structure::find(all, db, key, Kind::SortedSet)? {
             Some(set) => {
                 let middle = match &query.middle {

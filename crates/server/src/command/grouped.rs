@@ -110,9 +110,7 @@ fn run_group(
         let reply = Reply::new(output, session.protocol, reply_bytes_max);
         run_inside(session, shared, &mut transaction, arguments, reply);
     }
-    let written = transaction.written();
-    let keys = written.filter_map(|(table, key)| Some((shared.databases.number_of(table)?, key.clone())));
-    let keys: Vec<_> = keys.collect();
+    let keys = shared.databases.written(&transaction);
     let committed = shared.watches.commit(None, || 0, &keys, || transaction.commit());
     if !matches!(committed, Some(Ok(true))) {
         return false;

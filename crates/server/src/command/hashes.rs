@@ -69,7 +69,7 @@ fn set(call: &mut Call<'_>, name: &str) -> Result<u64, CommandError> {
     }
     pairs.clone().try_for_each(|pair| check_element(&pair[0], &pair[1]))?;
     let (db, key) = (call.keys.db(), call.argument(1));
-    Ok(call.keys.together(&[(db, key)], |all| {
+    Ok(call.keys.together(|all| {
         let mut hash = Structure::find_or_new(all, db, key, Kind::Hash)?;
         let before = hash.head.count;
         for pair in pairs.clone() {
@@ -87,7 +87,7 @@ fn setnx(call: &mut Call<'_>) -> Result<(), CommandError> {
     let (field, value) = (call.argument(2), call.argument(3));
     check_element(field, value)?;
     let (db, key) = (call.keys.db(), call.argument(1));
-    let is_new = call.keys.together(&[(db, key)], |all| {
+    let is_new = call.keys.together(|all| {
         let mut hash = Structure::find_or_new(all, db, key, Kind::Hash)?;
         let is_new = !hash.has(all, FIELD, field)?;
         if is_new {
@@ -187,7 +187,7 @@ fn all(call: &mut Call<'_>, parts: Parts) -> Result<(), CommandError> {
 
 fn del(call: &mut Call<'_>) -> Result<(), CommandError> {
     let (db, key, fields) = (call.keys.db(), call.argument(1), call.rest(2));
-    let removed = call.keys.together(&[(db, key)], |all| {
+    let removed = call.keys.together(|all| {
         let Some(mut hash) = Structure::find(all, db, key, Kind::Hash)? else { return Ok(0) };
         let before = hash.head.count;
         for field in fields {
@@ -212,7 +212,7 @@ fn change(
 ) -> Result<String, CommandError> {
     let (db, key, field) = (call.keys.db(), call.argument(1), call.argument(2));
     check_element(field, b"")?;
-    call.keys.together(&[(db, key)], |all| {
+    call.keys.together(|all| {
         let mut hash = Structure::find_or_new(all, db, key, Kind::Hash)?;
         let old = hash.get(all, FIELD, field)?;
         let new = match next(old.as_deref()) {

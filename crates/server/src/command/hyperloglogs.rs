@@ -309,7 +309,7 @@ fn count(call: &mut Call<'_>) -> Result<(), CommandError> {
 fn merge(call: &mut Call<'_>) -> Result<(), CommandError> {
     let (db, keys, shared) = (call.keys.db(), call.rest(1), call.shared);
     let target = &keys[0];
-    let merged = call.keys.together(&[(db, target)], |all| {
+    let merged = call.keys.together(|all| {
         let mut table = all.db(db)?;
         let mut result = Sketch::default();
         for key in keys {

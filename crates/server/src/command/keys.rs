@@ -91,8 +91,7 @@ fn del(call: &mut Call<'_>) -> Result<(), CommandError> {
         }
         keys => {
             let db = call.keys.db();
-            let written: Vec<_> = keys.iter().map(|key| (db, &key[..])).collect();
-            call.keys.together(&written, |all| {
+            call.keys.together(|all| {
                 let (mut transaction, mut removed) = (all.db(db)?, 0);
                 for key in keys {
                     if transaction.contains(key)? {
@@ -117,7 +116,7 @@ fn no_such_key() -> CommandError {
 fn moved(call: &mut Call<'_>, only_free: bool) -> Result<Option<bool>, CommandError> {
     let (from, to) = (call.argument(1), call.argument(2));
     let db = call.keys.db();
-    let moved = call.keys.together(&[(db, from), (db, to)], |all| {
+    let moved = call.keys.together(|all| {
         let mut keys = all.db(db)?;
         let Some((stored, deadline)) = keys.stored(from)? else { return Ok(None) };
         if only_free && keys.contains(to)? {
@@ -168,7 +167,7 @@ fn copy(call: &mut Call<'_>) -> Result<(), CommandError> {
         return Err(CommandError::Text(text.to_owned()));
     }
     let shared = call.shared;
-    let copied = call.keys.together(&[(target, to)], |all| {
+    let copied = call.keys.together(|all| {
         let Some((stored, deadline)) = all.db(db)?.stored(from)? else {
             all.db(db)?.note_read(from, false);
             return Ok(false);

@@ -289,7 +289,7 @@ pub fn elements(head: &Head, from: u64, to: u64) -> crate::structures::access::R
 fn push(call: &mut Call<'_>, end: End, only_present: bool) -> Result<(), CommandError> {
     let (db, key, values) = (call.keys.db(), call.argument(1), call.rest(2));
     values.iter().try_for_each(|value| check_element(b"", value))?;
-    let count = call.keys.together(&[(db, key)], |all| {
+    let count = call.keys.together(|all| {
         let mut list = match find(all, db, key)? {
             Some(list) => list,
             None if only_present => return Ok(0),
@@ -319,7 +319,7 @@ pub fn pop_from(
     let Call { keys, reply, .. } = call;
     let db = keys.db();
     let mut fits = Ok(());
-    let popped = keys.together(&[(db, key)], |all| {
+    let popped = keys.together(|all| {
         let Some(list) = find(all, db, key)? else { return Ok(None) };
         if count == 0 {
             return Ok(Some(Vec::new()));
@@ -453,7 +453,7 @@ fn set(call: &mut Call<'_>) -> Result<(), CommandError> {
     let (db, key, index, value) = (call.keys.db(), call.argument(1), call.argument(2), call.argument(3));
     check_element(b"", value)?;
     let text = |text: &str| CommandError::Text(text.to_owned());
-    call.keys.together(&[(db, key)], |all| {
+    call.keys.together(|all| {
         let Some(mut list) = find(all, db, key)? else { return Ok(Err(text("ERR no such key"))) };
         let index = match integer(index) {
             Ok(index) => index,
@@ -505,7 +505,7 @@ fn insert(call: &mut Call<'_>) -> Result<(), CommandError> {
         _ => return Err(CommandError::Syntax),
     };
     check_element(b"", value)?;
-    let count = call.keys.together(&[(db, key)], |all| {
+    let count = call.keys.together(|all| {
         let Some(list) = find(all, db, key)? else { return Ok(0) };
         let mut values = values_of(&list, all)?;
         let Some(at) = values.iter().position(|value| value == pivot) else { return Ok(-1) };
@@ -522,7 +522,7 @@ fn remove(call: &mut Call<'_>) -> Result<(), CommandError> {
     let (db, key, value) = (call.keys.db(), call.argument(1), call.argument(3));
     let count = integer(call.argument(2))?;
     let most = if count == 0 { u64::MAX } else { count.unsigned_abs() };
-    let removed = call.keys.together(&[(db, key)], |all| {
+    let removed = call.keys.together(|all| {
         let Some(list) = find(all, db, key)? else { return Ok(0) };
         let values = values_of(&list, all)?;
         let equal = values.iter().enumerate().filter(|(_, found)| *found == value).map(|(i, _)| i);
@@ -549,7 +549,7 @@ fn remove(call: &mut Call<'_>) -> Result<(), CommandError> {
 fn trim(call: &mut Call<'_>) -> Result<(), CommandError> {
     let (db, key) = (call.keys.db(), call.argument(1));
     let (start, end) = (integer(call.argument(2))?, integer(call.argument(3))?);
-    call.keys.together(&[(db, key)], |all| {
+    call.keys.together(|all| {
         let Some(mut list) = find(all, db, key)? else { return Ok(()) };
         let kept = between(&list.head, start, end);
         let event = Event::list("ltrim");
@@ -651,7 +651,7 @@ fn position(call: &mut Call<'_>) -> Result<(), CommandError> {
 /// `WrongType`; those of the store.
 pub fn moved(call: &mut Call<'_>, (from, to): (End, End)) -> Result<Option<Vec<u8>>, CommandError> {
     let (db, source, target) = (call.keys.db(), call.argument(1), call.argument(2));
-    Ok(call.keys.together(&[(db, source), (db, target)], |all| {
+    Ok(call.keys.together(|all| {
         let Some(list) = find(all, db, source)? else { return Ok(None) };
         find(all, db, target)?;
         if source == target && list.head.count == 1 {

@@ -112,7 +112,7 @@ const SPOP: Event = Event::set("spop");
 fn add(call: &mut Call<'_>) -> Result<(), CommandError> {
     let (db, key, members) = (call.keys.db(), call.argument(1), call.rest(2));
     members.iter().try_for_each(|member| check_element(member, b""))?;
-    let new = call.keys.together(&[(db, key)], |all| {
+    let new = call.keys.together(|all| {
         let mut set = Structure::find_or_new(all, db, key, Kind::Set)?;
         let before = set.head.count;
         for member in members {
@@ -147,7 +147,7 @@ fn take(set: &mut Structure<'_>, all: &mut Together<'_>, member: &[u8]) -> Acces
 
 fn remove(call: &mut Call<'_>) -> Result<(), CommandError> {
     let (db, key, members) = (call.keys.db(), call.argument(1), call.rest(2));
-    let removed = call.keys.together(&[(db, key)], |all| {
+    let removed = call.keys.together(|all| {
         let Some(mut set) = Structure::find(all, db, key, Kind::Set)? else { return Ok(0) };
         let mut removed = 0;
         for member in members {
@@ -189,7 +189,7 @@ fn pop(call: &mut Call<'_>) -> Result<(), CommandError> {
     let (db, key) = (call.keys.db(), call.argument(1));
     let (mut fits, bytes_max) = (Ok(()), call.reply.free_bytes());
     let Call { keys, reply, .. } = call;
-    let members = keys.together(&[(db, key)], |all| {
+    let members = keys.together(|all| {
         let Some(mut set) = Structure::find(all, db, key, Kind::Set)? else { return Ok(None) };
         let members = match count {
             None => scan::any_of(&mut InTransaction(&set, all), &set.head, MEMBER)?.into_iter().collect(),
@@ -229,7 +229,7 @@ fn pop(call: &mut Call<'_>) -> Result<(), CommandError> {
 fn move_member(call: &mut Call<'_>) -> Result<(), CommandError> {
     let (db, from, to, member) = (call.keys.db(), call.argument(1), call.argument(2), call.argument(3));
     check_element(member, b"")?;
-    let moved = call.keys.together(&[(db, from), (db, to)], |all| {
+    let moved = call.keys.together(|all| {
         let Some(mut source) = Structure::find(all, db, from, Kind::Set)? else { return Ok(false) };
         Structure::find(all, db, to, Kind::Set)?;
         if from == to {
@@ -305,7 +305,7 @@ fn combine(call: &mut Call<'_>, keys: &[bytes::Bytes], operation: Operation) -> 
 fn store(call: &mut Call<'_>, operation: Operation) -> Result<(), CommandError> {
     let (db, target, keys) = (call.keys.db(), call.argument(1), call.rest(2));
     let shared = call.shared;
-    let count = call.keys.together(&[(db, target)], |all| {
+    let count = call.keys.together(|all| {
         let members = combined(keys, operation, |key| {
             let mut members = BTreeSet::new();
             match Structure::find(all, db, key, Kind::Set)? {

@@ -342,7 +342,7 @@ fn sort(call: &mut Call<'_>, may_store: bool) -> Result<(), CommandError> {
         return Ok(());
     };
     let db = call.keys.db();
-    let count = call.keys.together(&[(db, target)], |all| {
+    let count = call.keys.together(|all| {
         let results = match sorted(&mut all.view(db), &query, key, &mut space()) {
             Ok(results) => results.unwrap_or_default(),
             Err(error) => return Ok(Err(error)),

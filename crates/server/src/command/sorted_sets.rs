@@ -207,7 +207,7 @@ pub(super) fn apply(
 ) -> Result<((u64, u64), Option<f64>), CommandError> {
     let (db, key) = (call.keys.db(), call.argument(1));
     pairs.iter().try_for_each(|(_, member)| check_element(member, b""))?;
-    call.keys.together(&[(db, key)], |all| {
+    call.keys.together(|all| {
         let mut set = match Structure::find(all, db, key, Kind::SortedSet)? {
             Some(set) => set,
             None if rules.if_present => return Ok(Ok(((0, 0), None))),
@@ -291,7 +291,7 @@ fn reply_score(call: &mut Call<'_>, score: Option<f64>) {
 
 fn remove(call: &mut Call<'_>) -> Result<(), CommandError> {
     let (db, key, members) = (call.keys.db(), call.argument(1), call.rest(2));
-    let removed = call.keys.together(&[(db, key)], |all| {
+    let removed = call.keys.together(|all| {
         let Some(mut set) = Structure::find(all, db, key, Kind::SortedSet)? else { return Ok(0) };
         let mut removed = 0;
         for member in members {
@@ -523,7 +523,7 @@ pub fn make<'m>(
 fn range_store(call: &mut Call<'_>) -> Result<(), CommandError> {
     let query = Query::parse(call, 3, Style { is_store: true, ..Style::ANY })?;
     let (db, target, key) = (call.keys.db(), call.argument(1), call.argument(2));
-    let count = call.keys.together(&[(db, target)], |all| {
+    let count = call.keys.together(|all| {
         let members = match Structure::find(all, db, key, Kind::SortedSet)? {
             Some(set) => query.run(&mut InTransaction(&set, all), &set.head, usize::MAX)?,
             None => {
@@ -556,7 +556,7 @@ fn remove_all(
 
 fn remove_range(call: &mut Call<'_>, selection: Selection) -> Result<(), CommandError> {
     let (db, key) = (call.keys.db(), call.argument(1));
-    let removed = call.keys.together(&[(db, key)], |all| {
+    let removed = call.keys.together(|all| {
         let Some(set) = Structure::find(all, db, key, Kind::SortedSet)? else { return Ok(0) };
         let mut members = Vec::new();
         selection.visit(&mut InTransaction(&set, all), &set.head, false, &mut |member, score| {
@@ -595,7 +595,7 @@ pub fn pop_from(
         limit: count,
         with_scores: true,
     };
-    let popped = keys.together(&[(db, key)], |all| {
+    let popped = keys.together(|all| {
         let Some(set) = Structure::find(all, db, key, Kind::SortedSet)? else { return Ok(None) };
         let members = query.run(&mut InTransaction(&set, all), &set.head, reply.free_bytes())?;
         fits = reply.check_space(members.iter().map(|(member, _)| member.len()).sum());

@@ -151,7 +151,7 @@ fn with_stream<R>(
     mut change: impl FnMut(&mut Together<'_>, &mut Structure<'_>) -> Accessed<Result<R, CommandError>>,
 ) -> Result<R, CommandError> {
     let db = call.keys.db();
-    call.keys.together(&[(db, key)], |all| {
+    call.keys.together(|all| {
         let Some(mut stream) = Structure::find(all, db, key, Kind::Stream)? else {
             return Ok(Err(no_key()));
         };
@@ -210,7 +210,7 @@ fn create(
     let id = if &id[..] == b"$" { None } else { Some(Id::parse(id, 0)?) };
     check_element(name, b"")?;
     let db = call.keys.db();
-    let result = call.keys.together(&[(db, key)], |all| {
+    let result = call.keys.together(|all| {
         let mut stream = match Structure::find(all, db, key, Kind::Stream)? {
             Some(stream) => stream,
             None if !makes => return Ok(Err(no_key())),
@@ -267,7 +267,7 @@ fn read_group(call: &mut Call<'_>) -> Result<(), CommandError> {
     let limits = Limits { count: reads.count, bytes: call.reply.free_bytes() };
     let mut fits = Ok(());
     let (access, reply) = (&mut call.keys, &call.reply);
-    let found = access.together(&keys, |all| {
+    let found = access.together(|all| {
         // All is read before anything is written: an error changes nothing.
         let (mut deliveries, mut bytes) = (Vec::new(), 0);
         for ((_, key), id) in keys.iter().zip(reads.ids) {
@@ -440,7 +440,7 @@ fn history<'k>(
 
 fn ack(call: &mut Call<'_>) -> Result<(), CommandError> {
     let (db, key, name, ids) = (call.keys.db(), call.argument(1), call.argument(2), call.rest(3));
-    let acknowledged = call.keys.together(&[(db, key)], |all| {
+    let acknowledged = call.keys.together(|all| {
         let Some(mut stream) = Structure::find(all, db, key, Kind::Stream)? else {
             all.events.note(Event::MISS, db, key);
             return Ok(Ok(0));

@@ -178,7 +178,7 @@ fn claim(call: &mut Call<'_>) -> Result<(), CommandError> {
     check_element(consumer, b"")?;
     let mut fits = Ok(());
     let (access, reply) = (&mut call.keys, &call.reply);
-    let claims = access.together(&[(db, key)], |all| {
+    let claims = access.together(|all| {
         let Some(mut stream) = Structure::find(all, db, key, Kind::Stream)? else {
             return Ok(Err(no_key_or_group(key, name, "")));
         };
@@ -303,7 +303,7 @@ fn auto_claim(call: &mut Call<'_>) -> Result<(), CommandError> {
     check_element(consumer, b"")?;
     let mut fits = Ok(());
     let (access, reply) = (&mut call.keys, &call.reply);
-    let (next, claims) = access.together(&[(db, key)], |all| {
+    let (next, claims) = access.together(|all| {
         let Some(stream) = Structure::find(all, db, key, Kind::Stream)? else {
             all.events.note(Event::MISS, db, key);
             return Ok(Err(no_key_or_group(key, name, "")));

@@ -222,7 +222,7 @@ fn add(call: &mut Call<'_>) -> Result<(), CommandError> {
     let value = encode_fields(fields.iter().map(|field| &field[..]));
     check_element(b"", &value)?;
     let (db, key) = (call.keys.db(), call.argument(1));
-    let added = call.keys.together(&[(db, key)], |all| {
+    let added = call.keys.together(|all| {
         let mut stream = match Structure::find(all, db, key, Kind::Stream)? {
             Some(stream) => stream,
             None if !makes => return Ok(Ok(None)),
@@ -335,7 +335,7 @@ fn range(call: &mut Call<'_>, descending: bool) -> Result<(), CommandError> {
 
 fn delete(call: &mut Call<'_>) -> Result<(), CommandError> {
     let (db, key, ids) = (call.keys.db(), call.argument(1), call.rest(2));
-    let removed = call.keys.together(&[(db, key)], |all| {
+    let removed = call.keys.together(|all| {
         let Some(mut stream) = Structure::find(all, db, key, Kind::Stream)? else { return Ok(Ok(0)) };
         let ids = match parse_ids(ids) {
             Ok(ids) => ids,
@@ -375,7 +375,7 @@ fn trim(call: &mut Call<'_>) -> Result<(), CommandError> {
         return Err(CommandError::Syntax);
     }
     let (db, key) = (call.keys.db(), call.argument(1));
-    let removed = call.keys.together(&[(db, key)], |all| {
+    let removed = call.keys.together(|all| {
         let Some(mut stream) = Structure::find(all, db, key, Kind::Stream)? else { return Ok(0) };
         let mut meta = Meta::read(&stream, all)?;
         let removed = apply_trim(&mut stream, all, &mut meta, trim)?;
@@ -414,7 +414,7 @@ fn set_id(call: &mut Call<'_>) -> Result<(), CommandError> {
         return Err(CommandError::Syntax);
     }
     let (db, key) = (call.keys.db(), call.argument(1));
-    let result = call.keys.together(&[(db, key)], |all| {
+    let result = call.keys.together(|all| {
         let Some(mut stream) = Structure::find(all, db, key, Kind::Stream)? else {
             return Ok(Err(text("no such key")));
         };

@@ -258,8 +258,7 @@ fn set_all(call: &mut Call<'_>, name: &str, absent: bool) -> Result<bool, Comman
         return Err(CommandError::Arity(name.to_owned()));
     }
     let db = call.keys.db();
-    let keys: Vec<_> = pairs.clone().map(|pair| (db, &pair[0][..])).collect();
-    let stored = call.keys.together(&keys, |all| {
+    let stored = call.keys.together(|all| {
         let mut keys = all.db(db)?;
         for pair in pairs.clone() {
             if absent && keys.contains(&pair[0])? {

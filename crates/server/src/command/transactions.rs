@@ -214,9 +214,7 @@ pub fn run_together(
         }
         let mut transaction = Transaction::new(&call.shared.store);
         work(call, &mut transaction)?;
-        let written = transaction.written();
-        let keys = written.filter_map(|(table, key)| Some((shared.databases.number_of(table)?, key.clone())));
-        let keys: Vec<_> = keys.collect();
+        let keys = shared.databases.written(&transaction);
         if let Some(committed) = shared.watches.commit(watching, now, &keys, || transaction.commit())
             && committed?
         {
