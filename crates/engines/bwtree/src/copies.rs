@@ -169,14 +169,14 @@ impl<P: Pairs> Tree<P> {
     }
 
     /// Drops the copies of an evicted leaf, by its page number, that were not used since the last call. False if there are
-    /// none to drop.
+    /// none to drop, or if another thread has the turn of the page.
     pub fn drop_copies(&self, page: u32) -> bool {
         if u64::from(page) >= self.table.used() {
             return false;
         }
         let pid = Pid(page);
-        // I5.
-        let _turn = self.paging.turn(pid);
+        // I5. Another thread with the turn may read from a disk. The eviction does not wait for that.
+        let Some(_turn) = self.paging.free_turn(pid) else { return false };
         let visit = self.visit();
         let Some(head) = visit.load(pid) else { return false };
         let Body::Evicted { leaf, .. } = head.body() else { return false };

@@ -173,6 +173,11 @@ impl Paging {
         self.turns[pid.0 as usize % TURNS].lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
+    /// The turn of a page, unless another thread has it.
+    pub(crate) fn free_turn(&self, pid: Pid) -> Option<MutexGuard<'_, Turn>> {
+        self.turns[pid.0 as usize % TURNS].try_lock().ok()
+    }
+
     /// Notes that a lookup reads the image of this page. True if one did so shortly before.
     pub(crate) fn was_read(&self, turn: &mut Turn, pid: Pid) -> bool {
         let number = self.lookups.fetch_add(1, Relaxed);
