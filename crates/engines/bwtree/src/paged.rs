@@ -7,7 +7,7 @@
 //! A leaf with few changes since its base (see [`image`]) can be evicted without a save: the evicted leaf keeps the changes,
 //! as the bytes of an image that is not saved yet. So a save has the changes of many rounds in memory. An evicted leaf also keeps the changes
 //! that operations made without reading it ([`late`](crate::late)), and copies of records that were read
-//! ([`copies`](crate::copies)).
+//! (`copies`).
 //!
 //! Invariants:
 //! * I1: a leaf is *clean* if it is a base page without changes in the slab, and its lineage says that the image is current. Only the
