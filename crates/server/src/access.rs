@@ -11,7 +11,7 @@ use bristlecone::transaction::ATTEMPTS;
 use bristlecone::{Bytes, Change, Deadline, Error, Next, Store, Transaction, TransactionTable};
 
 use crate::notifications::{Event, Events};
-use crate::shared::{Databases, Shared};
+use crate::shared::{Databases, Shared, Written};
 use crate::structures::{self, Damaged, Head, Value};
 use crate::waiting::Turns;
 
@@ -534,12 +534,11 @@ impl<'a> Access<'a> {
 }
 
 /// Runs a transaction once. Returns its result and the keys that it wrote. `None` after a conflict.
-#[allow(clippy::type_complexity)]
 fn attempt<R>(
     shared: &Shared,
     run: &mut impl FnMut(&mut Together<'_>) -> Result<R>,
     events: &mut Events,
-) -> Result<Option<(R, Vec<(usize, Vec<u8>)>)>> {
+) -> Result<Option<(R, Written)>> {
     let before = events.len();
     let mut transaction = Transaction::new(&shared.store);
     let result = run(&mut Together { transaction: &mut transaction, shared, events }).and_then(|result| {

@@ -76,6 +76,9 @@ pub const MEMCACHED: usize = DATABASES;
 /// Number of databases, with that of memcached.
 pub const TABLES: usize = DATABASES + 1;
 
+/// The keys that a transaction writes, each with the number of its database.
+pub type Written = Vec<(usize, Vec<u8>)>;
+
 /// The databases. Number 0 is the store's default table. The others are tables with their numbers as names, made when a client first needs
 /// them. Number [`MEMCACHED`] is the table of memcached, with the name in the settings.
 pub struct Databases {
@@ -140,7 +143,7 @@ impl Databases {
 
     /// The keys of databases that a transaction writes. Elements of structures are not among them; their keys are.
     #[must_use]
-    pub fn written(&self, transaction: &Transaction<bristlecone::Bytes>) -> Vec<(usize, Vec<u8>)> {
+    pub fn written(&self, transaction: &Transaction<bristlecone::Bytes>) -> Written {
         let written = transaction.written();
         written.filter_map(|(table, key)| Some((self.number_of(table)?, key.clone()))).collect()
     }

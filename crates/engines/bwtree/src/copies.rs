@@ -9,15 +9,13 @@
 //!
 //! Commit point: the exchange that replaces the evicted leaf. The paper (§V) has no such copies: it reads whole pages into memory.
 
-use std::borrow::Borrow;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::error::Result;
 use crate::image::{self, Late};
 use crate::node::Body;
 use crate::omission::{Omission, is_omitted};
-use crate::page::Outline;
-use crate::paged::{NewEvicted, Stub, damaged, records_of};
+use crate::paged::{NewEvicted, Stub, damaged};
 use crate::pairs::Pairs;
 use crate::pool::Array;
 use crate::stats::Count;
@@ -77,11 +75,11 @@ impl NewCopies {
         Some(Self { bytes, used: without_bit(self.used, spot.index) })
     }
 
-    /// With the copy of a key that has none. `None` if a leaf of `leaf_bytes` has no space for it, or has copies enough.
+    /// With the copy of a key that has none. `None` if a leaf of `leaf_bytes` has no space for it, or has enough copies.
     fn with<P: Pairs>(&self, copy: Late<'_>, leaf_bytes: usize) -> Option<Self> {
         let spot = image::late_spot::<P>(&self.bytes, copy.0)?;
         let bytes = image::late_replaced(&self.bytes, spot, Some(copy))?;
-        // The leaves of models have less bytes than a copy.
+        // The leaves of models have fewer bytes than a copy.
         let is_small = bytes.len() <= leaf_bytes / SHARE || IS_SMALL;
         (is_small && image::late_count(&bytes) <= COPIES_MAX)
             .then(|| Self { bytes, used: with_bit(self.used, spot.index) })
@@ -131,15 +129,14 @@ impl<P: Pairs> Tree<P> {
         key: &P::Key,
     ) -> Result<Option<Option<P::ValueBuf>>> {
         let mut turn = self.paging.turn(pid);
-        let (image, kept, low, high) = {
+        let (image, kept) = {
             let visit = self.visit();
             let Some((head, evicted)) = visit.stub(pid, stub) else { return Ok(None) };
             // A thread that had the turn before may have made the copy.
             if let Some(value) = self.kept_value(head, key) {
                 return Ok(Some(value));
             }
-            let Outline { low, high, .. } = Outline::of(head);
-            (evicted.image, evicted.kept.to_vecs(), low.cloned(), high.cloned())
+            (evicted.image, evicted.kept.to_vecs())
         };
         let bytes = self.read_image(image, kept)?;
         let was_read = self.paging.was_read(&mut turn, pid);
@@ -148,17 +145,13 @@ impl<P: Pairs> Tree<P> {
         if was_read {
             return visit.fill(pid, head, evicted, &bytes).map(|()| None);
         }
-        let damaged = || damaged(image.address);
-        let (low, high) = (low.as_ref().map(Borrow::borrow), high.as_ref().map(Borrow::borrow));
-        let (records, _) = records_of::<P>(&bytes, low, high).ok_or_else(damaged)?;
-        if evicted.is_counted && evicted.records as usize != records.len() {
-            return Err(damaged());
-        }
+        let (records, _) = visit.contents_of(head, evicted, &bytes)?;
         let own = image::key_bytes::<P>(key);
         let at = records
             .binary_search_by(|((other, _), _)| P::order(other, &own).unwrap_or(std::cmp::Ordering::Less));
         let found = at.ok().map(|at| records[at].0.1);
-        let value = found.map(|value| P::read_value(value).ok_or_else(damaged)).transpose()?;
+        let value =
+            found.map(|value| P::read_value(value).ok_or_else(|| damaged(image.address))).transpose()?;
         let Some(copies) = evicted.copies.to_new().with::<P>((&own, found), head.bytes()) else {
             return visit.fill(pid, head, evicted, &bytes).map(|()| None);
         };

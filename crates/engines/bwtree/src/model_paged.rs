@@ -73,10 +73,15 @@ fn two_leaves() -> Tree<Words> {
 
 type Work = fn(&Tree<Words>);
 
-/// Runs `before` alone and then both works at once. At the end the tree has the keys `after`. The works change their threads, because loom
-/// does not run every load before an exchange of another thread.
-fn model(name: &str, before: Work, first: Work, second: Work, after: &'static [u64]) {
-    for (first, second) in [(first, second), (second, first)] {
+/// Runs `before` alone, then both works at once, and `judge` at the end. The works change their threads, because loom does not run every load
+/// before an exchange of another thread.
+fn beside(
+    name: &str,
+    before: Work,
+    works: [Work; 2],
+    judge: impl Fn(&Tree<Words>) + Copy + Send + Sync + 'static,
+) {
+    for [first, second] in [works, [works[1], works[0]]] {
         explore(name, move || {
             let tree = Arc::new(two_leaves());
             before(&tree);
@@ -89,9 +94,14 @@ fn model(name: &str, before: Work, first: Work, second: Work, after: &'static [u
             other.join().unwrap();
             tree.reclaim();
             judge_candidates(&tree);
-            end(&tree, after);
+            judge(&tree);
         });
     }
+}
+
+/// As [`beside`]. At the end the tree has the keys `after`.
+fn model(name: &str, before: Work, first: Work, second: Work, after: &'static [u64]) {
+    beside(name, before, [first, second], move |tree| end(tree, after));
 }
 
 /// V1.
@@ -179,30 +189,17 @@ fn late_changes_beside_an_eviction_are_kept() {
     model("late change, evict", save, set, evict, &[0, 1, 2, 3, 4, 5]);
 }
 
-/// As [`model`] with evicted leaves, one of which has a copy of key 2. At the end key 2 has the value of an update by one of the works.
+/// As [`beside`]. At the end key 2 has this value.
 fn model_of_copies(name: &str, before: Work, works: [Work; 2], value: Option<u64>) {
-    for [first, second] in [works, [works[1], works[0]]] {
-        explore(name, move || {
-            let tree = Arc::new(two_leaves());
-            save_and_evict(&tree);
-            before(&tree);
-            let other = tree.clone();
-            let other = thread::spawn(move || {
-                NUMBER.with(|own| own.set(1));
-                second(&other);
-            });
-            first(&tree);
-            other.join().unwrap();
-            judge_candidates(&tree);
-            // From the copy, if there is one, and then from the leaf.
-            assert_eq!(tree.get(&2), value);
-            save(&tree);
-            assert_eq!(tree.get(&2), value);
-            assert_eq!(tree.iter().find(|(key, _)| *key == 2), value.map(|value| (2, value)));
-            let check = tree.check();
-            assert!(check.problems.is_empty(), "{check:?}");
-        });
-    }
+    beside(name, before, works, move |tree| {
+        // From the copy, if there is one, and then from the leaf.
+        assert_eq!(tree.get(&2), value);
+        save(tree);
+        assert_eq!(tree.get(&2), value);
+        assert_eq!(tree.iter().find(|(key, _)| *key == 2), value.map(|value| (2, value)));
+        let check = tree.check();
+        assert!(check.problems.is_empty(), "{check:?}");
+    });
 }
 
 /// Sets key 2 without a read of its leaf.
@@ -210,8 +207,10 @@ fn set_copied(tree: &Tree<Words>) {
     tree.set(&2, Some(&7), false, &()).unwrap();
 }
 
-/// Makes a copy of key 2. The next lookup in its leaf makes another one, because a lookup in the other leaf comes before.
+/// Evicts both leaves, and makes a copy of key 2. The next lookup in its leaf makes another one, because a lookup in the other leaf comes
+/// before.
 fn copy(tree: &Tree<Words>) {
+    save_and_evict(tree);
     assert_eq!((tree.get(&2), tree.get(&3)), (Some(20), Some(30)));
 }
 
@@ -229,7 +228,7 @@ fn drop_copies(tree: &Tree<Words>) {
 
 #[test]
 fn copies_beside_late_changes_are_never_stale() {
-    model_of_copies("copy, late change", |_| (), [look_up, set_copied], Some(7));
+    model_of_copies("copy, late change", save_and_evict, [look_up, set_copied], Some(7));
     model_of_copies("copy, late change of a copied key", copy, [look_up, set_copied], Some(7));
     model_of_copies("copy of another key, late change", copy, [read_other, set_copied], Some(7));
     let removal: Work = |tree| _ = tree.set(&2, None, false, &()).unwrap();
@@ -246,7 +245,7 @@ fn copies_beside_saves_moves_and_the_eviction_are_never_stale() {
     let moves: Work = |tree| _ = tree.move_image(None, |_| true, keep).unwrap();
     model_of_copies("copies and a late change, move", copy, [change, moves], Some(7));
     model_of_copies("copies and a late change, drop", copy, [change, drop_copies], Some(7));
-    model_of_copies("copies, look", |_| (), [read_other, look], Some(20));
+    model_of_copies("copies, look", save_and_evict, [read_other, look], Some(20));
     model_of_copies("two copies, drop", copy, [read_other, drop_copies], Some(20));
 }
 

@@ -253,7 +253,7 @@ pub struct SavedLeaf<K> {
 
 /// Reads the records of an image that are within the bounds of a leaf (I2), and the number of records of its base. `None` if the image is
 /// damaged.
-pub(crate) fn records_of<'i, P: Pairs>(
+fn records_of<'i, P: Pairs>(
     image: &'i ImageBytes,
     low: Option<&P::Key>,
     high: Option<&P::Key>,
@@ -621,6 +621,21 @@ impl<'v, P: Pairs> Visit<'v, P> {
         }
     }
 
+    /// The records of an evicted leaf, and the number of records of its base, from its image.
+    pub(crate) fn contents_of<'i>(
+        &self,
+        head: Head<'_, P>,
+        evicted: &Evicted,
+        image: &'i ImageBytes,
+    ) -> Result<(Vec<(Raw<'i>, Origin)>, usize)> {
+        let outline = Outline::of(head);
+        let (low, high) = (outline.low.map(Borrow::borrow), outline.high.map(Borrow::borrow));
+        let contents = records_of::<P>(image, low, high);
+        // A wrong number of records says that it is the image of another leaf.
+        let is_right = |records: usize| !evicted.is_counted || evicted.records as usize == records;
+        contents.filter(|(records, _)| is_right(records.len())).ok_or_else(|| damaged(evicted.image.address))
+    }
+
     /// Replaces an evicted leaf with its contents.
     pub(crate) fn fill(
         &self,
@@ -630,12 +645,7 @@ impl<'v, P: Pairs> Visit<'v, P> {
         image: &ImageBytes,
     ) -> Result<()> {
         let outline = Outline::of(head);
-        let damaged = || damaged(evicted.image.address);
-        let (low, high) = (outline.low.map(Borrow::borrow), outline.high.map(Borrow::borrow));
-        let (pairs, count) = records_of::<P>(image, low, high).ok_or_else(damaged)?;
-        if evicted.is_counted && evicted.records as usize != pairs.len() {
-            return Err(damaged());
-        }
+        let (pairs, count) = self.contents_of(head, evicted, image)?;
         // The page gets copies of the small records (N8). The others need blocks of their own.
         let copies = self.tree.options.weighs_records;
         let (mut copied, mut bytes) = (0, 0);

@@ -283,7 +283,9 @@ impl<'a, M: Medium, S: Numbered, O: Order> Writer<'a, M, S, O> {
         let called = self.record.history.now();
         let found = match self.tree.write_many(&borrowed) {
             // As in a rollback: readers keep the list of dead versions full.
-            Err(pmem::Error::TooLarge { .. }) if self.kinds.rolls_back => return Ok(()),
+            Err(pmem::Error::TooLarge { of: "intervals of dead versions", .. }) if self.kinds.rolls_back => {
+                return Ok(());
+            }
             found => found.map_err(text)?,
         };
         let found = found.into_iter().filter(|found| *found).count() as u64;
