@@ -235,6 +235,11 @@ impl Pairs for Bytes {
     fn order(a: &[u8], b: &[u8]) -> Option<Ordering> {
         Some(a.cmp(b))
     }
+    fn rank(key: &[u8]) -> u64 {
+        let mut first = [0; 8];
+        first.iter_mut().zip(key).for_each(|(to, from)| *to = *from);
+        u64::from_be_bytes(first)
+    }
 
     fn own_key(key: &[u8]) -> Box<[u8]> {
         key.into()

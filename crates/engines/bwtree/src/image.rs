@@ -75,8 +75,8 @@ pub(crate) const SHARE: usize = 4;
 /// A key and a value, as an image has them.
 pub type Raw<'i> = (&'i [u8], &'i [u8]);
 
-/// A late change: a key, and its value, or `None` if it is removed.
-pub(crate) type Late<'i> = (&'i [u8], Option<&'i [u8]>);
+/// A late change: the bytes of a key, and those of its value, or `None` if it is removed.
+pub type Late<'i> = (&'i [u8], Option<&'i [u8]>);
 
 /// The position of a record in its base, plus 1. 0: the base does not have the record.
 pub(crate) type Origin = u16;
@@ -302,6 +302,13 @@ pub(crate) fn late_with<P: Pairs>(late: &[u8], key: &P::Key, value: Option<&P::V
         P::write_value(value, &mut own_value);
     }
     late_replaced(late, late_spot::<P>(late, &own)?, Some((&own, value.map(|_| &own_value[..]))))
+}
+
+/// Late changes, or none if there are no bytes, with newer ones in key order. `None` if bytes are damaged. O(bytes).
+pub(crate) fn late_with_all<P: Pairs>(late: &[u8], newer: &[Late<'_>]) -> Option<Vec<u8>> {
+    let older = if late.is_empty() { Vec::new() } else { decode_late(late)? };
+    let all = merge(older, newer.to_vec(), |old, new| P::order(old.0, new.0), |old| old, Some)?;
+    Some(late_of(all))
 }
 
 /// The bytes of late changes, which are in key order. Empty for none.

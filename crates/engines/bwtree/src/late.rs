@@ -7,18 +7,21 @@
 //!
 //! Commit point: the exchange that replaces the evicted leaf. The paper has no such changes: it reads a page that is not in memory.
 
+use std::borrow::Borrow;
+use std::cmp::Ordering;
 use std::sync::atomic::Ordering::Relaxed;
 
+use crate::copies::NewCopies;
 use crate::error::Result;
-use crate::image;
-use crate::node::Body;
+use crate::image::{self, Late};
+use crate::node::{Body, Head};
 use crate::page::{Bounds, New, Outline};
-use crate::paged::{Kept, NewEvicted, Stub};
+use crate::paged::{Evicted, Kept, NewEvicted, Stub};
 use crate::pairs::{At, Pairs};
 use crate::stats::Count;
 use crate::sync::IS_SMALL;
 use crate::table::Pid;
-use crate::tree::{Change, Recorder, Tree};
+use crate::tree::{Change, Recorder, Tree, Visit};
 
 /// The late changes that a batch will make in one leaf.
 #[derive(Debug, Default)]
@@ -45,6 +48,30 @@ impl<P: Pairs> Clone for Blind<'_, P> {
     }
 }
 impl<P: Pairs> Copy for Blind<'_, P> {}
+
+impl<P: Pairs> Visit<'_, P> {
+    /// Replaces an evicted leaf by one with these late changes. Returns the LSN. `None` if the leaf has another state now.
+    fn replace_late(
+        &self,
+        pid: Pid,
+        head: Head<'_, P>,
+        evicted: &Evicted,
+        late: &[u8],
+        copies: NewCopies,
+    ) -> Option<u64> {
+        let lsn = self.draw(head.lsn());
+        let Outline { low, high, right, .. } = Outline::of(head);
+        let bounds = Bounds { low: low.cloned(), high: high.cloned(), right };
+        let kept = Kept { unsaved: &*evicted.kept.unsaved, late };
+        let leaf = NewEvicted { kept, is_counted: false, copies, ..evicted.as_new() };
+        let page = self.evicted_page(New { level: 0, lsn, bytes: head.bytes() }, bounds, leaf);
+        let is_replaced = self.replace_stub(pid, head, evicted, page);
+        if is_replaced {
+            self.count(Count::Updates);
+        }
+        is_replaced.then_some(lsn)
+    }
+}
 
 /// The most bytes of late changes of a leaf.
 fn bytes_max(leaf_bytes: usize) -> usize {
@@ -106,21 +133,42 @@ impl<P: Pairs> Tree<P> {
         if late.len() > bytes_max(head.bytes()) && !blind.always && !IS_SMALL {
             return Ok(None);
         }
-        let entry = log.begin(key, blind.value)?;
-        let lsn = visit.draw(head.lsn());
-        let Outline { low, high, right, .. } = Outline::of(head);
-        let bounds = Bounds { low: low.cloned(), high: high.cloned(), right };
-        let kept = Kept { unsaved: &*evicted.kept.unsaved, late: &late[..] };
         // R1.
         let Some(copies) = evicted.copies.to_new().without::<P>(key) else { return Ok(None) };
-        let leaf = NewEvicted { kept, is_counted: false, copies, ..evicted.as_new() };
-        let page = visit.evicted_page(New { level: 0, lsn, bytes: head.bytes() }, bounds, leaf);
-        if !visit.replace_stub(pid, head, evicted, page) {
-            return Ok(None);
-        }
+        let entry = log.begin(key, blind.value)?;
+        let Some(lsn) = visit.replace_late(pid, head, evicted, &late, copies) else { return Ok(None) };
         log.commit(entry);
-        visit.count(Count::Updates);
         Ok(Some(lsn))
+    }
+
+    /// Makes those of the changes that are in the leaf of the first one, as late changes and without a log. The changes are in the order of
+    /// their keys. Returns their number. 0: the leaf is in memory, or has too many late changes. O(log records + bytes of late changes).
+    pub fn set_late(&self, changes: &[Late<'_>]) -> usize {
+        self.try_late(changes).unwrap_or(0)
+    }
+
+    fn try_late(&self, changes: &[Late<'_>]) -> Option<usize> {
+        let first = P::read_key(changes.first()?.0)?;
+        let (pid, stub) = {
+            let visit = self.visit();
+            let (pid, head) = visit.leaf(At(first.borrow()));
+            (pid, head.evicted()?)
+        };
+        let _turn = self.paging.turn(pid);
+        let visit = self.visit();
+        let (head, evicted) = visit.stub(pid, stub)?;
+        let high = Outline::of(head).high.map(|high| image::key_bytes::<P>(high.borrow()));
+        let is_inside = |change: &&Late<'_>| {
+            high.as_ref().is_none_or(|high| P::order(change.0, high).is_some_and(Ordering::is_lt))
+        };
+        let count = changes.iter().take_while(is_inside).count();
+        let late = image::late_with_all::<P>(&evicted.kept.late, &changes[..count])?;
+        if late.len() > bytes_max(head.bytes()) {
+            return None;
+        }
+        // R1.
+        visit.replace_late(pid, head, evicted, &late, NewCopies::default())?;
+        Some(count)
     }
 
     /// Number of leaves whose late changes are not counted by [`len`](Self::len).

@@ -54,7 +54,7 @@ pub use bytes::{Bytes, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use check::Check;
 pub use error::{Error, Result};
 pub use eviction::Residence;
-pub use image::{Address, Image, ImageKind};
+pub use image::{Address, Image, ImageKind, Late};
 pub use late::Planned;
 pub use options::{LEAF_CHAIN_MAX, Options};
 pub use paged::{SavedLeaf, Shelf};

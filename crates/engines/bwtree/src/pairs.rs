@@ -152,6 +152,11 @@ pub trait Pairs: Sized + Debug + Send + Sync + 'static {
         Some(Self::read_key(a)?.cmp(&Self::read_key(b)?))
     }
 
+    /// A number for the bytes of a key. Where the numbers of two keys differ, their order is that of the keys.
+    fn rank(_key: &[u8]) -> u64 {
+        0
+    }
+
     /// Copies a key.
     fn own_key(key: &Self::Key) -> Self::KeyBuf;
     /// Copies a value.

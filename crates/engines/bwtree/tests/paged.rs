@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
 use std::sync::{Arc, Mutex};
 
-use bwtree::{Address, Bytes, Error, ImageKind, Options, RestoredLeaf, Shelf, Tree};
+use bwtree::{Address, Bytes, Error, ImageKind, Late, Options, RestoredLeaf, Shelf, Tree};
 
 /// Images in memory.
 #[derive(Debug, Default)]
@@ -166,10 +166,35 @@ fn churn(seed: u64, is_tiny: bool, steps: usize) {
     let mut tree = Tree::<Bytes>::with_shelf(options(is_tiny), Arc::clone(&images) as _).unwrap();
     let mut model = BTreeMap::new();
     let (keys, mut evicted, mut unsaved, mut moved) = (if is_tiny { 60 } else { 2000 }, 0, 0, 0);
-    let (mut late, mut restored) = (0, 0);
+    let (mut late, mut restored, mut together) = (0, 0, 0);
     for step in 0..steps {
         let key = format!("key {:04}", random.u32(..keys)).into_bytes();
-        match random.u32(..14) {
+        match random.u32(..15) {
+            14 => {
+                let changes: BTreeMap<Vec<u8>, Option<Vec<u8>>> = (0..random.usize(1..20))
+                    .map(|_| {
+                        let key = format!("key {:04}", random.u32(..keys)).into_bytes();
+                        (key, random.bool().then(|| vec![random.u8(..); random.usize(..40)]))
+                    })
+                    .collect();
+                let all: Vec<Late<'_>> =
+                    changes.iter().map(|(key, value)| (&key[..], value.as_deref())).collect();
+                let mut rest = &all[..];
+                while let [(key, value), ..] = rest {
+                    let done = tree.set_late(rest);
+                    together = together.max(done);
+                    if done == 0 {
+                        tree.set(key, *value, false, &()).unwrap();
+                    }
+                    rest = &rest[done.max(1)..];
+                }
+                for (key, value) in changes {
+                    match value {
+                        Some(value) => _ = model.insert(key, value),
+                        None => _ = model.remove(&key),
+                    }
+                }
+            }
             10..=13 => {
                 let value = random.bool().then(|| vec![random.u8(..); random.usize(..40)]);
                 let found = tree.set(&key, value.as_deref(), random.u32(..8) == 0, &()).unwrap();
@@ -217,7 +242,7 @@ fn churn(seed: u64, is_tiny: bool, steps: usize) {
             compare(&tree, &model);
         }
     }
-    assert!(evicted > 0 && moved > 0 && late > 0);
+    assert!(evicted > 0 && moved > 0 && late > 0 && together > 1);
     assert!(is_tiny || restored > 0);
     // Tiny leaves have no small changes.
     let kinds = images.0.lock().unwrap().kinds;

@@ -70,7 +70,7 @@ impl<P: Pairs> Store<P> {
             drop(alone);
         }
         self.end(end, sync)?;
-        self.relieve_after(writes.len().min(1 << 20) as u32);
+        self.relieve_after_updates(writes.len());
         Ok(BatchDone { is_done: true, found })
     }
 
@@ -99,7 +99,7 @@ impl<P: Pairs> Store<P> {
             Ok(())
         })?;
         self.end(end, sync)?;
-        self.relieve_after(writes.len().min(1 << 20) as u32);
+        self.relieve_after_updates(writes.len());
         Ok(found)
     }
 

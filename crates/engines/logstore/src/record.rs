@@ -6,7 +6,9 @@
 //!
 //! A batch is one record, so a crash keeps all of it or nothing.
 
-use bwtree::Pairs;
+use std::borrow::Borrow;
+
+use bwtree::{Late, Pairs};
 
 const PUT: u8 = 1;
 const DELETE: u8 = 2;
@@ -32,11 +34,8 @@ pub(crate) fn pair_bytes(contents: usize, updates: usize) -> u64 {
     contents.saturating_sub(updates * HEAD) as u64
 }
 
-/// An update of a record.
-pub(crate) type Update<P> = (<P as Pairs>::KeyBuf, Option<<P as Pairs>::ValueBuf>);
-
-/// The updates of a record. `None` if the contents are damaged.
-pub(crate) fn decode<P: Pairs>(mut from: &[u8]) -> Option<Vec<Update<P>>> {
+/// The updates of a record: bytes of keys and values. `None` if the contents are damaged.
+pub(crate) fn decode<P: Pairs>(mut from: &[u8]) -> Option<Vec<Late<'_>>> {
     let mut updates = Vec::new();
     while !from.is_empty() {
         let (head, rest) = from.split_at_checked(HEAD)?;
@@ -44,12 +43,22 @@ pub(crate) fn decode<P: Pairs>(mut from: &[u8]) -> Option<Vec<Update<P>>> {
         let (key, rest) = rest.split_at_checked(number(4)?)?;
         let (value, rest) = rest.split_at_checked(number(8)?)?;
         let value = match head[0] {
-            PUT => Some(P::read_value(value)?),
-            DELETE if value.is_empty() => None,
+            PUT if P::is_pair((key, value)) => Some(value),
+            DELETE if value.is_empty() && P::read_key(key).is_some() => None,
             _ => return None,
         };
-        updates.push((P::read_key(key)?, value));
+        updates.push((key, value));
         from = rest;
     }
     Some(updates)
+}
+
+/// Calls `apply` with the key and the value of an update. `None` if the bytes are damaged.
+pub(crate) fn with<P: Pairs, R>(
+    (key, value): Late<'_>,
+    apply: impl FnOnce(&P::Key, Option<&P::Value>) -> R,
+) -> Option<R> {
+    let key = P::read_key(key)?;
+    let value = value.map_or(Some(None), |value| P::read_value(value).map(Some))?;
+    Some(apply(key.borrow(), value.as_ref().map(Borrow::borrow)))
 }

@@ -4,10 +4,9 @@
 //! many changes of it. Records are collected and applied in the order of their keys, so such a leaf is read once. Only the last record of
 //! a key counts (C2 of [`checkpoint`](crate::checkpoint)).
 
-use std::borrow::Borrow;
-use std::collections::BTreeMap;
+use std::cmp::Ordering;
 
-use bwtree::Pairs;
+use bwtree::{Late, Pairs};
 use pmem::{Error, Result};
 
 use crate::record;
@@ -16,10 +15,62 @@ use crate::settings::Opened;
 use crate::store::Store;
 use crate::sync::lock;
 
-/// The most bytes of records that are collected.
-const COLLECTED_MAX: u64 = 32 << 20;
-/// Approximate bytes of memory of a collected update besides its record.
-const UPDATE: u64 = 100;
+/// The most bytes of updates that are collected.
+const COLLECTED_MAX: usize = 32 << 20;
+
+/// Updates in the order of the log.
+#[derive(Default)]
+struct Collected {
+    /// Their keys and values.
+    bytes: Vec<u8>,
+    updates: Vec<Place>,
+}
+
+/// The place of an update in [`Collected::bytes`].
+struct Place {
+    key: u32,
+    value: u32,
+    end: u32,
+    is_put: bool,
+}
+
+impl Collected {
+    fn add(&mut self, (key, value): Late<'_>) {
+        let mut add = |bytes: &[u8]| {
+            self.bytes.extend(bytes);
+            self.bytes.len() as u32
+        };
+        let (at, key_end) = (add(&[]), add(key));
+        let end = add(value.unwrap_or_default());
+        self.updates.push(Place { key: at, value: key_end, end, is_put: value.is_some() });
+    }
+
+    /// Bytes of memory.
+    fn memory(&self) -> usize {
+        self.bytes.len() + self.updates.len() * (size_of::<Place>() + size_of::<(u64, Late<'_>)>())
+    }
+
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.updates.clear();
+    }
+
+    /// The last update of each key, in the order of the keys.
+    fn last<P: Pairs>(&self) -> Vec<Late<'_>> {
+        let bytes = |from: u32, to: u32| &self.bytes[from as usize..to as usize];
+        let ranked = |place: &Place| {
+            let (key, value) = (bytes(place.key, place.value), bytes(place.value, place.end));
+            (P::rank(key), (key, place.is_put.then_some(value)))
+        };
+        // The keys were read before.
+        let order = |a: &[u8], b: &[u8]| P::order(a, b).unwrap_or(Ordering::Equal);
+        let mut updates: Vec<(u64, Late<'_>)> = self.updates.iter().rev().map(ranked).collect();
+        // A stable sort: the last update of a key stays before the others.
+        updates.sort_by(|(a, (key_a, _)), (b, (key_b, _))| a.cmp(b).then_with(|| order(key_a, key_b)));
+        updates.dedup_by(|(a, (key_a, _)), (b, (key_b, _))| a == b && order(key_a, key_b).is_eq());
+        updates.into_iter().map(|(_, update)| update).collect()
+    }
+}
 
 impl<P: Pairs> Store<P> {
     /// Applies the records of the log from `redo` on.
@@ -27,30 +78,39 @@ impl<P: Pairs> Store<P> {
     /// # Errors
     /// `Corrupt`; `Foreign`; `Io`; `NoSpace` if leaves have to be saved to keep the memory budget.
     pub(crate) fn replay(&self, redo: u64, opened: &mut Opened) -> Result<Replayed> {
-        let collected_max = COLLECTED_MAX.min(self.settings.memory_bytes / 8);
-        let (mut last, mut bytes) = (BTreeMap::new(), 0);
+        let collected_max = (self.settings.memory_bytes / 4).min(COLLECTED_MAX as u64) as usize;
+        let mut collected = Collected::default();
         let replayed = replay::replay(&self.place, redo, &mut |contents| {
             opened.records += 1;
             let updates = record::decode::<P>(contents)
                 .ok_or(Error::Corrupt { what: "record of the commit log", at: opened.log_bytes })?;
-            bytes += contents.len() as u64 + UPDATE * updates.len() as u64;
-            last.extend(updates);
-            if bytes > collected_max {
-                bytes = 0;
-                self.apply(std::mem::take(&mut last))?;
+            updates.into_iter().for_each(|update| collected.add(update));
+            if collected.memory() > collected_max {
+                self.apply(&collected.last::<P>())?;
+                collected.clear();
             }
             Ok(())
         })?;
-        self.apply(last)?;
+        self.apply(&collected.last::<P>())?;
         opened.log_bytes = replayed.bytes;
         Ok(replayed)
     }
 
-    fn apply(&self, updates: BTreeMap<P::KeyBuf, Option<P::ValueBuf>>) -> Result<()> {
-        for (i, (key, value)) in updates.into_iter().enumerate() {
-            let value = value.as_ref().map(Borrow::borrow);
-            self.tree.set(key.borrow(), value, false, &()).map_err(|error| self.refused(error))?;
-            if i % 256 == 255 && !self.settings.read_only {
+    /// Applies updates in the order of their keys.
+    fn apply(&self, mut updates: &[Late<'_>]) -> Result<()> {
+        let mut rounds = 0u32;
+        while let [first, rest @ ..] = updates {
+            updates = match self.tree.set_late(updates) {
+                // The leaf is in memory, or is read now.
+                0 => {
+                    let set = |key: &P::Key, value: Option<&P::Value>| self.tree.set(key, value, false, &());
+                    record::with::<P, _>(*first, set).transpose().map_err(|error| self.refused(error))?;
+                    rest
+                }
+                done => &updates[done..],
+            };
+            rounds += 1;
+            if rounds.is_multiple_of(64) && !self.settings.read_only {
                 self.make_room(&mut lock(&self.upkeep))?;
             }
         }

@@ -98,8 +98,8 @@ pub fn salvage<P: Pairs>(
     let is_whole = replay::salvage(&place, from, durable, &mut |contents| {
         let updates = record::decode::<P>(contents);
         are_good &= updates.is_some();
-        let mut updates = updates.iter().flatten();
-        updates.try_for_each(|(key, value)| apply(key.borrow(), value.as_ref().map(Borrow::borrow)))
+        let mut updates = updates.into_iter().flatten();
+        updates.try_for_each(|update| record::with::<P, _>(update, &mut *apply).unwrap_or(Ok(())))
     })?;
     lost.log = !is_whole || !are_good || is_log_missing;
     progress(1.0);

@@ -67,6 +67,8 @@ pub struct Store<P: Pairs> {
     pub(crate) least_bytes: AtomicU64,
     /// Bytes of the log at the last checkpoint.
     pub(crate) log_at: AtomicU64,
+    /// Updates wait while [`log_length`](Self::log_length) is above this.
+    pub(crate) log_allowed: AtomicU64,
     /// Updates are refused.
     pub(crate) closed: AtomicBool,
 }
@@ -185,11 +187,12 @@ impl<P: Pairs> Store<P> {
             gate: Gate::new(),
             marks: Marks::new(),
             counts: Counts::default(),
-            upkeep: Mutex::new(Upkeep::new(number)),
+            upkeep: Mutex::new(Upkeep::new(number, opened.leaves)),
             known: Mutex::default(),
             closed: AtomicBool::new(settings.read_only),
             least_bytes: AtomicU64::new(0),
             log_at: AtomicU64::new(0),
+            log_allowed: AtomicU64::new(u64::MAX),
             settings,
         };
         let replayed = own.replay(redo, &mut opened)?;
@@ -297,7 +300,7 @@ impl<P: Pairs> Store<P> {
         self.counts.leaves(thread(), 1);
         let end = if single.end.get() > 0 { single.end.get() } else { self.marks.end(key) };
         self.end(end, sync)?;
-        self.relieve();
+        self.relieve_after_updates(1);
         Ok(done)
     }
 

@@ -3,7 +3,7 @@
 use std::borrow::Borrow;
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bwtree::{Address, Image, ImageKind, Pairs, Residence, RestoredLeaf, SavedLeaf};
@@ -60,13 +60,43 @@ pub(crate) struct Upkeep {
     is_compacting: bool,
     /// True if the cleaner moved images since the last checkpoint.
     has_moved: bool,
+    /// Leaves of the last checkpoint.
+    leaves: u64,
     committed_at: Option<Instant>,
 }
 
 impl Upkeep {
-    /// The upkeep of a store whose checkpoint has this number.
-    pub(crate) fn new(number: u64) -> Self {
-        Self { number, ..Self::default() }
+    /// The upkeep of a store whose checkpoint has this number, and names this many leaves.
+    pub(crate) fn new(number: u64, leaves: u64) -> Self {
+        Self { number, leaves, ..Self::default() }
+    }
+}
+
+/// Counts operations of this thread. True every 64th.
+#[inline(always)]
+fn is_due(operations: u32) -> bool {
+    SINCE_CHECK.with(|since| {
+        let (before, count) = (since.get(), since.get().wrapping_add(operations));
+        since.set(count);
+        before / 64 != count / 64
+    })
+}
+
+/// While it exists, updates may wait for the checkpoint.
+struct Pace<'s> {
+    allowed: &'s AtomicU64,
+}
+
+impl Pace<'_> {
+    /// Lets the log become so long.
+    fn allow(&self, bytes: u64) {
+        self.allowed.store(bytes, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Pace<'_> {
+    fn drop(&mut self) {
+        self.allow(u64::MAX);
     }
 }
 
@@ -101,19 +131,20 @@ impl<P: Pairs> Store<P> {
     /// has become far too long. So the store keeps its bounds without a thread for the upkeep, too.
     #[inline(always)]
     pub(crate) fn relieve(&self) {
-        self.relieve_after(1);
+        if is_due(1) {
+            self.relieve_now();
+        }
     }
 
-    /// As [`relieve`](Self::relieve), after an operation that counts as several.
+    /// As [`relieve`](Self::relieve), after several updates. Waits if a checkpoint is slower than the updates, so that the log does not grow
+    /// without bound while it is made.
     #[inline(always)]
-    pub(crate) fn relieve_after(&self, operations: u32) {
-        let is_due = SINCE_CHECK.with(|since| {
-            let (before, count) = (since.get(), since.get().wrapping_add(operations));
-            since.set(count);
-            before / 64 != count / 64
-        });
-        if is_due {
+    pub(crate) fn relieve_after_updates(&self, updates: usize) {
+        if is_due(updates.min(1 << 20) as u32) {
             self.relieve_now();
+            while self.log_length() > self.log_allowed.load(Ordering::Relaxed) {
+                std::thread::sleep(WAIT);
+            }
         }
     }
 
@@ -282,6 +313,9 @@ impl<P: Pairs> Store<P> {
             self.make_room(upkeep)?;
         }
         let log_at = log.stats().written_bytes;
+        // Updates add as much to the log as usual between two checkpoints, evenly over the leaves.
+        let (pace, log_bytes) = (Pace { allowed: &self.log_allowed }, self.settings.log_bytes);
+        let (first, expected) = (self.log_length().max(log_bytes), upkeep.leaves.max(1));
         // C2.
         let redo = if is_omitted(Omission::Redo) { log.end() } else { log.commit_all()? };
         let filled = self.segments.begin_checkpoint();
@@ -298,6 +332,8 @@ impl<P: Pairs> Store<P> {
             live.add(&leaf);
             leaves += 1;
             from = next;
+            let share = leaves.min(expected) as f64 / expected as f64;
+            pace.allow(first.saturating_add((log_bytes as f64 * share) as u64));
             if from.is_none() {
                 break;
             }
@@ -318,7 +354,9 @@ impl<P: Pairs> Store<P> {
         // If this fails, the old checkpoint and the new one are both sound, because nothing that they need was removed.
         let bytes = writer.publish(end, syncs)?;
         checkpoint::make_durable(&self.place, syncs).inspect_err(|_| log.fail())?;
-        upkeep.number = number;
+        (upkeep.number, upkeep.leaves) = (number, leaves);
+        // A compaction may move any number of images.
+        pace.allow(if upkeep.is_compacting { u64::MAX } else { log_bytes.saturating_mul(2) });
         self.log_at.store(log_at, Ordering::Relaxed);
         upkeep.stats.checkpoints += 1;
         upkeep.stats.checkpoint_bytes += bytes;
@@ -516,6 +554,32 @@ mod tests {
         store.get(&[0], |value| assert_eq!(value, b"3"))?;
         // This one needs the base.
         store.get(&[1], |value| assert_eq!(value, [1; 100]))
+    }
+
+    /// An update waits while the log is longer than the checkpoint allows; a read does not. The end of the checkpoint ends this.
+    #[test]
+    fn updates_wait_for_a_slow_checkpoint() {
+        let dir = tempfile::tempdir().unwrap();
+        let settings = Settings { is_small: true, ..Settings::default() };
+        let store = Store::<Bytes>::create(dir.path(), "store", 1, settings).unwrap();
+        let done = AtomicU64::new(0);
+        let put = |key: u64| {
+            store.set(&key.to_be_bytes(), Some(&[1; 10]), false).unwrap();
+            done.fetch_add(1, Ordering::Relaxed);
+        };
+        store.log_allowed.store(0, Ordering::Relaxed);
+        std::thread::scope(|scope| {
+            scope.spawn(|| (0..200).for_each(put));
+            while done.load(Ordering::Relaxed) < 63 {
+                std::thread::sleep(WAIT);
+            }
+            (0..200u64).for_each(|_| assert!(store.get(&0u64.to_be_bytes(), |_| {}).unwrap()));
+            std::thread::sleep(100 * WAIT);
+            assert_eq!(done.load(Ordering::Relaxed), 63);
+            store.checkpoint().unwrap();
+        });
+        assert_eq!(done.load(Ordering::Relaxed), 200);
+        assert_eq!(store.log_allowed.load(Ordering::Relaxed), u64::MAX);
     }
 
     #[test]
