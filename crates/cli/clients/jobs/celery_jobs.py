@@ -1,5 +1,6 @@
 """Jobs of Celery, acknowledged when they have run. A worker removes a job from its queue (`BRPOP`) and stores it with a second command as
-not acknowledged. A job that stays so for the visibility timeout is enqueued again.
+not acknowledged. A job that stays so for the visibility timeout is enqueued again, by the worker with the lock for this: a key, by default for
+five minutes. A kill may leave it.
 """
 
 import sys
@@ -23,7 +24,12 @@ def main(task, port, folder, number):
         broker_url=f"redis://127.0.0.1:{port}/0",
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,
-        broker_transport_options={"visibility_timeout": 3, "unacked_restore_interval": 1, "unacked_restore_throttle": 1},
+        broker_transport_options={
+            "visibility_timeout": 3,
+            "unacked_restore_interval": 1,
+            "unacked_restore_throttle": 1,
+            "unacked_mutex_expire": 2,
+        },
         worker_prefetch_multiplier=1,
         task_publish_retry=False,
     )

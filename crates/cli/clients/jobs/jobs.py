@@ -95,11 +95,12 @@ def elsewhere(system, acknowledged, ran, held, queued, before):
     return missing, problems
 
 
-def lost(acknowledged, ran, allowed):
-    """J2: the acknowledged jobs that never ran. Returns them and the problems."""
+def lost(acknowledged, ran, allowed, held):
+    """J2: the acknowledged jobs that never ran. Returns them and the problems. `held` are jobs that the server holds at the end."""
     missing = acknowledged - ran
     wrong = sorted(missing - allowed)
-    return missing, [f"{len(wrong)} acknowledged jobs never ran: {wrong[:20]}"] if wrong else []
+    waiting = [number for number in wrong if number in held]
+    return missing, [f"{len(wrong)} acknowledged jobs never ran: {wrong[:20]}; the server holds {waiting[:20]}"] if wrong else []
 
 
 # The server
@@ -256,7 +257,7 @@ class Round:
 
     def run(self):
         """Returns the figures of the round and the problems."""
-        allowed, problems, kills = set(), [], 0
+        allowed, problems, kills, held = set(), [], 0, set()
         try:
             self.server.start(self.port)
             self.workers = [self.process("work", self.system.threads) for _ in range(self.system.processes)]
@@ -277,11 +278,12 @@ class Round:
                 self.wait(lambda: self.has_run_all(set()), SHORT_PATIENCE_SECONDS)
                 if self.producer.poll() != 0:
                     problems.append(f"the producer ended with code {self.producer.poll()}")
+                held, _ = held_jobs(self.port)
         finally:
             self.end()
         ran = self.numbers("ran")
         acknowledged = set(self.numbers("acknowledged"))
-        missing, wrong = lost(acknowledged, set(ran), allowed)
+        missing, wrong = lost(acknowledged, set(ran), allowed, held)
         problems += wrong
         twice = sum(count > 1 for count in collections.Counter(ran).values())
         figures = {"kills": kills, "acknowledged": len(acknowledged), "lost": len(missing), "twice": twice, "hung": self.hung}

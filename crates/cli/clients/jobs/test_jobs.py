@@ -31,12 +31,12 @@ class Judgement(unittest.TestCase):
         self.assertEqual(jobs.elsewhere(UNSAFE, {1, 2, 3}, {1}, {1, 2}, set(), set()), ({3}, []))
 
     def test_a_job_that_ran_although_the_server_lost_it_is_not_lost(self):
-        self.assertEqual(jobs.lost({1, 2}, {1, 2}, {2}), (set(), []))
+        self.assertEqual(jobs.lost({1, 2}, {1, 2}, {2}, set()), (set(), []))
 
     def test_a_job_that_never_ran_is_a_problem_unless_a_worker_had_taken_it(self):
-        self.assertEqual(jobs.lost({1, 2, 3}, {1, 3}, {2}), ({2}, []))
-        missing, problems = jobs.lost({1, 2, 3}, {1}, {2})
-        self.assertEqual((missing, problems), ({2, 3}, ["1 acknowledged jobs never ran: [3]"]))
+        self.assertEqual(jobs.lost({1, 2, 3}, {1, 3}, {2}, set()), ({2}, []))
+        missing, problems = jobs.lost({1, 2, 3, 4}, {1}, {2}, {2, 4})
+        self.assertEqual((missing, problems), ({2, 3, 4}, ["2 acknowledged jobs never ran: [3, 4]; the server holds [4]"]))
 
     def test_names_of_jobs_are_found_in_any_text(self):
         self.assertEqual(jobs.NAME.findall(b'{"args": ["/a", "job-000012"]} job-1 job-000345'), [b"000012", b"000345"])
