@@ -142,18 +142,27 @@ impl<P: Pairs> Tree<P> {
     }
 
     /// Makes those of the changes that are in the leaf of the first one, as late changes and without a log. The changes are in the order of
-    /// their keys. Returns their number. 0: the leaf is in memory, or has too many late changes. O(log records + bytes of late changes).
-    pub fn set_late(&self, changes: &[Late<'_>]) -> usize {
-        self.try_late(changes).unwrap_or(0)
-    }
-
-    fn try_late(&self, changes: &[Late<'_>]) -> Option<usize> {
-        let first = P::read_key(changes.first()?.0)?;
-        let (pid, stub) = {
+    /// their keys. Returns their number. 0: the leaf is in memory. It is read if it would have too many late changes. O(log records + bytes of
+    /// late changes).
+    ///
+    /// # Errors
+    /// `Unreadable`.
+    pub fn set_late(&self, changes: &[Late<'_>]) -> Result<usize> {
+        let first = changes.first().and_then(|(key, _)| P::read_key(key));
+        let found = first.and_then(|first| {
             let visit = self.visit();
             let (pid, head) = visit.leaf(At(first.borrow()));
-            (pid, head.evicted()?)
-        };
+            Some((pid, head.evicted()?))
+        });
+        let Some((pid, stub)) = found else { return Ok(0) };
+        match self.try_late(pid, stub, changes) {
+            Some(count) => Ok(count),
+            None => self.page_in(pid, stub).map(|()| 0),
+        }
+    }
+
+    /// `None`: the leaf has another state now, or would have too many late changes. The caller has no visit.
+    fn try_late(&self, pid: Pid, stub: Stub, changes: &[Late<'_>]) -> Option<usize> {
         let _turn = self.paging.turn(pid);
         let visit = self.visit();
         let (head, evicted) = visit.stub(pid, stub)?;

@@ -181,7 +181,7 @@ fn churn(seed: u64, is_tiny: bool, steps: usize) {
                     changes.iter().map(|(key, value)| (&key[..], value.as_deref())).collect();
                 let mut rest = &all[..];
                 while let [(key, value), ..] = rest {
-                    let done = tree.set_late(rest);
+                    let done = tree.set_late(rest).unwrap();
                     together = together.max(done);
                     if done == 0 {
                         tree.set(key, *value, false, &()).unwrap();

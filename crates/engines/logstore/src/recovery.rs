@@ -100,8 +100,8 @@ impl<P: Pairs> Store<P> {
     fn apply(&self, mut updates: &[Late<'_>]) -> Result<()> {
         let mut rounds = 0u32;
         while let [first, rest @ ..] = updates {
-            updates = match self.tree.set_late(updates) {
-                // The leaf is in memory, or is read now.
+            updates = match self.tree.set_late(updates).map_err(|error| self.refused(error))? {
+                // The leaf is in memory.
                 0 => {
                     let set = |key: &P::Key, value: Option<&P::Value>| self.tree.set(key, value, false, &());
                     record::with::<P, _>(*first, set).transpose().map_err(|error| self.refused(error))?;
