@@ -37,6 +37,8 @@ const LAPS: u32 = 3;
 /// Threads wait if memory that waits to be freed takes more than this share, but not more often than this number.
 const LIMBO: u64 = 1;
 const LIMBO_WAITS: u32 = 20;
+/// While a checkpoint is made, updates wait if the log has this many times the length at which one begins. An open reads all of it.
+const LOG_MAX: u64 = 2;
 /// Pause of a thread that waits until another one has evicted leaves.
 const WAIT: Duration = Duration::from_micros(100);
 /// Evicted leaves keep changes up to this share.
@@ -313,9 +315,11 @@ impl<P: Pairs> Store<P> {
             self.make_room(upkeep)?;
         }
         let log_at = log.stats().written_bytes;
-        // Updates add as much to the log as usual between two checkpoints, evenly over the leaves.
+        // The log may grow up to LOG_MAX, evenly over the leaves. The first part is free, so a short burst of updates does not wait.
         let (pace, log_bytes) = (Pace { allowed: &self.log_allowed }, self.settings.log_bytes);
-        let (first, expected) = (self.log_length().max(log_bytes), upkeep.leaves.max(1));
+        let log_max = log_bytes.saturating_mul(LOG_MAX);
+        let (first, expected) = (self.log_length().max(log_max / 4 * 3), upkeep.leaves.max(1));
+        let growth = log_max.saturating_sub(first) as f64;
         // C2.
         let redo = if is_omitted(Omission::Redo) { log.end() } else { log.commit_all()? };
         let filled = self.segments.begin_checkpoint();
@@ -333,7 +337,7 @@ impl<P: Pairs> Store<P> {
             leaves += 1;
             from = next;
             let share = leaves.min(expected) as f64 / expected as f64;
-            pace.allow(first.saturating_add((log_bytes as f64 * share) as u64));
+            pace.allow(first.saturating_add((growth * share) as u64));
             if from.is_none() {
                 break;
             }
@@ -356,7 +360,7 @@ impl<P: Pairs> Store<P> {
         checkpoint::make_durable(&self.place, syncs).inspect_err(|_| log.fail())?;
         (upkeep.number, upkeep.leaves) = (number, leaves);
         // A compaction may move any number of images.
-        pace.allow(if upkeep.is_compacting { u64::MAX } else { log_bytes.saturating_mul(2) });
+        pace.allow(if upkeep.is_compacting { u64::MAX } else { log_max });
         self.log_at.store(log_at, Ordering::Relaxed);
         upkeep.stats.checkpoints += 1;
         upkeep.stats.checkpoint_bytes += bytes;
