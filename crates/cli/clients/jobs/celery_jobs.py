@@ -1,6 +1,6 @@
 """Jobs of Celery, acknowledged when they have run. A worker removes a job from its queue (`BRPOP`) and stores it with a second command as
-not acknowledged. A job that stays so for the visibility timeout is enqueued again, by the worker with the lock for this: a key, by default for
-five minutes. A kill may leave it.
+not acknowledged. A job that stays so for the visibility timeout is enqueued again. The worker that does this holds a lock: a key that lasts five
+minutes by default. A kill of the server may leave the key.
 """
 
 import sys

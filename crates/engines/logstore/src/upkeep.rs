@@ -138,8 +138,7 @@ impl<P: Pairs> Store<P> {
         }
     }
 
-    /// As [`relieve`](Self::relieve), after several updates. Waits if a checkpoint is slower than the updates, so that the log does not grow
-    /// without bound while it is made.
+    /// As [`relieve`](Self::relieve), after several updates. Then waits while the log is longer than the running checkpoint allows.
     #[inline(always)]
     pub(crate) fn relieve_after_updates(&self, updates: usize) {
         if is_due(updates.min(1 << 20) as u32) {
