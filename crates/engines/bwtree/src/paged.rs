@@ -1,4 +1,5 @@
-//! Leaves outside of memory: their images, eviction and page-in. [`restore`](crate::restore) builds a tree from images.
+//! Leaves outside of memory: their images and page-in. [`save`](crate::save) writes images, [`restore`](crate::restore) builds a tree from
+//! them.
 //!
 //! A tree with a [`Shelf`] can save a leaf as an *image*, a run of bytes, and evict it: a node (`Body::Evicted`) with the leaf's bounds
 //! and the image's address replaces the leaf. The inner pages stay in memory. So a descent, a split of an inner page and the walk along the
@@ -19,7 +20,7 @@
 //! * I5: an evicted leaf changes only while a thread has the turn of its page. So a thread with the turn reads the image that belongs to
 //!   the state which it replaces.
 //!
-//! Commit points: the exchanges that evict a leaf and page it in, and that install a saved leaf. Paper: Bw-tree §V.
+//! Commit points: the exchanges that replace an evicted leaf. Paper: Bw-tree §V.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering::Less;
@@ -30,12 +31,12 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use crate::copies::{Copies, NewCopies};
 use crate::error::{Error, Result};
-use crate::image::{self, Address, Contents, Difference, Image, ImageBytes, ImageKind, Lineage, Origin, Raw};
+use crate::image::{self, Address, Contents, Image, ImageBytes, Lineage, Origin, Raw};
 use crate::node::{Body, Head, Made};
 use crate::omission::Omission;
 use crate::options::Options;
-use crate::page::{Bounds, New, Outline, Records};
-use crate::pairs::{Pairs, Place, RECORD_BYTES, Read, Spotted};
+use crate::page::{Bounds, New, Outline};
+use crate::pairs::{Pairs, RECORD_BYTES, Read, Spotted};
 use crate::pool::Array;
 use crate::stats::Count;
 use crate::sync::{AtomicU64, IS_SMALL, Mutex, MutexGuard, Ordering};
@@ -50,8 +51,13 @@ pub trait Shelf: Debug + Send + Sync {
     /// [`Error::Unreadable`] if it cannot be read or is damaged.
     fn read(&self, address: Address) -> Result<Vec<u8>>;
 
-    /// Says that the image at this address will be read soon, so that two reads of a leaf overlap.
-    fn prefetch(&self, _address: Address) {}
+    /// Says that the images at these addresses will be read soon, so that the reads overlap. May change their order.
+    fn prefetch(&self, _addresses: &mut [Address]) {}
+
+    /// The number of bytes of an image, or a few more. 0: it is not known.
+    fn size(&self, _address: Address) -> usize {
+        0
+    }
 
     /// True if the image at this address is kept, and can become the base of changes. Called by the thread that saves (I4).
     fn is_kept(&self, address: Address) -> bool;
@@ -208,6 +214,11 @@ impl Saved {
         Self::new(lineage, self.used.load(Ordering::Relaxed))
     }
 
+    /// With this lineage, and used as often.
+    pub(crate) fn with(&self, lineage: Box<Lineage>) -> Self {
+        Self::new(Some(lineage), self.used.load(Ordering::Relaxed))
+    }
+
     /// The image of a leaf with this head, if it has all contents (I1).
     pub(crate) fn current<P: Pairs>(&self, head: Head<'_, P>) -> Option<Image> {
         let lineage = self.lineage.as_ref()?;
@@ -236,24 +247,9 @@ impl Saved {
     }
 }
 
-/// The image of a leaf, or of the upper part of one.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SavedLeaf<K> {
-    /// The image.
-    pub image: Image,
-    /// Number of records from the requested key on.
-    pub records: u32,
-    /// False if that number may be wrong, because the image has late changes.
-    pub is_counted: bool,
-    /// Bytes of the leaf in memory.
-    pub bytes: u64,
-    /// The key at which the next leaf begins. `None`: it is the last leaf.
-    pub next: Option<K>,
-}
-
 /// Reads the records of an image that are within the bounds of a leaf (I2), and the number of records of its base. `None` if the image is
 /// damaged.
-fn records_of<'i, P: Pairs>(
+pub(crate) fn records_of<'i, P: Pairs>(
     image: &'i ImageBytes,
     low: Option<&P::Key>,
     high: Option<&P::Key>,
@@ -297,7 +293,7 @@ impl<P: Pairs> Tree<P> {
         let Kept { unsaved, late } = kept;
         let newest = if unsaved.is_empty() {
             if let Some(base) = image.base {
-                shelf.prefetch(base);
+                shelf.prefetch(&mut [base]);
             }
             shelf.read(image.address)?
         } else {
@@ -321,179 +317,6 @@ impl<P: Pairs> Tree<P> {
             Some((head, evicted)) => visit.fill(pid, head, evicted, &image),
             None => Ok(()),
         }
-    }
-
-    /// Saves the leaf that contains `from` (`None`: the first leaf), unless its image is current. `keep` stores an image and returns its
-    /// address. A leaf that changes meanwhile is saved in a state that it had during the call; then it stays dirty.
-    ///
-    /// One thread at a time may call this, [`move_image`](Self::move_image) and [`evict`](Self::evict) (I4).
-    ///
-    /// # Errors
-    /// Those of `keep`, and of the shelf.
-    pub fn save<E: From<Error>>(
-        &self,
-        from: Option<&P::Key>,
-        mut keep: impl FnMut(&[u8], ImageKind) -> std::result::Result<Address, E>,
-    ) -> std::result::Result<SavedLeaf<P::KeyBuf>, E> {
-        let place = || from.map_or(Place::First, Place::At);
-        loop {
-            let visit = self.visit();
-            let (pid, mut head) = visit.leaf(place());
-            if !head.is_base() {
-                visit.maintain(pid);
-                head = visit.leaf(place()).1;
-            }
-            let outline = Outline::of(head);
-            let is_whole = match (from, outline.low) {
-                (Some(from), Some(low)) => low.borrow() == from,
-                (from, low) => from.is_none() && low.is_none(),
-            };
-            let bytes = head.bytes() as u64;
-            let next = outline.high.map(|high| P::own_key(high.borrow()));
-            let saved = |image, records, is_counted| SavedLeaf { image, records, is_counted, bytes, next };
-            if let (Some(stub), Body::Evicted { leaf, .. }) = (head.evicted(), head.body()) {
-                if leaf.kept.bytes() == 0 && is_whole {
-                    return Ok(saved(leaf.image, leaf.records, leaf.is_counted));
-                }
-                let (high, image) = (outline.high.cloned(), leaf.image);
-                drop(visit);
-                let turn = self.paging.turn(pid);
-                let kept = match self.visit().stub(pid, stub) {
-                    Some((_, evicted)) => evicted.kept.to_vecs(),
-                    None => continue,
-                };
-                if kept.bytes() > 0 {
-                    let Some(changes) = self.kept_changes(image, kept, bytes as usize)? else {
-                        // The whole leaf will be saved.
-                        drop(turn);
-                        self.page_in(pid, stub)?;
-                        self.visit().split_large(pid);
-                        continue;
-                    };
-                    let base = Some(image.whole());
-                    let image = Image { address: keep(&changes, ImageKind::Changes)?, base };
-                    let visit = self.visit();
-                    if let Some((head, evicted)) = visit.stub(pid, stub) {
-                        // R1: the contents are the same.
-                        let leaf = NewEvicted { image, kept: Kept::default(), ..evicted.as_new() };
-                        visit.replace_stub(pid, head, evicted, visit.stub_of(head, leaf));
-                    }
-                    continue;
-                }
-                let bytes = self.read_image(image, kept)?;
-                let high = high.as_ref().map(Borrow::borrow);
-                let (inside, _) =
-                    records_of::<P>(&bytes, from, high).ok_or_else(|| damaged(image.address))?;
-                return Ok(saved(image, inside.len() as u32, true));
-            }
-            let Body::Leaf { saved: known, .. } = head.body() else { continue };
-            let Records { live, .. } = Records::of(head);
-            let inside = live.iter().filter(|own| from.is_none_or(|from| P::record_key(**own) >= from));
-            let records = inside.count() as u32;
-            if let Some(image) = known.current(head) {
-                return Ok(saved(image, records, true));
-            }
-            let difference = known.lineage.as_ref().and_then(|lineage| self.difference(lineage, head, &live));
-            let (state, whole) = (head.lsn(), difference.is_none().then(|| image::whole::<P>(&live)));
-            // Without a visit, so that retired memory can be freed while the image is written.
-            drop(live);
-            drop(visit);
-            let (image, lineage) = match (difference, whole) {
-                (Some(difference), _) => {
-                    let address = keep(&difference.image, ImageKind::Changes)?;
-                    (Image { address, base: Some(difference.base) }, Lineage::changed(address, difference))
-                }
-                (None, whole) => {
-                    let address = keep(&whole.unwrap_or_default(), ImageKind::Whole)?;
-                    (Image { address, base: None }, Lineage::whole(address))
-                }
-            };
-            self.visit().install_saved(place(), state, lineage);
-            return Ok(saved(image, records, true));
-        }
-    }
-
-    /// The image of the changes that an evicted leaf keeps. `None` if a whole image is better, or is needed.
-    fn kept_changes(&self, image: Image, kept: Kept<Vec<u8>>, bytes: usize) -> Result<Option<Vec<u8>>> {
-        let Some(shelf) = &self.shelf else { return Ok(None) };
-        let Kept { unsaved, late } = kept;
-        if late.is_empty() {
-            return Ok(Some(unsaved));
-        }
-        let changes = match unsaved.is_empty() {
-            true if image.base.is_some() => Some(shelf.read(image.address)?),
-            true => None,
-            false => Some(unsaved),
-        };
-        let changes = image::with_late::<P>(changes.as_deref(), image.whole(), &late);
-        let changes = changes.ok_or_else(|| damaged(image.address))?;
-        let may_save = changes.len() <= bytes / image::SHARE || IS_SMALL;
-        Ok((may_save && shelf.is_kept(image.whole())).then_some(changes))
-    }
-
-    /// The difference of a leaf from its base, if it is to be saved or kept.
-    pub(crate) fn difference(
-        &self,
-        lineage: &Lineage,
-        head: Head<'_, P>,
-        live: &[P::Record<'_>],
-    ) -> Option<Difference> {
-        lineage
-            .difference::<P>(head, live, |base| self.shelf.as_ref().is_some_and(|shelf| shelf.is_kept(base)))
-    }
-
-    /// Moves the image of the leaf that contains `from` (`None`: the first leaf), if it or its base satisfies `is_unwanted`. The contents of
-    /// an evicted leaf become a whole image: `keep` stores it and returns its address. A leaf in memory only forgets its image; the next
-    /// [`save`](Self::save) writes a whole one. True if there is a leaf without the unwanted image now. Called as `save` (I4).
-    ///
-    /// # Errors
-    /// Those of `keep`, and of the shelf.
-    pub fn move_image<E: From<Error>>(
-        &self,
-        from: Option<&P::Key>,
-        is_unwanted: impl Fn(Address) -> bool,
-        keep: impl FnOnce(&[u8], ImageKind) -> std::result::Result<Address, E>,
-    ) -> std::result::Result<bool, E> {
-        let (pid, stub) = {
-            let visit = self.visit();
-            let (pid, head) = visit.leaf(from.map_or(Place::First, Place::At));
-            let is_unwanted =
-                |image: Image| is_unwanted(image.address) || image.base.is_some_and(&is_unwanted);
-            match head.body() {
-                Body::Evicted { leaf, .. } if is_unwanted(leaf.image) => (pid, head.stub(leaf)),
-                Body::Leaf { saved: Saved { lineage: Some(lineage), .. }, .. } => {
-                    let is_there = lineage.image().is_some_and(is_unwanted);
-                    if is_there {
-                        lineage.forget();
-                    }
-                    return Ok(is_there);
-                }
-                _ => return Ok(false),
-            }
-        };
-        let _turn = self.paging.turn(pid);
-        let (image, kept, low, high) = match self.visit().stub(pid, stub) {
-            Some((head, evicted)) => {
-                let Outline { low, high, .. } = Outline::of(head);
-                (evicted.image, evicted.kept.to_vecs(), low.cloned(), high.cloned())
-            }
-            None => return Ok(false),
-        };
-        let bytes = self.read_image(image, kept)?;
-        let moved = match bytes.only() {
-            Some(whole) => keep(whole, ImageKind::Whole)?,
-            None => {
-                let contents = bytes.contents::<P>().ok_or_else(|| damaged(stub.address))?;
-                keep(&image::whole_of(&contents.records), ImageKind::Whole)?
-            }
-        };
-        let (low, high) = (low.as_ref().map(Borrow::borrow), high.as_ref().map(Borrow::borrow));
-        let (records, _) = records_of::<P>(&bytes, low, high).ok_or_else(|| damaged(stub.address))?;
-        let visit = self.visit();
-        let Some((head, evicted)) = visit.stub(pid, stub) else { return Ok(false) };
-        let mut leaf = NewEvicted::of(Image { address: moved, base: None }, records.len() as u32, true);
-        leaf.copies = evicted.copies.to_new();
-        Ok(visit.replace_stub(pid, head, evicted, visit.stub_of(head, leaf)))
     }
 
     /// The value of a key by the changes and the copies that an evicted leaf keeps; `Some(None)` if the key is absent. `None` if they do not
@@ -549,7 +372,7 @@ pub(crate) fn damaged(address: Address) -> Error {
 impl<'v, P: Pairs> Visit<'v, P> {
     /// Draws a number that no page gets. An eviction and a page-in keep the number of the page, and the checker knows by the drawn numbers
     /// that the tree has changed.
-    fn tell_change(&self, head: Head<'_, P>) {
+    pub(crate) fn tell_change(&self, head: Head<'_, P>) {
         self.draw(head.lsn());
     }
 
@@ -564,10 +387,15 @@ impl<'v, P: Pairs> Visit<'v, P> {
 
     /// An evicted leaf in place of the leaf with this head, in the same state.
     pub(crate) fn stub_of(&self, head: Head<'_, P>, leaf: NewEvicted<'_>) -> Made<P> {
+        self.stub_with(head, head.bytes(), leaf)
+    }
+
+    /// As [`stub_of`](Self::stub_of), with these bytes in memory.
+    pub(crate) fn stub_with(&self, head: Head<'_, P>, bytes: usize, leaf: NewEvicted<'_>) -> Made<P> {
         let Outline { low, high, right, .. } = Outline::of(head);
         let bounds = Bounds { low: low.cloned(), high: high.cloned(), right };
         self.tell_change(head);
-        self.evicted_page(New { level: 0, lsn: head.lsn(), bytes: head.bytes() }, bounds, leaf)
+        self.evicted_page(New { level: 0, lsn: head.lsn(), bytes }, bounds, leaf)
     }
 
     /// Replaces an evicted leaf: with a leaf in memory, or with this evicted leaf.
@@ -596,29 +424,6 @@ impl<'v, P: Pairs> Visit<'v, P> {
             }
         }
         done
-    }
-
-    /// Notes the image of a leaf, if the leaf still has the state that was saved (I1).
-    fn install_saved(&self, place: Place<'_, P>, state: u64, lineage: Box<Lineage>) {
-        let (pid, head) = self.leaf(place);
-        if head.lsn() != state {
-            return;
-        }
-        let saved = |known: &Saved, _, _: &[Spotted<'_, P>]| {
-            Saved::new(Some(lineage), known.used.load(Ordering::Relaxed))
-        };
-        let Some((page, dead)) = self.merged_as(head, state, saved) else { return };
-        self.tell_change(head);
-        self.replace(pid, head, page, &dead, Omission::Consolidation);
-    }
-
-    /// Splits a leaf that became too large by late changes. Their writers could not split it.
-    fn split_large(&self, pid: Pid) {
-        let is_large =
-            |head: Head<'_, P>| head.level() == 0 && head.bytes() > self.tree.options.leaf_split_bytes;
-        if self.load(pid).is_some_and(is_large) {
-            self.maintain(pid);
-        }
     }
 
     /// The records of an evicted leaf, and the number of records of its base, from its image.

@@ -42,6 +42,8 @@ pub(crate) const SEGMENT: u64 = 64 << 20;
 /// Bytes that are collected before a write.
 const BUFFER: usize = 1 << 20;
 const UNIT: u64 = 64;
+/// A prefetch also reads bytes that it does not need, if at most this number are between two images. A read has a cost of its own.
+const NEAR: u64 = 8 << 10;
 const HEAD: usize = 40;
 const MAGIC: u32 = 0x4547_4d49;
 const SEGMENT_MAX: u64 = (1 << 24) - 1;
@@ -501,11 +503,27 @@ impl Shelf for Segments {
         })
     }
 
-    fn prefetch(&self, address: Address) {
-        let parts = Parts::of(address);
-        if let Some(segment) = self.find(parts.segment).filter(|segment| parts.offset < segment.written()) {
-            will_read(&segment.file, parts.offset, parts.bytes.max(UNIT));
+    fn prefetch(&self, addresses: &mut [Address]) {
+        addresses.sort_unstable();
+        let mut images = addresses.iter().map(|address| Parts::of(*address)).peekable();
+        while let Some(first) = images.next() {
+            // Images that are near each other are one read.
+            let mut end = first.offset + first.bytes.max(UNIT);
+            let is_near = |next: &Parts, end: u64| next.segment == first.segment && next.offset <= end + NEAR;
+            while let Some(next) = images.next_if(|next| is_near(next, end)) {
+                end = next.offset + next.bytes.max(UNIT);
+            }
+            if let Some(segment) = self.find(first.segment) {
+                let end = end.min(segment.written());
+                if first.offset < end {
+                    will_read(&segment.file, first.offset, end - first.offset);
+                }
+            }
         }
+    }
+
+    fn size(&self, address: Address) -> usize {
+        Parts::of(address).bytes as usize
     }
 
     fn is_kept(&self, address: Address) -> bool {

@@ -41,6 +41,8 @@ const LIMBO_WAITS: u32 = 20;
 const LOG_MAX: u64 = 2;
 /// Pause of a thread that waits until another one has evicted leaves.
 const WAIT: Duration = Duration::from_micros(100);
+/// Number of leaves whose images are prefetched together, before these leaves are saved.
+const AHEAD: usize = 32;
 /// Evicted leaves keep changes up to this share.
 const UNSAVED: u64 = 3;
 
@@ -49,6 +51,8 @@ const UNSAVED: u64 = 3;
 pub(crate) struct Upkeep {
     /// The page that the next round of the eviction begins with.
     hand: u32,
+    /// The images that the saves of pages before this one read are prefetched.
+    prefetched: u32,
     /// Number of the published checkpoint.
     pub(crate) number: u64,
     pub(crate) stats: StoreStats,
@@ -208,7 +212,7 @@ impl<P: Pairs> Store<P> {
         let mut was_useless = false;
         while laps <= LAPS {
             let Some((page, residence)) = self.tree.candidate(upkeep.hand) else {
-                (upkeep.hand, laps) = (0, laps + 1);
+                (upkeep.hand, upkeep.prefetched, laps) = (0, 0, laps + 1);
                 self.evict_saved(upkeep, &mut saved)?;
                 was_useless = upkeep.stats.evictions + dropped == before;
                 before = upkeep.stats.evictions + dropped;
@@ -234,6 +238,9 @@ impl<P: Pairs> Store<P> {
                 }
                 // After two laps, also changes that need not be saved yet.
                 Residence::Unsaved if laps > 1 || self.tree.unsaved_bytes() > self.budget(UNSAVED) => {
+                    if page >= upkeep.prefetched {
+                        upkeep.prefetched = self.tree.prefetch_pages(page, AHEAD);
+                    }
                     // The save may have read the leaf.
                     if self.save(page)? {
                         saved.push(page);
@@ -327,6 +334,9 @@ impl<P: Pairs> Store<P> {
         let (mut live, mut leaves) = (Live::default(), 0u64);
         let mut from: Option<P::KeyBuf> = None;
         loop {
+            if leaves.is_multiple_of(AHEAD as u64) {
+                self.tree.prefetch_leaves(from.as_ref().map(Borrow::borrow), AHEAD);
+            }
             let saved =
                 self.tree.save(from.as_ref().map(Borrow::borrow), |image, kind| self.append(image, kind))?;
             let SavedLeaf { image, records, is_counted, bytes, next } = saved;
