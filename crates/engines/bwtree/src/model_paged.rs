@@ -1,5 +1,6 @@
 //! Models of leaves that come and go: saves, evictions, page-ins and copies of records beside updates, and beside each other.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
@@ -19,6 +20,11 @@ use crate::words::Words;
 /// Images, by address.
 static IMAGES: Mutex<BTreeMap<u64, Vec<u8>>> = Mutex::new(BTreeMap::new());
 
+thread_local! {
+    /// Images can be the bases of changes. The threads of a model are one thread of the test.
+    static CAN_BE_BASES: Cell<bool> = const { Cell::new(true) };
+}
+
 #[derive(Debug)]
 struct InMemory;
 
@@ -29,7 +35,7 @@ impl Shelf for InMemory {
     }
 
     fn is_kept(&self, _: Address) -> bool {
-        true
+        CAN_BE_BASES.get()
     }
 }
 
@@ -181,6 +187,34 @@ fn late_changes_beside_a_page_in_a_save_and_a_move_are_kept() {
         set(tree);
     };
     model("save of late changes, update", before, save, |tree| put(tree, &[6]), &[0, 1, 2, 3, 4, 5, 6]);
+}
+
+/// A save that rewrites evicted leaves, because their images cannot be bases.
+#[test]
+fn late_changes_beside_a_rewrite_are_kept() {
+    let before: Work = |tree| {
+        save_and_evict(tree);
+        // A larger leaf would be paged in to be split.
+        tree.set(&4, None, false, &()).unwrap();
+        tree.set(&4, Some(&40), false, &()).unwrap();
+    };
+    let rewrite: Work = |tree| {
+        CAN_BE_BASES.set(false);
+        save(tree);
+        CAN_BE_BASES.set(true);
+    };
+    let change: Work = |tree| _ = tree.set(&3, None, false, &()).unwrap();
+    model("rewrite, late removal", before, rewrite, change, &[1, 2, 4]);
+    let grow: Work = |tree| _ = tree.set(&5, Some(&50), false, &()).unwrap();
+    model("rewrite, late change", before, rewrite, grow, &[1, 2, 3, 4, 5]);
+    model("rewrite, page-in", before, rewrite, page_in, &[1, 2, 3, 4]);
+    model("rewrite, update", before, rewrite, |tree| put(tree, &[0]), &[0, 1, 2, 3, 4]);
+    model_of_copies(
+        "rewrite, lookup",
+        before,
+        [rewrite, |tree| assert_eq!(tree.get(&2), Some(20))],
+        Some(20),
+    );
 }
 
 /// A late change to an evicted leaf that is exchanged for another state in between is not lost.

@@ -160,6 +160,45 @@ fn lookups_in_evicted_leaves_keep_copies_of_single_records() {
     assert!(reads() <= 2 * (leaves - tree.check().evicted) + 2);
 }
 
+/// A save of an evicted leaf with many late changes writes a whole image without the leaf in memory. A leaf that has become too large or too
+/// small is paged in.
+#[test]
+fn a_save_rewrites_evicted_leaves() {
+    let images = Arc::new(Images::default());
+    let tree = Tree::<Bytes>::with_shelf(options(false), Arc::clone(&images) as _).unwrap();
+    let key = |number: u32| format!("key {number:05}").into_bytes();
+    let mut model: BTreeMap<_, _> = (0..4000).map(|number| (key(number), key(number))).collect();
+    model.iter().for_each(|(key, value)| _ = tree.put(key, value).unwrap());
+    let save_all = || {
+        save(&tree, &images);
+        std::mem::take(&mut images.0.lock().unwrap().kinds)
+    };
+    save_all();
+    (0..tree.stats().pids as u32 * 4).for_each(|page| _ = tree.evict(page, false, |_| true));
+    let leaves = tree.check().evicted;
+    let mut set = |number, value: Option<&[u8]>| {
+        tree.set(&key(number), value, true, &()).unwrap();
+        match value {
+            Some(value) => model.insert(key(number), value.to_vec()),
+            None => model.remove(&key(number)),
+        };
+    };
+    (0..4000).step_by(2).for_each(|number| set(number, Some(&[5; 20])));
+    let kinds = save_all();
+    assert_eq!(tree.check().evicted, leaves);
+    assert!(kinds[ImageKind::Whole as usize] + 1 >= leaves, "{kinds:?} of {leaves}");
+    // One leaf becomes large.
+    (0..100).step_by(4).for_each(|number| set(number, Some(&[7; 200])));
+    save_all();
+    let evicted = tree.check().evicted;
+    assert!(evicted < leaves && evicted + 4 > leaves, "{evicted} of {leaves}");
+    // The next leaves become small.
+    (1000..1300).for_each(|number| set(number, None));
+    save_all();
+    assert!(tree.check().evicted < evicted);
+    compare(&tree, &model);
+}
+
 fn churn(seed: u64, is_tiny: bool, steps: usize) {
     let mut random = fastrand::Rng::with_seed(seed);
     let images = Arc::new(Images::default());
