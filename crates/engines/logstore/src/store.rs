@@ -69,6 +69,8 @@ pub struct Store<P: Pairs> {
     pub(crate) log_at: AtomicU64,
     /// Updates wait while [`log_length`](Self::log_length) is above this.
     pub(crate) log_allowed: AtomicU64,
+    /// The thread that calls [`upkeep`](Self::upkeep), if there is one.
+    pub(crate) helper: Mutex<Option<std::thread::Thread>>,
     /// Updates are refused.
     pub(crate) closed: AtomicBool,
 }
@@ -192,6 +194,7 @@ impl<P: Pairs> Store<P> {
             closed: AtomicBool::new(settings.read_only),
             least_bytes: AtomicU64::new(0),
             log_at: AtomicU64::new(0),
+            helper: Mutex::default(),
             log_allowed: AtomicU64::new(u64::MAX),
             settings,
         };

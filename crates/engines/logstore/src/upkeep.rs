@@ -44,7 +44,7 @@ const WAIT: Duration = Duration::from_micros(100);
 /// Number of leaves whose images are prefetched together, before these leaves are saved.
 const AHEAD: usize = 32;
 /// Evicted leaves keep changes up to this share.
-const UNSAVED: u64 = 3;
+const UNSAVED: u64 = 6;
 
 /// The work of one thread at a time (A4).
 #[derive(Debug, Default)]
@@ -173,11 +173,15 @@ impl<P: Pairs> Store<P> {
             if !self.is_above(EVICT_FROM, used) {
                 break;
             }
+            // Up to a second bound the thread of the upkeep does it, so that operations go on.
+            if !self.is_above(EVICT_FROM + 1, used) && self.wake_helper() {
+                break;
+            }
             if let Some(mut upkeep) = try_lock(&self.upkeep) {
                 let _ = self.make_room(&mut upkeep);
                 break;
             }
-            // Up to a second bound the thread does not wait for another one that evicts or makes a checkpoint. It does not wait in the
+            // Up to that bound the thread does not wait for another one that evicts or makes a checkpoint. It does not wait in the
             // queue of the lock: a thread that makes one checkpoint after the other takes the lock again before a waiting one wakes up.
             if !self.is_above(EVICT_FROM + 1, used) {
                 break;
@@ -190,6 +194,16 @@ impl<P: Pairs> Store<P> {
         {
             let _ = self.checkpoint_with(&mut upkeep);
         }
+    }
+
+    /// Lets the thread of the upkeep do its next step now. False if there is no such thread, or if it is this one.
+    fn wake_helper(&self) -> bool {
+        let helper = lock(&self.helper);
+        let Some(helper) = helper.as_ref().filter(|helper| helper.id() != std::thread::current().id()) else {
+            return false;
+        };
+        helper.unpark();
+        true
     }
 
     /// Bytes of the log that the next open would read.
@@ -462,8 +476,10 @@ impl<P: Pairs> Store<P> {
         const IDLE: Duration = Duration::from_millis(500);
         let log = self.log.as_ref()?;
         if self.closed.load(Ordering::Acquire) || log.check().is_err() {
+            *lock(&self.helper) = None;
             return None;
         }
+        *lock(&self.helper) = Some(std::thread::current());
         let mut upkeep = lock(&self.upkeep);
         if upkeep.committed_at.is_none_or(|at| at.elapsed() > IDLE) {
             upkeep.committed_at = Some(Instant::now());
