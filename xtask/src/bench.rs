@@ -43,7 +43,7 @@ const BENCHES: &[Bench] = &[
     },
     Bench {
         name: "flash",
-        arguments: &["--memory 256 --quick --backing target --json"],
+        arguments: &["--memory 256 --backing target --json"],
         competes: true,
         baseline: "the best other store in the same run",
         omitted: &[],

@@ -6,7 +6,8 @@
 //! * A checkpoint saves all dirty leaves in key order, and names the images of all leaves. Afterwards the log before it is removed.
 //! * Recovery builds the inner pages from the checkpoint, without reading a leaf, and repeats the records of the log behind it. Most leaves
 //!   get them as late changes, without being read.
-//! * Above the memory budget, the store evicts leaves that were not used since the last round. Dirty ones are saved first.
+//! * Above the memory budget, the store evicts leaves that were not used since the last round. Dirty ones are saved first. The thread of the
+//!   upkeep does this; operations help if it does not keep up, or if there is none.
 //!
 //! Differences from the paper's protocol (§V): a page's image may contain updates that are not durable in the log yet. Such an image counts
 //! only once a checkpoint names it, and the checkpoint is published when these updates are durable (C1 of `checkpoint`). So no update has to
