@@ -7,12 +7,12 @@ use redis::Value;
 use server::shared::Shared;
 use server::structures::{Head, Kind, TABLE, head_of};
 
-use super::subject::{Open, text};
+use super::subject::{LIBRARY, Open, text};
 
 /// The databases that workloads use.
 const DATABASES: usize = 2;
 
-/// All keys with their types, elements and deadlines. The key of a database other than 0 has its number before it.
+/// All keys with their types, elements and deadlines, and the libraries of functions. The key of a database other than 0 has its number before it.
 pub fn read(open: &Open) -> Result<Contents, String> {
     let mut contents = Contents::new();
     for db in (0..DATABASES).filter(|db| open.shared.databases.known(*db).is_some()) {
@@ -25,6 +25,11 @@ pub fn read(open: &Open) -> Result<Contents, String> {
             let name = if db == 0 { key } else { format!("{db}/{key}") };
             contents.insert(name.into_bytes(), shown.into_bytes());
         }
+    }
+    for library in open.ask::<Vec<BTreeMap<String, Value>>>(0, "FUNCTION LIST")? {
+        let functions: Vec<Value> = redis::from_redis_value(library["functions"].clone()).map_err(text)?;
+        let name = format!("{LIBRARY}{}", field(&library, "library_name")?);
+        contents.insert(name.into_bytes(), format!("{} functions", functions.len()).into_bytes());
     }
     Ok(contents)
 }

@@ -13,7 +13,7 @@ use line::LineFamily;
 use pmem::Fence;
 
 use subject::{Op, Served, Sizes};
-use workloads::{apart, hashes, run, steps, workloads};
+use workloads::{apart, hashes, large, run, steps, workloads};
 
 fn options() -> crash::Options {
     crash::Options {
@@ -54,12 +54,12 @@ fn explore_all<F: Family>(engine: &str, floor: u64) {
 
 #[test]
 fn a_crash_in_any_command_on_structures_leaves_all_of_it_or_nothing() {
-    explore_all::<WbTree>("wbtree", 700);
+    explore_all::<WbTree>("wbtree", 500);
 }
 
 #[test]
 fn a_crash_in_structures_of_the_default_engine_leaves_all_of_it_or_nothing() {
-    explore_all::<LineFamily>("line", 600);
+    explore_all::<LineFamily>("line", 350);
 }
 
 #[test]
@@ -70,6 +70,22 @@ fn commands_on_structures_after_crashes_leave_all_or_nothing() {
         println!("wbtree, {name} with cuts: {} states, {:?}", report.images, report.elapsed);
         assert!(report.violations.is_empty(), "{name}: {report}");
     }
+}
+
+#[test]
+fn a_crash_while_a_large_structure_is_changed_and_removed_leaves_all_or_nothing() {
+    let [prepare, ops] = large();
+    let workload = Workload::<Served<WbTree>> {
+        config: Sizes::of::<WbTree>("wbtree"),
+        prepare,
+        steps: steps(ops, false),
+    };
+    // A state takes long to read. The removal has many of the same kind.
+    let options = crash::Options { cap: by_tier(1, 64), samples: by_tier(1, 32), ..options() };
+    let report = explore(&workload, &options);
+    println!("wbtree, large structures: {} states, {:?}", report.images, report.elapsed);
+    assert!(report.violations.is_empty(), "{report}");
+    assert!(report.images >= 2000, "{} states", report.images);
 }
 
 /// The first violation of these operations.

@@ -23,6 +23,8 @@ use server::structures::{garbage, head_of};
 
 use super::contents;
 
+/// Begins the name of a library among the contents.
+pub const LIBRARY: &str = "library:";
 /// No deadline of the workload has passed then.
 const EARLY: u64 = 0;
 
@@ -101,6 +103,7 @@ impl Open {
         let store = Store::from_engine(Arc::clone(&engine));
         let config = server::Config { garbage_pass: std::time::Duration::ZERO, ..server::Config::default() };
         let shared = Arc::new(Shared::new(store, config, None));
+        shared.functions.open(&shared).expect("the libraries can be read");
         let entry = shared.register(Peer::Unix("crash".into()), String::new()).expect("the first client");
         let mut state = SessionState::new(Arc::clone(&entry.client), &shared);
         state.log_in(shared.users.initial());
@@ -345,10 +348,12 @@ impl<F: Family> Subject for Served<F> {
     /// Removes the first changed key, makes a structure of the same type in its place, and collects garbage. Elements that the crash has
     /// left would be seen.
     fn continuation(op: &Op) -> Vec<Op> {
+        let is_key = |(key, _): &&Change| !key.starts_with(LIBRARY);
         let (key, is) = match op {
             Op::Run(commands) | Op::Apart(commands) => commands
                 .changes
-                .first()
+                .iter()
+                .find(is_key)
                 .map_or(("k", "H"), |(key, _)| (key.as_str(), commands.lines[0].as_str())),
             _ => ("h", "H"),
         };

@@ -66,6 +66,9 @@ pub fn steps(ops: Vec<Op>, cuts: bool) -> Vec<Step<Op>> {
     ops.into_iter().flat_map(|op| cut(&op).into_iter().chain([Step::Run(op)])).collect()
 }
 
+/// Elements of a large structure.
+const LARGE: usize = 260;
+
 /// The name of each workload, and its operations.
 pub fn workloads() -> Vec<(&'static str, Vec<Op>)> {
     vec![
@@ -76,6 +79,7 @@ pub fn workloads() -> Vec<(&'static str, Vec<Op>)> {
         ("streams", streams()),
         ("keys", keys()),
         ("several types", several()),
+        ("functions", functions()),
     ]
 }
 
@@ -176,7 +180,62 @@ fn streams() -> Vec<Op> {
         ("XREADGROUP GROUP g eve STREAMS x >", &[("x", "stream 4-1[f v] last 4-1 group g at 4-1 4-1:eve:1")]),
         ("XGROUP DESTROY x g", &[("x", "stream 4-1[f v] last 4-1")]),
         ("DEL x", &[("x", "")]),
+        // An ID that lies in the future: the server's next one is known.
+        ("XADD x 99999999999999-1 f v", &[("x", "stream 99999999999999-1[f v] last 99999999999999-1")]),
+        (
+            "XADD x * f w",
+            &[("x", "stream 99999999999999-1[f v] 99999999999999-2[f w] last 99999999999999-2")],
+        ),
     ])
+}
+
+/// Libraries of functions, and calls of these.
+fn functions() -> Vec<Op> {
+    with_garbage(&[
+        (
+            "FUNCTION LOAD '#!lua name=one\nredis.register_function(\"f\", function(keys) redis.call(\"HSET\", keys[1], \"a\", 1) \
+             redis.call(\"RPUSH\", keys[2], \"b\") return 1 end)'",
+            &[("library:one", "1 functions")],
+        ),
+        ("FCALL f 2 h l", &[("h", "hash a=1"), ("l", "list b")]),
+        (
+            "FUNCTION LOAD '#!lua name=two\nredis.register_function(\"g\", function(keys) return redis.call(\"DEL\", keys[1]) end)'",
+            &[("library:two", "1 functions")],
+        ),
+        (
+            "FUNCTION LOAD REPLACE '#!lua name=one\nredis.register_function(\"f\", function(keys) return redis.call(\"SADD\", keys[1], \
+             \"c\") end) redis.register_function(\"e\", function() return 0 end)'",
+            &[("library:one", "2 functions")],
+        ),
+        ("FCALL g 1 h", &[("h", "")]),
+        ("FCALL f 1 h", &[("h", "set c")]),
+        ("FUNCTION DELETE one", &[("library:one", "")]),
+        ("FUNCTION FLUSH", &[("library:two", "")]),
+    ])
+}
+
+/// A set and a sorted set that are larger than one step of the removal of garbage, and the operations on them.
+pub fn large() -> [Vec<Op>; 2] {
+    let members: Vec<String> = (0..LARGE).map(|number| format!("m{number:03}")).collect();
+    let made = |line: String, (key, text): (&str, String)| {
+        Op::Run(Commands { lines: vec![line], changes: vec![(key.to_owned(), text)] })
+    };
+    let (all, rest) = (members.join(" "), members[1..].join(" "));
+    let (scored, scores): (Vec<_>, Vec<_>) =
+        members.iter().map(|member| (format!("1 {member}"), format!("{member}:1"))).unzip();
+    let before = vec![
+        made(format!("SADD s {all}"), ("s", format!("set {all}"))),
+        made(format!("ZADD z {}", scored.join(" ")), ("z", format!("zset {}", scores.join(" ")))),
+    ];
+    let after = [
+        vec![
+            made("SREM s m000".to_owned(), ("s", format!("set {rest}"))),
+            made("ZINCRBY z -1 m000".to_owned(), ("z", format!("zset m000:0 {}", scores[1..].join(" ")))),
+        ],
+        with_garbage(&[("DEL s", &[("s", "")]), ("SADD z2 a", &[("z2", "set a")])]),
+        with_garbage(&[("RENAME z2 z", &[("z2", ""), ("z", "set a")])]),
+    ];
+    [before, after.concat()]
 }
 
 /// Commands on keys of any type: deletion, deadlines, other names, other databases.
