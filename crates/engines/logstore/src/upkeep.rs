@@ -51,7 +51,7 @@ const UNSAVED: u64 = 6;
 pub(crate) struct Upkeep {
     /// The page that the next round of the eviction begins with.
     hand: u32,
-    /// The images that the saves of pages before this one read are prefetched.
+    /// For the pages before this one, the images that a save reads are prefetched.
     prefetched: u32,
     /// Number of the published checkpoint.
     pub(crate) number: u64,

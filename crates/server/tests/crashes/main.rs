@@ -54,12 +54,12 @@ fn explore_all<F: Family>(engine: &str, floor: u64) {
 
 #[test]
 fn a_crash_in_any_command_on_structures_leaves_all_of_it_or_nothing() {
-    explore_all::<WbTree>("wbtree", 500);
+    explore_all::<WbTree>("wbtree", 700);
 }
 
 #[test]
 fn a_crash_in_structures_of_the_default_engine_leaves_all_of_it_or_nothing() {
-    explore_all::<LineFamily>("line", 350);
+    explore_all::<LineFamily>("line", 600);
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn a_crash_while_a_large_structure_is_changed_and_removed_leaves_all_or_nothing(
         prepare,
         steps: steps(ops, false),
     };
-    // A state takes long to read. The removal has many of the same kind.
+    // Each state takes long to read, and the removal has many states of the same kind.
     let options = crash::Options { cap: by_tier(1, 64), samples: by_tier(1, 32), ..options() };
     let report = explore(&workload, &options);
     println!("wbtree, large structures: {} states, {:?}", report.images, report.elapsed);

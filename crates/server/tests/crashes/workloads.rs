@@ -198,6 +198,9 @@ fn functions() -> Vec<Op> {
             &[("library:one", "1 functions")],
         ),
         ("FCALL f 2 h l", &[("h", "hash a=1"), ("l", "list b")]),
+        ("FCALL f 2 i l", &[("i", "hash a=1"), ("l", "list b b")]),
+        ("FCALL f 2 h m", &[("m", "list b")]),
+        ("FCALL f 2 j m", &[("j", "hash a=1"), ("m", "list b b")]),
         (
             "FUNCTION LOAD '#!lua name=two\nredis.register_function(\"g\", function(keys) return redis.call(\"DEL\", keys[1]) end)'",
             &[("library:two", "1 functions")],
@@ -209,6 +212,8 @@ fn functions() -> Vec<Op> {
         ),
         ("FCALL g 1 h", &[("h", "")]),
         ("FCALL f 1 h", &[("h", "set c")]),
+        ("FCALL g 1 m", &[("m", "")]),
+        ("FCALL f 1 m", &[("m", "set c")]),
         ("FUNCTION DELETE one", &[("library:one", "")]),
         ("FUNCTION FLUSH", &[("library:two", "")]),
     ])
