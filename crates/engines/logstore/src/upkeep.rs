@@ -611,6 +611,30 @@ mod tests {
         assert_eq!(store.log_allowed.load(Ordering::Relaxed), u64::MAX);
     }
 
+    /// The thread of the upkeep is woken when leaves are to be evicted. If it does not come, writers evict.
+    #[test]
+    fn the_budget_holds_beside_a_thread_of_the_upkeep_that_does_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let settings = Settings { memory_bytes: 2 << 20, ..Settings::default() };
+        let store = Store::<Bytes>::create(dir.path(), "store", 1, settings).unwrap();
+        assert!(!store.wake_helper());
+        let (done, wait) = std::sync::mpsc::channel::<()>();
+        std::thread::scope(|scope| {
+            let idle = scope.spawn(move || wait.recv());
+            *lock(&store.helper) = Some(idle.thread().clone());
+            assert!(store.wake_helper());
+            let mut most = 0;
+            for key in 0..40_000u64 {
+                store.set(&key.to_be_bytes(), Some(&[1; 100]), false).unwrap();
+                most = most.max(store.used_bytes());
+            }
+            drop(done);
+            assert!(most > store.budget(EVICT_FROM), "{most} bytes");
+            assert!(most <= store.budget(EVICT_FROM + 2), "{most} bytes");
+        });
+        assert!(store.stats().evictions > 100);
+    }
+
     #[test]
     fn the_base_of_changes_is_not_removed() {
         assert!(change_during_a_save(None).unwrap());
