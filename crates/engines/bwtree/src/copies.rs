@@ -15,7 +15,7 @@ use crate::error::Result;
 use crate::image::{self, Late};
 use crate::node::Body;
 use crate::omission::{Omission, is_omitted};
-use crate::paged::{NewEvicted, Stub, damaged};
+use crate::paged::{Stub, damaged};
 use crate::pairs::Pairs;
 use crate::pool::Array;
 use crate::stats::Count;
@@ -145,17 +145,14 @@ impl<P: Pairs> Tree<P> {
         if was_read {
             return visit.fill(pid, head, evicted, &bytes).map(|()| None);
         }
-        let (records, _) = visit.contents_of(head, evicted, &bytes)?;
         let own = image::key_bytes::<P>(key);
-        let at = records
-            .binary_search_by(|((other, _), _)| P::order(other, &own).unwrap_or(std::cmp::Ordering::Less));
-        let found = at.ok().map(|at| records[at].0.1);
+        let found = visit.find_in(head, evicted, &bytes, &own)?;
         let value =
             found.map(|value| P::read_value(value).ok_or_else(|| damaged(image.address))).transpose()?;
         let Some(copies) = evicted.copies.to_new().with::<P>((&own, found), head.bytes()) else {
             return visit.fill(pid, head, evicted, &bytes).map(|()| None);
         };
-        let leaf = NewEvicted { copies, ..evicted.as_new() };
+        let leaf = evicted.with_copies(copies);
         visit.replace_stub(pid, head, evicted, visit.stub_of(head, leaf));
         visit.count(Count::PagedIn);
         Ok(Some(value))
@@ -179,7 +176,7 @@ impl<P: Pairs> Tree<P> {
             return false;
         }
         copies.used().is_some_and(|copies| {
-            visit.replace_stub(pid, head, leaf, visit.stub_of(head, NewEvicted { copies, ..leaf.as_new() }))
+            visit.replace_stub(pid, head, leaf, visit.stub_of(head, leaf.with_copies(copies)))
         })
     }
 }
@@ -231,6 +228,31 @@ mod tests {
             assert_eq!(image::late_count(&copies.bytes), model.len());
             let used = model.values().filter(|(_, is_used)| *is_used).count();
             assert_eq!(copies.used.count_ones() as usize, used);
+        }
+    }
+
+    #[test]
+    fn a_key_is_found_in_a_whole_image_of_records_within_the_bounds() {
+        let mut random = fastrand::Rng::with_seed(1);
+        let bytes = image::key_bytes::<Words>;
+        for _ in 0..300 {
+            let keys: std::collections::BTreeSet<u64> =
+                (0..random.u64(..30)).map(|_| random.u64(10..90)).collect();
+            let pairs: Vec<_> = keys.iter().map(|key| (bytes(key), bytes(&(key * 2)))).collect();
+            let records: Vec<_> = pairs.iter().map(|(key, value)| ((&key[..], &value[..]), 0)).collect();
+            let whole = image::whole_of(&records);
+            let look_up = |image, key: u64, low: u64, high: u64| {
+                image::look_up::<Words>(image, &bytes(&key), (Some(&bytes(&low)), Some(&bytes(&high))))
+                    .map(|(value, records)| (value.map(<[u8]>::to_vec), records))
+            };
+            for key in 0..100 {
+                let value = keys.contains(&key).then(|| bytes(&(key * 2)));
+                assert_eq!(look_up(&whole, key, 10, 90), Some((value, keys.len() as u32)));
+            }
+            let (Some(first), Some(last)) = (keys.first(), keys.last()) else { continue };
+            assert!(look_up(&whole, 50, *first, last + 1).is_some());
+            assert!(look_up(&whole, 50, first + 1, 90).is_none() && look_up(&whole, 50, 10, *last).is_none());
+            (0..whole.len()).for_each(|end| assert!(look_up(&whole[..end], 50, 10, 90).is_none()));
         }
     }
 }

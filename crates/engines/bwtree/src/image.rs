@@ -18,7 +18,6 @@
 //! leaf may have or not. They are applied to the parts when the leaf is read. Two reads give the contents of any leaf. Paper: Bw-tree §V-A,
 //! incremental flush; there a page may have a chain of them.
 
-use std::borrow::Borrow;
 use std::cmp::Ordering as Order;
 use std::mem;
 use std::num::NonZeroU64;
@@ -367,13 +366,39 @@ pub(crate) fn with_late<P: Pairs>(changes: Option<&[u8]>, base: Address, late: &
     Some(image)
 }
 
+/// The value of a key in a whole image (`None`: the key is absent), and the number of records. `None` if the bytes are no whole image, or if
+/// records are outside of the bounds. O(records).
+pub(crate) fn look_up<'i, P: Pairs>(
+    image: &'i [u8],
+    key: &[u8],
+    (low, high): (Option<&[u8]>, Option<&[u8]>),
+) -> Option<(Option<&'i [u8]>, u32)> {
+    let (records, None, mut rest) = head(image)? else { return None };
+    let (mut found, mut order) = (None, Order::Less);
+    for number in 0..records {
+        let (key_bytes, value_bytes) = (take_number(&mut rest)?, take_number(&mut rest)?);
+        let (own, value) = (take(&mut rest, key_bytes as usize)?, take(&mut rest, value_bytes as usize)?);
+        // The keys ascend.
+        if order.is_lt() {
+            order = P::order(own, key)?;
+            found = order.is_eq().then_some(value);
+        }
+        let is_below = number == 0 && low.is_some_and(|low| P::order(own, low) == Some(Order::Less));
+        let is_last = number + 1 == records;
+        if is_below || is_last && high.is_some_and(|high| P::order(own, high) != Some(Order::Less)) {
+            return None;
+        }
+    }
+    Some((found, records))
+}
+
 /// The value of a key in an image of changes without late ones, if the image has the key's record. No answer does not say that the key is
 /// absent.
 pub(crate) fn find<P: Pairs>(changes: &[u8], key: &P::Key) -> Option<P::ValueBuf> {
-    decode(changes)?.parts.iter().find_map(|part| {
-        let Part::Record((own, value)) = part else { return None };
-        let own = P::read_key(own)?;
-        if own.borrow() == key { P::read_value(value) } else { None }
+    let key = key_bytes::<P>(key);
+    decode(changes)?.parts.iter().find_map(|part| match part {
+        Part::Record((own, value)) if P::order(own, &key)?.is_eq() => P::read_value(value),
+        _ => None,
     })
 }
 

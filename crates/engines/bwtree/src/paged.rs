@@ -98,15 +98,14 @@ pub(crate) struct Evicted {
 impl Evicted {
     /// The same leaf, for its next state.
     pub(crate) fn as_new(&self) -> NewEvicted<'_> {
-        let Self { image, records, is_counted, kept: Kept { unsaved, late }, copies } = self;
+        self.with_copies(self.copies.to_new())
+    }
+
+    /// As [`as_new`](Self::as_new), with these copies.
+    pub(crate) fn with_copies(&self, copies: NewCopies) -> NewEvicted<'_> {
+        let Self { image, records, is_counted, kept: Kept { unsaved, late }, .. } = self;
         let kept = Kept { unsaved: &**unsaved, late: &**late };
-        NewEvicted {
-            image: *image,
-            records: *records,
-            is_counted: *is_counted,
-            kept,
-            copies: copies.to_new(),
-        }
+        NewEvicted { image: *image, records: *records, is_counted: *is_counted, kept, copies }
     }
 }
 
@@ -424,6 +423,29 @@ impl<'v, P: Pairs> Visit<'v, P> {
             }
         }
         done
+    }
+
+    /// The value of a key, by its bytes, from the image of an evicted leaf. `None`: the key is absent.
+    pub(crate) fn find_in<'i>(
+        &self,
+        head: Head<'_, P>,
+        evicted: &Evicted,
+        image: &'i ImageBytes,
+        key: &[u8],
+    ) -> Result<Option<&'i [u8]>> {
+        // Without a list of the records, if the image has exactly those of the leaf.
+        if let Some(whole) = image.only().filter(|_| evicted.is_counted) {
+            let outline = Outline::of(head);
+            let bytes = |bound: &P::Fence| image::key_bytes::<P>(bound.borrow());
+            let (low, high) = (outline.low.map(bytes), outline.high.map(bytes));
+            let found = image::look_up::<P>(whole, key, (low.as_deref(), high.as_deref()));
+            if let Some((found, _)) = found.filter(|(_, records)| *records == evicted.records) {
+                return Ok(found);
+            }
+        }
+        let (records, _) = self.contents_of(head, evicted, image)?;
+        let at = records.binary_search_by(|((other, _), _)| P::order(other, key).unwrap_or(Less));
+        Ok(at.ok().map(|at| records[at].0.1))
     }
 
     /// The records of an evicted leaf, and the number of records of its base, from its image.
