@@ -165,6 +165,8 @@ impl<P: Pairs + 'static> Lifecycle for BwFiles<P> {
             checkpoints: stats.checkpoints,
             checkpoint_bytes: stats.checkpoint_bytes,
             moved_images: stats.moved_images,
+            waits: stats.waits,
+            waited_us: stats.waited.as_micros() as u64,
         })
     }
 

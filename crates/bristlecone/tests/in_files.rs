@@ -89,6 +89,7 @@ fn contents_four_times_the_memory_are_read_and_changed_by_several_threads() {
     let again: usize = (0..2).map(|thread| (thread..keys).step_by(14).count()).sum();
     assert_eq!(paging.put_bytes, (u64::from(keys) + again as u64) * 1010, "{paging:?}");
     assert!(paging.page_bytes < paging.memory_bytes && paging.memory_bytes == 16 << 20, "{paging:?}");
+    assert!(paging.waits > 0 && paging.waited_us > 0, "{paging:?}");
     let rates = (paging.hit_rate().unwrap(), paging.write_amplification().unwrap());
     assert!(
         rates.0 > 0.1 && rates.0 < 1.0 && rates.1 > 1.0 && paging.read_leaves > 0,

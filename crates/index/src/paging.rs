@@ -31,6 +31,11 @@ pub struct Paging {
     pub checkpoint_bytes: u64,
     /// Images that the cleaner moved.
     pub moved_images: u64,
+    /// Number of times that an operation waited for memory or for a checkpoint, or did a part of that work. Many waits say that the disk
+    /// does not keep up with the writes.
+    pub waits: u64,
+    /// Microseconds of these waits, of all threads together.
+    pub waited_us: u64,
 }
 
 impl Paging {

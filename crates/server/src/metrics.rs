@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use bristlecone::{LatencyStats, Space};
+use bristlecone::{LatencyStats, PagingStats, Space};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{ALLOW, CONTENT_TYPE};
@@ -189,8 +189,36 @@ fn metrics(shared: &Shared) -> String {
         text.counter("journal_syncs_total", "Syncs since the open.", activity.syncs_since_open);
         text.counter("checkpoints_total", "Checkpoints since the open.", activity.checkpoints_since_open);
     }
+    if let Some(paging) = &stats.paging {
+        pages(&mut text, paging);
+    }
     latencies(&mut text, stats.latency);
     text.0
+}
+
+/// The pages of an engine whose data may be larger than memory.
+fn pages(text: &mut Text, paging: &PagingStats) {
+    for (name, help, value) in [
+        ("page_memory_bytes", "Memory budget for pages.", paging.memory_bytes),
+        ("page_bytes", "Bytes of pages in memory.", paging.page_bytes),
+        ("page_unsaved_bytes", "Bytes of changes of evicted pages in memory.", paging.unsaved_bytes),
+    ] {
+        text.gauge(name, help, value);
+    }
+    for (name, help, value) in [
+        ("pages_used_total", "Pages that operations used.", paging.used_leaves),
+        ("pages_read_total", "Pages read from files.", paging.read_leaves),
+        ("pages_evicted_total", "Pages evicted from memory.", paging.evictions),
+        ("page_bytes_read_total", "Bytes of pages read from files.", paging.read_bytes),
+        ("page_bytes_written_total", "Bytes of pages written to files.", paging.image_bytes),
+        ("log_bytes_written_total", "Bytes written to the commit log.", paging.log_bytes),
+        ("log_syncs_total", "Syncs of the commit log.", paging.syncs),
+        ("checkpoints_total", "Checkpoints.", paging.checkpoints),
+        ("page_waits_total", "Operations that waited for memory or for a checkpoint.", paging.waits),
+        ("page_wait_microseconds_total", "Time of these waits, of all threads.", paging.waited_us),
+    ] {
+        text.counter(name, help, value);
+    }
 }
 
 fn latencies(text: &mut Text, LatencyStats { get, write, commit }: LatencyStats) {

@@ -5,13 +5,17 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use crate::common::{TestServer, eventually};
-use bristlecone::Options;
+use bristlecone::{Durability, Options};
 use redis::Commands;
 use server::{Config, Listeners};
 
 fn start() -> (TestServer, SocketAddr) {
+    start_with(Options::default())
+}
+
+fn start_with(options: Options) -> (TestServer, SocketAddr) {
     let mut address = None;
-    let server = TestServer::beside(Options::default(), Config::default(), || {
+    let server = TestServer::beside(options, Config::default(), || {
         let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         socket.set_nonblocking(true).unwrap();
         address = Some(socket.local_addr().unwrap());
@@ -71,6 +75,18 @@ fn metrics_count_what_clients_do_and_every_line_is_well_formed() {
             assert!(types.contains(name.split('{').next().unwrap()), "no type: {line}");
         }
     }
+}
+
+#[test]
+fn metrics_of_an_engine_with_pages_count_its_log_and_its_pages() {
+    let (server, address) = start_with(Options::default().engine("bwtree").durability(Durability::Process));
+    let _: () = server.client().set("k", "v").unwrap();
+    let text = get(address, "/metrics");
+    assert!(value(&text, "bristlecone_log_bytes_written_total") > 0, "{text}");
+    assert!(value(&text, "bristlecone_page_bytes") > 0 && value(&text, "bristlecone_pages_used_total") > 0);
+    assert!(value(&text, "bristlecone_page_memory_bytes") > 1 << 20, "{text}");
+    assert_eq!(value(&text, "bristlecone_page_waits_total"), 0);
+    assert_eq!(value(&text, "bristlecone_page_wait_microseconds_total"), 0);
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Settings, limits and counts of a store.
 
+use std::time::Duration;
+
 use bwtree::Options;
 
 use crate::log::{LogStats, Sizes};
@@ -105,6 +107,10 @@ pub struct StoreStats {
     pub paged_in: u64,
     /// Bytes of changes that evicted leaves keep.
     pub unsaved_bytes: u64,
+    /// Number of times that an operation waited for memory or for a checkpoint since the open, or evicted leaves or made a checkpoint itself.
+    pub waits: u64,
+    /// The time of these waits, of all threads together.
+    pub waited: Duration,
     /// Memory of the pages.
     pub memory: bwtree::Memory,
 }

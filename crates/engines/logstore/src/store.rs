@@ -478,9 +478,12 @@ impl<P: Pairs> Store<P> {
         }
         let (written, read) = self.segments.traffic();
         let (used_leaves, put_bytes) = self.counts.sum();
+        let (waits, waited) = self.counts.waits();
         StoreStats {
             used_leaves,
             put_bytes,
+            waits,
+            waited,
             log: self.log.as_ref().map(Log::stats).unwrap_or_default(),
             image_bytes_written: written,
             image_bytes_read: read,

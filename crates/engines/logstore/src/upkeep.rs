@@ -147,8 +147,13 @@ impl<P: Pairs> Store<P> {
     pub(crate) fn relieve_after_updates(&self, updates: usize) {
         if is_due(updates.min(1 << 20) as u32) {
             self.relieve_now();
-            while self.log_length() > self.log_allowed.load(Ordering::Relaxed) {
-                std::thread::sleep(WAIT);
+            let must_wait = || self.log_length() > self.log_allowed.load(Ordering::Relaxed);
+            if must_wait() {
+                let since = self.counts.begin_wait();
+                while must_wait() {
+                    std::thread::sleep(WAIT);
+                }
+                self.counts.end_wait(since);
             }
         }
     }
@@ -159,11 +164,14 @@ impl<P: Pairs> Store<P> {
         if self.log().is_err() && !self.settings.read_only {
             return;
         }
+        let mut since = None;
+        let mut note_wait = || _ = since.get_or_insert_with(|| self.counts.begin_wait());
         // A thread without processor time may keep much memory from being freed. It gets some.
         for _ in 0..LIMBO_WAITS {
             if self.tree.memory().limbo_bytes <= self.budget(LIMBO) {
                 break;
             }
+            note_wait();
             std::thread::sleep(WAIT);
             self.tree.reclaim();
         }
@@ -178,6 +186,7 @@ impl<P: Pairs> Store<P> {
                 break;
             }
             if let Some(mut upkeep) = try_lock(&self.upkeep) {
+                note_wait();
                 let _ = self.make_room(&mut upkeep);
                 break;
             }
@@ -186,13 +195,18 @@ impl<P: Pairs> Store<P> {
             if !self.is_above(EVICT_FROM + 1, used) {
                 break;
             }
+            note_wait();
             std::thread::sleep(WAIT);
         }
         if self.log.is_some()
             && self.log_length() > self.settings.log_bytes.saturating_mul(4)
             && let Some(mut upkeep) = try_lock(&self.upkeep)
         {
+            note_wait();
             let _ = self.checkpoint_with(&mut upkeep);
+        }
+        if let Some(since) = since {
+            self.counts.end_wait(since);
         }
     }
 
@@ -603,11 +617,16 @@ mod tests {
                 std::thread::sleep(WAIT);
             }
             (0..200u64).for_each(|_| assert!(store.get(&0u64.to_be_bytes(), |_| {}).unwrap()));
+            while store.stats().waits == 0 {
+                std::thread::sleep(WAIT);
+            }
             std::thread::sleep(100 * WAIT);
             assert_eq!(done.load(Ordering::Relaxed), 63);
             store.checkpoint().unwrap();
         });
         assert_eq!(done.load(Ordering::Relaxed), 200);
+        let stats = store.stats();
+        assert!(stats.waits == 1 && stats.waited >= 100 * WAIT, "{stats:?}");
         assert_eq!(store.log_allowed.load(Ordering::Relaxed), u64::MAX);
     }
 
@@ -632,7 +651,8 @@ mod tests {
             assert!(most > store.budget(EVICT_FROM), "{most} bytes");
             assert!(most <= store.budget(EVICT_FROM + 2), "{most} bytes");
         });
-        assert!(store.stats().evictions > 100);
+        let stats = store.stats();
+        assert!(stats.evictions > 100 && stats.waits > 0 && !stats.waited.is_zero(), "{stats:?}");
     }
 
     #[test]

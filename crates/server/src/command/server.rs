@@ -266,6 +266,8 @@ fn paging_fields(paging: &PagingStats) -> Vec<(&'static str, String)> {
         ("checkpoints", paging.checkpoints),
         ("checkpoint_bytes_written", paging.checkpoint_bytes),
         ("bytes_put", paging.put_bytes),
+        ("page_waits", paging.waits),
+        ("page_wait_usec", paging.waited_us),
     ];
     let rates = [("page_hit_rate", paging.hit_rate()), ("write_amplification", paging.write_amplification())];
     let counts = counts.into_iter().map(|(name, count)| (name, count.to_string()));
