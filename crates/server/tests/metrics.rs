@@ -80,7 +80,10 @@ fn metrics_count_what_clients_do_and_every_line_is_well_formed() {
 #[test]
 fn metrics_of_an_engine_with_pages_count_its_log_and_its_pages() {
     let (server, address) = start_with(Options::default().engine("bwtree").durability(Durability::Process));
-    let _: () = server.client().set("k", "v").unwrap();
+    let mut client = server.client();
+    let _: () = client.set("k", "v").unwrap();
+    let told: String = redis::cmd("INFO").query(&mut client).unwrap();
+    assert!(told.contains("\r\npage_waits:0\r\n") && told.contains("\r\npage_wait_usec:0\r\n"), "{told}");
     let text = get(address, "/metrics");
     assert!(value(&text, "bristlecone_log_bytes_written_total") > 0, "{text}");
     assert!(value(&text, "bristlecone_page_bytes") > 0 && value(&text, "bristlecone_pages_used_total") > 0);
