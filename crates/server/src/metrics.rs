@@ -215,10 +215,12 @@ fn pages(text: &mut Text, paging: &PagingStats) {
         ("log_syncs_total", "Syncs of the commit log.", paging.syncs),
         ("checkpoints_total", "Checkpoints.", paging.checkpoints),
         ("page_waits_total", "Operations that waited for memory or for a checkpoint.", paging.waits),
-        ("page_wait_microseconds_total", "Time of these waits, of all threads.", paging.waited_us),
     ] {
         text.counter(name, help, value);
     }
+    text.head("page_wait_seconds_total", "counter", "Time of these waits, of all threads.");
+    let us = paging.waited_us;
+    let _ = writeln!(text.0, "bristlecone_page_wait_seconds_total {}.{:06}", us / 1_000_000, us % 1_000_000);
 }
 
 fn latencies(text: &mut Text, LatencyStats { get, write, commit }: LatencyStats) {

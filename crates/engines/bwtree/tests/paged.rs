@@ -213,6 +213,29 @@ fn a_save_rewrites_evicted_leaves() {
     compare(&tree, &model);
 }
 
+/// A lookup in an image without the last record of its leaf reports the damage, also for a key that the image has.
+#[test]
+fn a_lookup_refuses_an_image_with_fewer_records_than_its_leaf() {
+    let images = Arc::new(Images::default());
+    let tree = Tree::<Bytes>::with_shelf(options(false), Arc::clone(&images) as _).unwrap();
+    let key = |number: u32| format!("key {number:05}").into_bytes();
+    (0..1000).for_each(|number| _ = tree.put(&key(number), &[1; 20]).unwrap());
+    let first = save(&tree, &images)[0].image.address;
+    (0..tree.stats().pids as u32 * 4).for_each(|page| _ = tree.evict(page, false, |_| true));
+    {
+        let mut kept = images.0.lock().unwrap();
+        let image = kept.images.get_mut(&first).unwrap();
+        let number = |image: &[u8], at: usize| u32::from_le_bytes(image[at..at + 4].try_into().unwrap());
+        let records = number(image, 0) - 1;
+        let end = (0..records).fold(4, |at, _| at + 8 + (number(image, at) + number(image, at + 4)) as usize);
+        image.truncate(end);
+        image[..4].copy_from_slice(&records.to_le_bytes());
+    }
+    let found = tree.look_up(&key(0), |_| ());
+    assert!(matches!(found, Err(Error::Unreadable { .. })), "{found:?}");
+    assert!(tree.look_up(&key(999), |_| ()).unwrap().is_some());
+}
+
 /// A save reads images that were prefetched. Few others are: changes of the same key may take less space together than the tree expects.
 #[test]
 fn a_save_reads_what_was_prefetched() {

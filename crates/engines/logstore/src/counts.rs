@@ -1,4 +1,5 @@
 //! Counts of the operations of a store. Each thread has a share of its own cache line, so that threads do not slow each other.
+//! Waits are rare: all threads count them together.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -35,8 +36,9 @@ impl Counts {
 
     /// Notes that an operation begins to wait for the upkeep, or to do a part of it.
     pub(crate) fn begin_wait(&self) -> Instant {
+        let since = Instant::now();
         self.waits.fetch_add(1, Ordering::Relaxed);
-        Instant::now()
+        since
     }
 
     /// Notes the end of a wait that began at this moment.
