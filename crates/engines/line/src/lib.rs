@@ -16,6 +16,7 @@
 
 pub mod change;
 mod check;
+mod digest;
 pub mod directory;
 mod family;
 #[cfg(test)]

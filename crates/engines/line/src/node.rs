@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! hot   line 0      word 0 number of children (bits 0..8), wide (bit 8), and the shift of the digests in the upper half
-//!                   byte strings: word 1 length of the prefix   2..8 the prefix, padded with zeros
+//!                   byte strings: words 1..8 the scale of the digests ([`crate::digest`])
 //!                   64-bit keys:  word 2 base of the digests
 //!       lines 1..5  digests: a number for each separator, ascending; digest 0 is 0, and only unused digests are all ones.
 //!                   byte strings: 64 of 32 bits   64-bit keys: 128 of 16 bits
@@ -13,8 +13,8 @@
 //! Separator `i` is the lower bound of child `i`. A *digest* orders separators: if two digests differ, they compare as their separators do.
 //! If they are equal, a search compares the separators.
 //!
-//! With byte strings, all separators except for separator 0 begin with the node's prefix. A digest is the four bytes after the prefix. With
-//! 64-bit keys, a digest is the separator minus the base, shifted to the right. The base is at most separator 1.
+//! With byte strings, all separators except for separator 0 begin with the prefix of the scale. With 64-bit keys, a digest is the separator
+//! minus the base, shifted to the right. The base is at most separator 1.
 //!
 //! A search reads line 0, the digests, and one child. In a node of the lowest level a lookup first prefetches line 0, the digests and all
 //! lines of children: these nodes are often not in the cache, and the addresses of the lines do not depend on each other, so the cache
@@ -29,10 +29,11 @@
 use std::cmp::Ordering as Order;
 
 use index::Schema;
-use index::leaf_list::bound::leading;
 use pmem::simd::Vectors;
 use pmem::sync::Ordering;
 use pmem::{LINE, Line, Medium, record};
+
+use crate::digest;
 
 /// Maximum number of children of a node.
 #[inline(always)]
@@ -46,10 +47,6 @@ const DIGEST_LINES: usize = 4;
 const CHILDREN: usize = 1 + DIGEST_LINES;
 /// Set in word 0 if the upper bits of some child are not 0.
 const WIDE: u64 = 1 << 8;
-/// Number of words for the prefix.
-const PREFIX_WORDS: usize = 6;
-/// Maximum number of bytes of a prefix.
-const PREFIX_MAX: usize = PREFIX_WORDS * 8;
 
 /// A child with its separator.
 #[derive(Clone, Copy, Debug)]
@@ -122,15 +119,6 @@ pub(crate) struct Node<'a> {
     hot: &'a [Line; HOT_LINES],
     nodes: &'a Nodes,
     i: usize,
-}
-
-/// How keys become digests.
-#[derive(Clone, Debug)]
-enum Scale {
-    /// The digest is the distance from `first`, shifted to the right.
-    Words { first: u64, shift: u32 },
-    /// The digest is the four bytes after this prefix.
-    Bytes(Vec<u8>),
 }
 
 impl Node<'_> {
@@ -246,7 +234,7 @@ impl Node<'_> {
             let shift = (get(self.head(), 0) >> 32) as u32 % 64;
             (distance >> shift).min(u64::from(digest_max::<S>())) as u32
         } else {
-            match self.after_prefix(S::key_bytes(key).as_ref()) {
+            match digest::digest(|i| get(self.head(), 1 + i), S::key_bytes(key).as_ref()) {
                 Ok(digest) => digest,
                 Err(Order::Less) => return 0,
                 Err(_) => return self.count::<S>().saturating_sub(1),
@@ -301,49 +289,16 @@ impl Node<'_> {
         }
     }
 
-    /// The four bytes of a key after the prefix. If the key does not begin with the prefix, the error is the key's order to the prefix.
-    #[inline(always)]
-    fn after_prefix(&self, key: &[u8]) -> Result<u32, Order> {
-        let bytes = (get(self.head(), 1) as usize).min(PREFIX_MAX);
-        let (mut rest, mut left) = (key, bytes);
-        for i in 0..PREFIX_WORDS {
-            if left == 0 {
-                break;
-            }
-            let mine = get(self.head(), 2 + i % PREFIX_WORDS);
-            let taken = left.min(8);
-            let theirs = leading(rest) & u64::MAX << (64 - 8 * taken);
-            if theirs != mine {
-                return Err(theirs.cmp(&mine));
-            }
-            rest = &rest[rest.len().min(taken)..];
-            left -= taken;
-        }
-        Ok(first_four(rest))
-    }
-
     /// Replaces all children. Only the writer calls this, between begin and end of a change of the directory.
     pub(crate) fn fill<M: Medium, S: Schema>(&self, medium: &M, children: &[Child]) {
-        let scale = scale_of::<M, S>(medium, children);
-        let (shift, length) = match &scale {
-            Scale::Words { first, shift } => {
-                set(self.head(), 2, *first);
-                (*shift, 0)
-            }
-            Scale::Bytes(prefix) => {
-                let words = (0..PREFIX_WORDS).map(|i| leading(prefix.get(8 * i..).unwrap_or_default()));
-                words.enumerate().for_each(|(i, word)| set(self.head(), 2 + i, word));
-                (0, prefix.len())
-            }
-        };
-        set(self.head(), 0, children.len() as u64 | u64::from(shift) << 32);
-        set(self.head(), 1, length as u64);
+        let digests = self.set_scale::<M, S>(medium, children);
+        set(self.head(), 0, get(self.head(), 0) | children.len() as u64);
         for i in 0..fanout::<S>() {
             let child = children.get(i);
             let digest = match child {
                 Some(_) if i == 0 => 0,
                 // No separator is outside of the scale: the scale was chosen for all of them.
-                Some(child) => scale.digest::<M, S>(medium, child.bound).unwrap_or(digest_max::<S>()),
+                Some(_) => digests.get(i - 1).copied().flatten().unwrap_or(digest_max::<S>()),
                 None => unused::<S>(),
             };
             self.set_digest::<S>(i, digest);
@@ -352,11 +307,56 @@ impl Node<'_> {
         }
     }
 
+    /// Chooses the scale that makes the most digests different, and sets it. Word 0 has no number of children then. Returns the digests of
+    /// all separators except the first.
+    fn set_scale<M: Medium, S: Schema>(&self, medium: &M, children: &[Child]) -> Vec<Option<u32>> {
+        let separators = children.get(1..).unwrap_or_default();
+        if S::PLAIN {
+            let (base, shift) = match separators {
+                [first, .., last] => {
+                    let bits = u64::BITS - (last.bound - first.bound).leading_zeros();
+                    // Keys above the last separator get digests, too. One more bit leaves space for further separators.
+                    (first.bound, (bits + 1).saturating_sub(16))
+                }
+                _ => (separators.first().map_or(0, |only| only.bound), 48),
+            };
+            set(self.head(), 0, u64::from(shift) << 32);
+            set(self.head(), 2, base);
+            return separators.iter().map(|child| self.digest_of_word::<S>(child.bound)).collect();
+        }
+        let keys = separators.iter().map(|child| {
+            let mut key = Vec::new();
+            record::read_key(medium, child.bound, &mut key);
+            key
+        });
+        let keys: Vec<_> = keys.collect();
+        let scale = digest::scale_of(&keys);
+        set(self.head(), 0, 0);
+        scale.iter().enumerate().for_each(|(i, word)| set(self.head(), 1 + i, *word));
+        keys.iter().map(|key| digest::digest(|i| scale[i], key).ok()).collect()
+    }
+
+    /// The digest of a separator. `None` if it does not fit into the scale.
+    fn digest_of<M: Medium, S: Schema>(&self, medium: &M, bound: u64) -> Option<u32> {
+        if S::PLAIN {
+            return self.digest_of_word::<S>(bound);
+        }
+        let mut key = Vec::new();
+        record::read_key(medium, bound, &mut key);
+        digest::digest(|i| get(self.head(), 1 + i), &key).ok()
+    }
+
+    fn digest_of_word<S: Schema>(&self, word: u64) -> Option<u32> {
+        let shift = (get(self.head(), 0) >> 32) % 64;
+        let digest = u32::try_from(word.checked_sub(get(self.head(), 2))? >> shift).ok();
+        digest.filter(|digest| *digest <= digest_max::<S>())
+    }
+
     /// Inserts a child at a position above 0. The node must have space for it.
     pub(crate) fn insert<M: Medium, S: Schema>(&self, medium: &M, i: usize, child: Child) {
         let count = self.count::<S>();
         // A node of one child has no separators, so its scale is arbitrary.
-        let digest = if count > 1 { self.scale::<S>().digest::<M, S>(medium, child.bound) } else { None };
+        let digest = if count > 1 { self.digest_of::<M, S>(medium, child.bound) } else { None };
         let Some(digest) = digest else {
             let mut children = self.children::<S>();
             children.insert(i, child);
@@ -387,59 +387,6 @@ impl Node<'_> {
         remove_part::<64>(self.bounds::<S>(), (i, count));
         set(self.head(), 0, get(self.head(), 0) - 1);
     }
-
-    /// The scale of the digests.
-    fn scale<S: Schema>(&self) -> Scale {
-        if S::PLAIN {
-            return Scale::Words { first: get(self.head(), 2), shift: (get(self.head(), 0) >> 32) as u32 };
-        }
-        let mut prefix: Vec<u8> =
-            (2..2 + PREFIX_WORDS).flat_map(|i| get(self.head(), i).to_be_bytes()).collect();
-        prefix.truncate(get(self.head(), 1) as usize);
-        Scale::Bytes(prefix)
-    }
-}
-
-impl Scale {
-    /// The digest of a separator. `None` if it does not fit into the scale.
-    fn digest<M: Medium, S: Schema>(&self, medium: &M, bound: u64) -> Option<u32> {
-        match self {
-            Self::Words { first, shift } => {
-                let digest = u32::try_from(bound.checked_sub(*first)? >> shift).ok();
-                digest.filter(|digest| *digest <= digest_max::<S>())
-            }
-            Self::Bytes(prefix) => {
-                let mut key = Vec::new();
-                record::read_key(medium, bound, &mut key);
-                key.strip_prefix(prefix.as_slice()).map(first_four)
-            }
-        }
-    }
-}
-
-/// The scale that gives the finest digests for all separators except the first.
-fn scale_of<M: Medium, S: Schema>(medium: &M, children: &[Child]) -> Scale {
-    let [_, second, .., last] = children else {
-        let only = children.get(1).map_or(0, |child| child.bound);
-        return if S::PLAIN { Scale::Words { first: only, shift: 48 } } else { Scale::Bytes(Vec::new()) };
-    };
-    if S::PLAIN {
-        let bits = u64::BITS - (last.bound - second.bound).leading_zeros();
-        // Keys above the last separator get digests, too. One more bit leaves space for further separators.
-        return Scale::Words { first: second.bound, shift: (bits + 1).saturating_sub(16) };
-    }
-    let (mut prefix, mut greatest) = (Vec::new(), Vec::new());
-    record::read_key(medium, second.bound, &mut prefix);
-    record::read_key(medium, last.bound, &mut greatest);
-    let common = prefix.iter().zip(&greatest).take_while(|(a, b)| a == b).count();
-    prefix.truncate(common.min(PREFIX_MAX));
-    Scale::Bytes(prefix)
-}
-
-/// The first four bytes as a big-endian number, padded with zeros; the greatest digest if all their bits are ones.
-#[inline(always)]
-fn first_four(bytes: &[u8]) -> u32 {
-    ((leading(bytes) >> 32) as u32).min(u32::MAX - 1)
 }
 
 /// An unused digest.
