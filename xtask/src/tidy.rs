@@ -24,7 +24,6 @@ const LINES_MAX: usize = 700;
 const UNSAFE_FILES: [&str; 25] = [
     "crates/pmem/src/bus.rs",
     "crates/pmem/src/file.rs",
-    "crates/pmem/src/free_memory.rs",
     "crates/pmem/src/medium/native.rs",
     "crates/pmem/src/medium/native/holes.rs",
     "crates/pmem/src/medium/view.rs",
@@ -43,6 +42,7 @@ const UNSAFE_FILES: [&str; 25] = [
     "crates/engines/bwtree/src/record.rs",
     "crates/engines/bwtree/src/slab.rs",
     "crates/engines/bwtree/src/table.rs",
+    "crates/cli/src/allocator.rs",
     "crates/lab/competitors/src/syncs.rs",
     "crates/lab/competitors/src/lmdb.rs",
     "crates/lab/competitors/src/berkeley.rs",

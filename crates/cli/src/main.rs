@@ -2,8 +2,8 @@
 //!
 //! Exit codes: 0 success; 1 an error; 2 wrong usage; 3 a key that `get` or `del` did not find; 4 a damaged store, or an incomplete salvage.
 //! It is no error if the reader of the output closes the pipe (`scan | head`).
-#![forbid(unsafe_code)]
 
+mod allocator;
 mod backup;
 mod check;
 mod common;

@@ -260,6 +260,7 @@ fn config(
         memory_bytes_max: arguments.maxmemory,
         memory_samples: arguments.maxmemory_samples.into(),
         log: Some(log),
+        release_memory: crate::allocator::release,
         backup_dir: arguments.backup_dir.clone(),
         password,
         unprotected: arguments.unprotected,

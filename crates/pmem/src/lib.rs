@@ -21,7 +21,7 @@
 //!   derived from a node and keeps for later readers.
 //! * [`page_remap`]: pages of a mapped file, mapped a second time in another order.
 //! * [`system`]: the system calls on files; tests inject faults there. [`error`]: the error type. [`bus`]: the message
-//!   when a mapped page cannot be read. [`free_memory`]: returns free memory to the system.
+//!   when a mapped page cannot be read.
 //! * [`sync`]: atomics, locks and waiting, from the standard library or from a model checker; [`omission`]: faults that tests
 //!   inject into the protocols between threads.
 //!
@@ -36,7 +36,6 @@ pub mod error;
 pub mod file;
 #[cfg(test)]
 mod format_page;
-pub mod free_memory;
 pub mod heap;
 pub mod medium;
 pub mod simd;

@@ -114,6 +114,8 @@ pub struct Config {
     pub options: Vec<(String, String)>,
     /// Changes the level of log lines. `None`: CONFIG SET cannot change it.
     pub log: Option<settings::LogControl>,
+    /// Returns free memory of the process's allocator to the system.
+    pub release_memory: fn(),
     /// Maximum time of a TLS handshake.
     pub handshake_timeout: Duration,
     /// Time that a stopping server gives connections to finish their running command.
@@ -171,6 +173,7 @@ impl Default for Config {
             renames: settings::Renames::default(),
             options: Vec::new(),
             log: None,
+            release_memory: || {},
             handshake_timeout: Duration::from_secs(10),
             stop_grace: Duration::from_secs(10),
         }

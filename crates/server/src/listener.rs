@@ -313,7 +313,7 @@ fn each_second(shared: &Arc<Shared>) {
     }
     if shared.has_memory_to_release() {
         // The call may block its thread for longer than a task should.
-        tokio::task::spawn_blocking(bristlecone::release_free_memory);
+        tokio::task::spawn_blocking(shared.config.release_memory);
     }
 }
 

@@ -175,7 +175,7 @@ fn memory(call: &mut Call<'_>) -> Result<(), CommandError> {
             call.reply.verbatim(&text);
         }
         ("purge", []) => {
-            bristlecone::release_free_memory();
+            (call.shared.config.release_memory)();
             call.reply.ok();
         }
         ("malloc-stats", []) => call.reply.verbatim("Stats not supported for the current allocator"),
