@@ -11,6 +11,7 @@ use rustc_hash::FxHashMap;
 
 use super::libraries::{Registered, register_function};
 use super::raised::{self, PRELUDE, place, told};
+use super::run_scope::{self, NO_RUN, RunFunctions};
 use super::values;
 use super::{Control, MEMORY_KEPT, MEMORY_MAX, Script, Stop, bits, json, packed, sha1_hex, structs};
 use crate::command::connection::REDIS_VERSION;
@@ -27,11 +28,40 @@ const NAME: &str = "@user_script";
 const LIBRARY_NAME: &str = "@user_function";
 /// Number of instructions between two checks whether the script has to stop.
 const INSTRUCTIONS: u32 = 10_000;
+/// Maximum bytes of memory that a key or an argument takes besides its own.
+const ARGUMENT_BYTES: usize = 64;
+/// Maximum bytes of memory for each byte of a reply. A status of five bytes becomes a table with a string.
+const BYTES_OF_REPLY: usize = 64;
 /// Maximum number of compiled scripts of an interpreter.
 const COMPILED_MAX: usize = 1000;
 
 /// The functions of `redis` that use the [`Host`] of a run.
 const OF_RUN: [&str; 4] = ["call", "pcall", "setresp", "acl_check_cmd"];
+
+/// A run of a script: the server, and the protocol of the replies that the script gets. The connection keeps its own protocol.
+struct Run<'h, 'a, 'r>(RefCell<(&'h mut Host<'a, 'r>, Protocol)>);
+
+impl RunFunctions for Run<'_, '_, '_> {
+    fn call(&self, lua: &Lua, number: usize, arguments: &[Value]) -> mlua::Result<Value> {
+        let mut own = self.0.try_borrow_mut().map_err(|_| raised::reply(NO_RUN))?;
+        let (host, protocol) = &mut *own;
+        match OF_RUN.get(number) {
+            Some(&"call") => {
+                let reply = host.call(arguments, *protocol);
+                match values::error_text(&reply) {
+                    Some(text) => Err(raised::reply(text)),
+                    None => value_of(lua, &reply),
+                }
+            }
+            Some(&"pcall") => value_of(lua, &host.call(arguments, *protocol)),
+            Some(&"setresp") => {
+                *protocol = chosen_protocol(arguments)?;
+                Ok(Value::Nil)
+            }
+            _ => host.is_allowed(arguments).map(Value::Boolean),
+        }
+    }
+}
 
 /// What a script may use of the server during a run.
 pub struct Host<'a, 'r> {
@@ -55,8 +85,6 @@ pub struct Host<'a, 'r> {
 #[derive(Debug)]
 pub(super) struct Interpreter {
     lua: Lua,
-    /// Runs a function of [`OF_RUN`], which its first argument names by its number. `None` between two runs.
-    server: Arc<Mutex<Option<Function>>>,
     /// The results of the prelude: a function that runs a script, one that runs a function of a library, and one that loads a library.
     run: Function,
     call: Function,
@@ -69,6 +97,23 @@ pub(super) struct Interpreter {
     pub(super) control: Arc<Control>,
     pub(super) version: u64,
     is_broken: bool,
+}
+
+/// Makes values of at most `bytes` bytes. While there is space for them, it lifts the limit of the interpreter's memory: with a limit, each
+/// new value costs a protected call.
+fn within_limit<R>(lua: &Lua, bytes: usize, make: impl FnOnce() -> mlua::Result<R>) -> mlua::Result<R> {
+    if lua.used_memory().saturating_add(bytes) > MEMORY_MAX {
+        return make();
+    }
+    lua.set_memory_limit(0)?;
+    let made = make();
+    lua.set_memory_limit(MEMORY_MAX)?;
+    made
+}
+
+/// The reply of a command as a value.
+fn value_of(lua: &Lua, reply: &[u8]) -> mlua::Result<Value> {
+    within_limit(lua, reply.len() * BYTES_OF_REPLY, || values::read(lua, reply))
 }
 
 /// An error that the interpreter itself has no name for.
@@ -94,8 +139,7 @@ impl Interpreter {
         let host = lua.create_table()?;
         let number =
             REDIS_VERSION.split('.').fold(0, |all, part| all << 8 | part.parse::<u32>().unwrap_or(0));
-        let server = Arc::new(Mutex::new(None::<Function>));
-        host.set("of_run", of_run(&lua, &server)?)?;
+        host.set("of_run", of_run(&lua)?)?;
         host.set("version", REDIS_VERSION)?;
         host.set("version_number", number)?;
         host.set("bit", bits::library(&lua)?)?;
@@ -124,19 +168,7 @@ impl Interpreter {
             },
         )?;
         let (compiled, libraries) = Default::default();
-        Ok(Self {
-            lua,
-            server,
-            run,
-            call,
-            load,
-            compiled,
-            libraries,
-            registered,
-            control,
-            version,
-            is_broken: false,
-        })
+        Ok(Self { lua, run, call, load, compiled, libraries, registered, control, version, is_broken: false })
     }
 
     /// Bytes of its memory.
@@ -230,39 +262,18 @@ impl Interpreter {
     ) -> Result<(), CommandError> {
         let function = self.function_of(script)?;
         let run = if script.library.is_some() { &self.call } else { &self.run };
-        // The script may set the protocol of its replies. The connection keeps its own.
-        let own = RefCell::new((host, Protocol::Resp2));
-        let result = self.lua.scope(|scope| {
-            let lua = &self.lua;
-            // One function for all of them: to make a function takes long.
-            let server = scope.create_function(|lua, (number, arguments): (usize, MultiValue)| {
-                let (host, protocol) = &mut *own.borrow_mut();
-                let arguments = arguments.into_vec();
-                match OF_RUN.get(number) {
-                    Some(&"call") => {
-                        let reply = host.call(&arguments, *protocol);
-                        match values::error_text(&reply) {
-                            Some(text) => Err(raised::reply(text)),
-                            None => values::read(lua, &reply),
-                        }
-                    }
-                    Some(&"pcall") => values::read(lua, &host.call(&arguments, *protocol)),
-                    Some(&"setresp") => {
-                        *protocol = chosen_protocol(&arguments)?;
-                        Ok(Value::Nil)
-                    }
-                    _ => host.is_allowed(&arguments).map(Value::Boolean),
-                }
-            })?;
-            let text = |bytes: &Bytes| lua.create_string(bytes);
-            let keys = lua.create_sequence_from(keys.iter().map(text).collect::<mlua::Result<Vec<_>>>()?)?;
-            let arguments =
-                lua.create_sequence_from(arguments.iter().map(text).collect::<mlua::Result<Vec<_>>>()?)?;
-            *lock(&self.server) = Some(server);
-            run.call::<(bool, Value)>((function, keys, arguments))
+        let own = Run(RefCell::new((host, Protocol::Resp2)));
+        let table = |all: &[Bytes]| {
+            let bytes = all.iter().map(|one| one.len() + ARGUMENT_BYTES).sum();
+            within_limit(&self.lua, bytes, || {
+                let strings = all.iter().map(|one| self.lua.create_string(one));
+                self.lua.create_sequence_from(strings.collect::<mlua::Result<Vec<_>>>()?)
+            })
+        };
+        let result = run_scope::during(&own, || {
+            run.call::<(bool, Value)>((function, table(keys)?, table(arguments)?))
         });
-        *lock(&self.server) = None;
-        let (host, protocol) = own.into_inner();
+        let (host, protocol) = own.0.into_inner();
         if let Some(stop) = self.control.stop() {
             // The error was caught, or has any text.
             self.is_broken = true;
@@ -324,15 +335,13 @@ fn explained(error: &Table, name: &str) -> String {
     }
 }
 
-/// The functions of [`OF_RUN`]. They call the function in `server`.
-fn of_run(lua: &Lua, server: &Arc<Mutex<Option<Function>>>) -> mlua::Result<Table> {
+/// The functions of [`OF_RUN`].
+fn of_run(lua: &Lua) -> mlua::Result<Table> {
     let all = lua.create_table()?;
     for (number, name) in OF_RUN.into_iter().enumerate() {
-        let server = Arc::clone(server);
         // A function of Lua in its place would hide a caller that returns its result: such a call is a tail call.
-        let function = lua.create_function(move |_, arguments: MultiValue| {
-            let server = lock(&server).clone().ok_or_else(|| raised::reply(NO_RUN))?;
-            server.call::<Value>((number, arguments))
+        let function = lua.create_function(move |lua, arguments: MultiValue| {
+            run_scope::call(lua, number, &arguments.into_vec())
         })?;
         all.set(name, function)?;
     }
@@ -388,7 +397,6 @@ fn chosen_protocol(arguments: &[Value]) -> mlua::Result<Protocol> {
     number.and_then(Protocol::numbered).ok_or_else(|| raised::reply("ERR RESP version must be 2 or 3."))
 }
 
-const NO_RUN: &str = "ERR redis.call/pcall can only be called inside a script invocation";
 const NO_ARGUMENT: &str = "ERR Please specify at least one argument for this redis lib call";
 
 impl Host<'_, '_> {

@@ -5,7 +5,7 @@
 //!
 //! * `interpreter`: an interpreter with the functions that scripts may call. `prelude.lua`: its global names.
 //! * [`libraries`]: libraries of functions. [`functions`]: those of the server.
-//! * `raised`: errors. `values`: replies of commands as values of Lua, and results of scripts as replies.
+//! * `run_scope`: the run that the functions of the server belong to. `raised`: errors. `values`: replies of commands as values of Lua, and results of scripts as replies.
 //! * `bits`, `json`, `packed`, `structs`: the libraries `bit`, `cjson`, `cmsgpack` and `struct`.
 //!
 //! Invariants:
@@ -21,6 +21,7 @@ mod json;
 pub mod libraries;
 mod packed;
 mod raised;
+mod run_scope;
 mod structs;
 mod values;
 

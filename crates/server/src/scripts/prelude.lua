@@ -10,7 +10,8 @@ local setmetatable, tostring, type = setmetatable, tostring, type
 local floor, raw_pcall, raw_xpcall, raw_rawset, raw_collect = math.floor, pcall, xpcall, rawset, collectgarbage
 local resume, concat = coroutine.resume, table.concat
 
-local views = {}
+-- The views, as keys and in a list.
+local views, proxies = {}, {}
 
 local function refuse()
   error('Attempt to modify a readonly table', 2)
@@ -19,6 +20,7 @@ end
 local function view(table)
   local proxy = setmetatable({}, { __index = table, __newindex = refuse, __metatable = false })
   views[proxy] = true
+  proxies[#proxies + 1] = proxy
   return proxy
 end
 
@@ -201,6 +203,7 @@ setmetatable(allowed, {
 })
 setmetatable(globals, { __index = allowed, __newindex = refuse, __metatable = false })
 views[globals] = true
+proxies[#proxies + 1] = globals
 allowed._G = globals
 
 -- An error becomes a table with its text and its place in the script.
@@ -219,9 +222,13 @@ end
 local function guarded(call)
   seed = 1
   local is_good, result = raw_xpcall(call, explain)
-  for proxy in pairs(views) do
-    for name in next, proxy do
+  -- Functions such as table.insert write to a view all the same.
+  for at = 1, #proxies do
+    local proxy = proxies[at]
+    local name = next(proxy)
+    while name ~= nil do
       raw_rawset(proxy, name, nil)
+      name = next(proxy)
     end
   end
   return is_good, result
