@@ -7,8 +7,9 @@
 //! the last returned key. So a scan returns each key at most once and in order. It misses no key that was present throughout the scan.
 //!
 //! The records of a leaf are scattered in the region. While an ascending cursor returns the entries of a leaf, it
-//! prefetches the records of the next leaf, a few at a time. So a short scan prefetches few records that it does not
-//! return.
+//! prefetches the records of the next leaf, a few at a time. In its first leaf a cursor prefetches few records at
+//! first, and then more and more, and it reads the next leaf only after some entries. So a short scan prefetches few
+//! records that it does not return.
 
 use std::mem;
 use std::ops::Bound;
@@ -26,10 +27,10 @@ use super::following::Following;
 use super::read::Reads;
 use crate::group::Life;
 
-/// Number of records of the page that are prefetched ahead of the one that is read. Used only if the records were not prefetched while the
-/// previous leaf was returned.
+/// Maximum number of records of the page that are prefetched ahead of the one that is read. Used only if the records were not prefetched
+/// while the previous leaf was returned.
 const RECORDS_AHEAD: usize = 24;
-/// Number of records of the next leaf that are prefetched together.
+/// Number of records of the next leaf that are prefetched together. A scan begins with as many records ahead.
 const TOGETHER: usize = 8;
 
 /// A position in key order. It holds no lock.
@@ -50,8 +51,13 @@ pub struct Cursor<'a, T: LeafList> {
     version_ahead: Option<Version>,
     /// Number of the first entries of `ahead` whose records were prefetched.
     sent: usize,
-    /// True if the records of the page were prefetched.
+    /// True if the records of the page were prefetched while the leaf before it was returned.
     prefetched: bool,
+    /// The leaf of the page, until the next leaf is looked at.
+    leaf: Option<u64>,
+    /// Number of the first entries of the page whose records were prefetched, and of those that are prefetched ahead.
+    requested: usize,
+    distance: usize,
     vectors: Option<Vectors>,
     /// The version of the page's leaf, and the key at which the next leaf begins.
     version: Option<Version>,
@@ -84,6 +90,9 @@ impl<'a, T: LeafList> Cursor<'a, T> {
             version_ahead: None,
             sent: 0,
             prefetched: false,
+            leaf: None,
+            requested: 0,
+            distance: TOGETHER,
             vectors: Vectors::of_processor(),
             version: None,
             beyond: None,
@@ -113,6 +122,7 @@ impl<'a, T: LeafList> Cursor<'a, T> {
         self.ahead.clear();
         (self.leaf_ahead, self.sent) = (0, 0);
         self.version_ahead = None;
+        self.distance = TOGETHER;
         self.beyond = None;
     }
 
@@ -225,7 +235,9 @@ impl<'a, T: LeafList> Cursor<'a, T> {
             self.version = Some(seen.version);
             self.ended = edge == 0;
             self.beyond = (edge != 0).then_some(beyond);
-            self.look_ahead(leaf);
+            self.ahead.clear();
+            (self.leaf_ahead, self.sent) = (0, 0);
+            (self.leaf, self.requested) = (Some(leaf), 0);
             return Ok(true);
         }
     }
@@ -259,18 +271,11 @@ impl<'a, T: LeafList> Cursor<'a, T> {
         key.as_ref().iter().zip(beyond.as_ref()).take_while(|(a, b)| a == b).count()
     }
 
-    /// Prefetches the first records of the page, and copies the next leaf.
+    /// Copies the leaf after this one.
     fn look_ahead(&mut self, leaf: u64) {
-        if SchemaOf::<T>::PLAIN {
-            return;
-        }
         let medium = self.index.region.medium();
-        let first = if self.prefetched { 0 } else { RECORDS_AHEAD };
-        (0..first).for_each(|position| self.prefetch(position));
         let next = self.index.next_leaf(leaf).filter(|next| !self.descending && *next < medium.len());
         self.leaf_ahead = next.unwrap_or(0);
-        self.ahead.clear();
-        self.sent = 0;
         if self.leaf_ahead != 0 {
             self.version_ahead = Some(self.index.stripes.read(self.leaf_ahead));
             self.index.entries_of(self.leaf_ahead, &mut self.ahead);
@@ -279,14 +284,25 @@ impl<'a, T: LeafList> Cursor<'a, T> {
         }
     }
 
-    /// Prefetches one record of the page, if the page was not prefetched. At every [`TOGETHER`]th entry, also prefetches some records of
+    /// Prefetches records of the page, if the page was not prefetched. At every [`TOGETHER`]th entry, also prefetches some records of
     /// the next leaf. All records of the next leaf are prefetched before the last entries of the page are returned.
     fn prefetch_some(&mut self) {
+        let is_step = self.given.is_multiple_of(TOGETHER);
         if !self.prefetched {
-            self.prefetch(self.given + RECORDS_AHEAD);
+            if is_step && self.given > 0 {
+                self.distance = RECORDS_AHEAD.min(self.distance + TOGETHER);
+            }
+            let wanted = self.page.len().min(self.given + self.distance);
+            (self.requested..wanted).for_each(|position| self.prefetch(position));
+            self.requested = wanted;
         }
-        if !self.given.is_multiple_of(TOGETHER) {
+        if !is_step {
             return;
+        }
+        // In the first leaf of a scan only when it is needed soon, because the scan may end before.
+        let is_near = self.prefetched || self.given > TOGETHER || self.page.len() - self.given <= TOGETHER;
+        if let Some(leaf) = self.leaf.take_if(|_| is_near) {
+            self.look_ahead(leaf);
         }
         let medium = self.index.region.medium();
         let entries = self.ahead.entries();
