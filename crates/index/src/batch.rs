@@ -95,7 +95,7 @@ pub trait Batching: Life {
     /// `Corrupt`.
     fn blocks_of(&self, extent: &Self::Extent) -> Result<Vec<Blocks>>;
 
-    /// Applies writes. Sets `found` for each write: true if its key was present.
+    /// Applies writes, whose extent was surveyed. Sets `found` for each write: true if its key was present.
     ///
     /// # Errors
     /// As for one write. Some of the writes are done then.
@@ -103,6 +103,7 @@ pub trait Batching: Life {
         &self,
         writer: &mut Writer<Self::Own>,
         writes: &[WriteOf<'_, Self::Schema>],
+        extent: &Self::Extent,
         found: &mut [bool],
     ) -> Result<()>;
 
@@ -193,7 +194,7 @@ pub trait Batching: Life {
         found.extend(before.iter().map(|(_, value)| value.is_some()));
         let mut spare = None;
         if let [write] = writes.as_slice() {
-            self.write_all(&mut writer, &[write_of::<Self::Schema>(write)], &mut [false])?;
+            self.write_all(&mut writer, &[write_of::<Self::Schema>(write)], &extent, &mut [false])?;
         } else if !writes.is_empty() {
             let record = match &record {
                 Some(bytes) => Some(write_down(self, &mut writer, bytes)?),
@@ -201,7 +202,7 @@ pub trait Batching: Life {
             };
             // The values from before the batch may belong to the running group (B3).
             kernel.images.begin(before, kernel.pending.as_ref().map_or(0, |pending| pending.noted()));
-            if let Err(error) = carry_out(self, &mut writer, &writes, record) {
+            if let Err(error) = carry_out(self, &mut writer, &writes, &extent, record) {
                 let Some(pending) = &kernel.pending else {
                     kernel.set_phase(Phase::Failed);
                     let why = error.to_string();
@@ -244,7 +245,7 @@ pub trait Batching: Life {
             Err(Error::NoSpace { .. } | Error::Full { .. }) => {}
             other => other?,
         }
-        carry_out(self, &mut writer, &writes, Some(at))?;
+        carry_out(self, &mut writer, &writes, &extent, Some(at))?;
         // This truncates the log, so that a second recovery stores nothing.
         writer.log.truncate(region.medium());
         Ok(())
@@ -326,11 +327,12 @@ fn carry_out<T: Batching>(
     index: &T,
     writer: &mut Writer<T::Own>,
     writes: &[Pair<T::Schema>],
+    extent: &T::Extent,
     record: Option<u64>,
 ) -> Result<()> {
     let kernel = index.kernel();
     let all: Vec<_> = writes.iter().map(write_of::<T::Schema>).collect();
-    index.write_all(writer, &all, &mut vec![false; all.len()])?;
+    index.write_all(writer, &all, extent, &mut vec![false; all.len()])?;
     let Some(at) = record else { return Ok(()) };
     record::give(&kernel.region, &mut writer.allocator, at).map_err(|error| kernel.give_up(writer, error))?;
     index.name_batch(writer, 0)

@@ -134,7 +134,13 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Batching for Tree<M, S
         Ok(vec![leaves, (Kind::Inner, node_bytes, inner), (Kind::Separator, separator, separators)])
     }
 
-    fn write_all(&self, writer: &mut Writer<S>, writes: &[WriteOf<'_, S>], found: &mut [bool]) -> Result<()> {
+    fn write_all(
+        &self,
+        writer: &mut Writer<S>,
+        writes: &[WriteOf<'_, S>],
+        _: &Extent,
+        found: &mut [bool],
+    ) -> Result<()> {
         for (group, found) in writes.chunks(GROUP_WRITES).zip(found.chunks_mut(GROUP_WRITES)) {
             self.write_group(writer, group, found, Leaves::Confirmed)?;
         }

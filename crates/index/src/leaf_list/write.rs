@@ -8,14 +8,14 @@ use super::core::{KeyBufOf, KeyOf, LeafList, SchemaOf, ValueBufOf, ValueOf, Writ
 use super::garbage;
 use super::read::{LANES, Reads};
 use super::space::HasSpace;
-use super::write_group::{GROUP_WRITES, WriteGroups};
+use super::write_group::{GROUP_WRITES, Known, WriteGroups};
 use crate::batch::{Batching, Blocks, Pair, value_bytes};
 use crate::group::Life;
 use crate::schema::Schema;
 use crate::write::{Decision, Write, WriteOptions, record_bytes};
 
 /// The space that a batch may need.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Extent {
     /// Maximum number of lines that it stores to.
     lines: u64,
@@ -23,6 +23,8 @@ pub struct Extent {
     leaves: u64,
     /// Bytes of its longest key.
     key_bytes: u64,
+    /// The leaves of its keys.
+    known: Known,
 }
 
 /// Writes of an index.
@@ -84,7 +86,7 @@ pub trait Writes: LeafList {
             let mut found = vec![false; writes.len()];
             let mut writer = self.enter(0)?;
             for (writes, found) in writes.chunks(GROUP_WRITES).zip(found.chunks_mut(GROUP_WRITES)) {
-                self.write_groups(&mut writer, writes, found)?;
+                self.write_groups(&mut writer, writes, &Known::default(), found)?;
                 self.move_some(&mut writer);
             }
             self.leave(writer, how)?;
@@ -225,15 +227,18 @@ impl<T: LeafList> Batching for T {
 
     fn survey(&self, writes: &[Pair<SchemaOf<T>>]) -> Result<(Vec<Pair<SchemaOf<T>>>, Extent)> {
         let mut before = Vec::with_capacity(writes.len());
-        let mut leaves_of = Vec::with_capacity(writes.len());
+        let mut known = Known { leaves: Vec::with_capacity(writes.len()), changes: 0 };
         for some in writes.chunks(LANES) {
             let (changes, mut leaves) = (self.changes.settled(&self.stripes), [0; LANES]);
+            if known.leaves.is_empty() {
+                known.changes = changes;
+            }
             let keys: Vec<_> = some.iter().map(|(key, _)| SchemaOf::<T>::borrow(key)).collect();
             self.leaves_to_read(&keys, &mut leaves[..some.len()]);
             // The writes read whole leaves.
             let medium = self.region.medium();
             leaves[..some.len()].iter().for_each(|leaf| medium.prefetch(*leaf, self.leaf_bytes()));
-            leaves_of.extend_from_slice(&leaves[..some.len()]);
+            known.leaves.extend_from_slice(&leaves[..some.len()]);
             for ((key, _), leaf) in some.iter().zip(leaves) {
                 let leaf = (leaf != 0).then_some((leaf, changes));
                 let mut value = ValueBufOf::<T>::default();
@@ -241,7 +246,7 @@ impl<T: LeafList> Batching for T {
                 before.push((key.clone(), found.then_some(value)));
             }
         }
-        Ok((before, extent_of(self, writes, &leaves_of)?))
+        Ok((before, extent_of(self, writes, known)?))
     }
 
     fn lines_of(&self, extent: &Extent) -> u64 {
@@ -260,9 +265,10 @@ impl<T: LeafList> Batching for T {
         &self,
         writer: &mut Writer<<T as LeafList>::Own>,
         writes: &[Write<'_, KeyOf<T>, ValueOf<T>>],
+        extent: &Extent,
         found: &mut [bool],
     ) -> Result<()> {
-        self.write_groups(writer, writes, found)
+        self.write_groups(writer, writes, &extent.known, found)
     }
 
     fn name_batch(&self, writer: &mut Writer<<T as LeafList>::Own>, record: u64) -> Result<()> {
@@ -277,13 +283,13 @@ impl<T: LeafList> Batching for T {
     }
 }
 
-/// Computes the space that a batch may need. The keys are in ascending order. The caller holds the writer's lock. `leaves_of` has the leaf of
+/// Computes the space that a batch may need. The keys are in ascending order. The caller holds the writer's lock. `known` has the leaf of
 /// each key, or 0.
-fn extent_of<T: LeafList>(index: &T, writes: &[Pair<SchemaOf<T>>], leaves_of: &[u64]) -> Result<Extent> {
+fn extent_of<T: LeafList>(index: &T, writes: &[Pair<SchemaOf<T>>], known: Known) -> Result<Extent> {
     let chunk_bytes = index.region.geometry().chunk_bytes;
     let mut extent = Extent { lines: index.lines_once(), ..Extent::default() };
     let mut leaves: Vec<(u64, u64)> = Vec::new();
-    for ((key, value), leaf) in writes.iter().zip(leaves_of) {
+    for ((key, value), leaf) in writes.iter().zip(&known.leaves) {
         let key = SchemaOf::<T>::borrow(key);
         let leaf = if *leaf != 0 && index.is_leaf(*leaf) { *leaf } else { index.sound_leaf_of(key)? };
         match leaves.last_mut() {
@@ -305,5 +311,6 @@ fn extent_of<T: LeafList>(index: &T, writes: &[Pair<SchemaOf<T>>], leaves_of: &[
         extent.leaves += taken;
         extent.lines += (taken + 2) * (index.leaf_lines() + 6);
     }
+    extent.known = known;
     Ok(extent)
 }

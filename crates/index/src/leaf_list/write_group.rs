@@ -51,6 +51,15 @@ pub struct Stored<C> {
     pub has_payload: bool,
 }
 
+/// The leaves of some keys, as they were found under the writer's lock.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Known {
+    /// The leaf of each key, or 0. Empty if no leaf is known.
+    pub leaves: Vec<u64>,
+    /// The number of structure changes before these leaves were found. After another change they may be wrong.
+    pub changes: u64,
+}
+
 /// The outcome of storing a write.
 #[derive(Debug)]
 pub enum Step<C> {
@@ -64,7 +73,8 @@ pub enum Step<C> {
 
 /// Writes that share their fences. See the module's head.
 pub(crate) trait WriteGroups: LeafList {
-    /// Applies writes. Writes to the same leaf keep their order. Sets `was_there` for each write: true if its key was present.
+    /// Applies writes. `known` has the leaves of all their keys, or is empty. Writes to the same leaf keep their order. Sets `was_there` for
+    /// each write: true if its key was present.
     ///
     /// # Errors
     /// As [`Writes::put`](super::write::Writes::put). Some of the writes are done then.
@@ -72,13 +82,18 @@ pub(crate) trait WriteGroups: LeafList {
         &self,
         writer: &mut Writer<Self::Own>,
         writes: &[WriteOf<'_, Self>],
+        known: &Known,
         was_there: &mut [bool],
     ) -> Result<()> {
-        for (writes, was_there) in writes.chunks(GROUP_WRITES).zip(was_there.chunks_mut(GROUP_WRITES)) {
+        let groups = writes.chunks(GROUP_WRITES).zip(was_there.chunks_mut(GROUP_WRITES));
+        for (number, (writes, was_there)) in groups.enumerate() {
+            let known_leaves = known.leaves.get(number * GROUP_WRITES..).unwrap_or_default();
+            let is_current = self.changes.settled(&self.stripes) == known.changes;
+            let known_leaves = if is_current { known_leaves } else { &[] };
             self.save_images(writes)?;
             let mut alone = u64::MAX;
             if writes.len() > 1 && self.pending.is_none() {
-                alone = self.write_together(writer, writes, was_there);
+                alone = self.write_together(writer, writes, known_leaves, was_there);
             }
             for (i, write) in writes.iter().enumerate().filter(|(i, _)| alone >> i & 1 == 1) {
                 was_there[i] = self.write_locked(writer, write)?;
@@ -87,11 +102,13 @@ pub(crate) trait WriteGroups: LeafList {
         Ok(())
     }
 
-    /// Applies the writes that can share fences. Returns a word with one bit set for each other write.
+    /// Applies the writes that can share fences. `known` has the leaves of the first keys, or 0. Returns a word with one bit set for each
+    /// other write.
     fn write_together(
         &self,
         writer: &mut Writer<Self::Own>,
         writes: &[WriteOf<'_, Self>],
+        known: &[u64],
         was_there: &mut [bool],
     ) -> u64 {
         let mut alone = 0_u64;
@@ -99,9 +116,14 @@ pub(crate) trait WriteGroups: LeafList {
         let mut stored: Vec<(usize, Stored<Self::Change>)> = Vec::with_capacity(writes.len());
         for from in (0..writes.len()).step_by(LANES) {
             let end = writes.len().min(from + LANES);
-            let mut keys = [writes[from].key(); LANES];
-            keys.iter_mut().zip(&writes[from..end]).for_each(|(key, write)| *key = write.key());
-            self.leaves_of(&keys[..end - from], &mut leaves[from..end]);
+            match known.get(from..end) {
+                Some(known) if !known.contains(&0) => leaves[from..end].copy_from_slice(known),
+                _ => {
+                    let mut keys = [writes[from].key(); LANES];
+                    keys.iter_mut().zip(&writes[from..end]).for_each(|(key, write)| *key = write.key());
+                    self.leaves_of(&keys[..end - from], &mut leaves[from..end]);
+                }
+            }
             for i in from..end {
                 let (write, leaf) = (&writes[i], leaves[i]);
                 let is_large = record_bytes::<SchemaOf<Self>>(write) > RECORD_BYTES_MAX;
