@@ -1,5 +1,5 @@
-//! The memory that the process takes in two cases: a load with `--memory`, which bounds the memory for pairs that are not checkpointed yet,
-//! and a server with many idle connections.
+//! The memory that the process takes in three cases: a load with `--memory`, which bounds the memory for pairs that are not checkpointed yet,
+//! a server with many idle connections, and a server whose clients leave in the middle of a command.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -79,11 +79,51 @@ fn ping(socket: &mut TcpStream) {
     assert_eq!(&reply, b"+PONG\r\n");
 }
 
+/// A number that INFO shows.
+fn info(client: &mut redis::Connection, section: &str, name: &str) -> u64 {
+    let info: String = cmd("INFO").arg(section).query(client).unwrap();
+    let number = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    number.unwrap().parse().unwrap()
+}
+
 /// Number of connections of a server.
 fn connected(client: &mut redis::Connection) -> u64 {
-    let info: String = cmd("INFO").arg("clients").query(client).unwrap();
-    let count = info.lines().find_map(|line| line.strip_prefix("connected_clients:"));
-    count.unwrap().parse().unwrap()
+    info(client, "clients", "connected_clients")
+}
+
+/// Waits until something holds.
+fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(30);
+    while !holds() {
+        assert!(Instant::now() < end, "{what}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn memory_is_given_back_after_many_clients_leave_in_the_middle_of_a_command() {
+    const CONNECTIONS: usize = 4000;
+    const SENT: usize = 60_000;
+    let limit = rlimit::increase_nofile_limit(u64::MAX).unwrap();
+    let connections = CONNECTIONS.min(limit as usize / 4);
+    let dir = tempfile::tempdir().unwrap();
+    let server = Serve::with(&dir.path().join("store"), &["--max-clients", "4100"]);
+    let mut client = server.client();
+    let request = [b"*3\r\n$3\r\nSET\r\n$3\r\nkey\r\n$100000\r\n".as_slice(), &vec![b'v'; SENT]].concat();
+    let mut sockets: Vec<_> = (0..connections).map(|_| TcpStream::connect(server.address).unwrap()).collect();
+    eventually("clients do not arrive", || connected(&mut client) == connections as u64 + 1);
+    let now = || resident(server.child.id());
+    let without = now();
+    sockets.iter_mut().for_each(|socket| socket.write_all(&request).unwrap());
+    let all = (connections * SENT) as u64;
+    eventually("the bytes of the clients do not arrive", || {
+        info(&mut client, "stats", "total_net_input_bytes") >= all
+    });
+    let with = now();
+    assert!(with >= without + all, "the server holds what it has read");
+    drop(sockets);
+    eventually("memory stays", || connected(&mut client) == 1 && now() < without + (with - without) / 4);
+    println!("{connections} clients, half a command each: {} MiB, then {} MiB", with / MIB, now() / MIB);
 }
 
 #[test]
@@ -117,11 +157,6 @@ fn ten_thousand_idle_connections_take_little_memory_and_the_server_returns_it() 
     let each = (full - empty) / count as u64;
     assert!(each <= 8 << 10, "{each} bytes for a connection");
     drop(sockets);
-    let end = Instant::now() + Duration::from_secs(30);
-    let is_returned = |client: &mut _| connected(client) == 1 && now() <= empty + (full - empty) / 4;
-    while !is_returned(&mut client) {
-        assert!(Instant::now() < end, "{} KiB remain of {}", (now() - empty) >> 10, (full - empty) >> 10);
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    eventually("memory stays", || connected(&mut client) == 1 && now() <= empty + (full - empty) / 4);
     println!("{:6} idle connections: {:6} KiB more", 0, (now().saturating_sub(empty)) >> 10);
 }

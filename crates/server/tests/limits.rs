@@ -2,6 +2,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::common::{TestServer, eventually};
 use bristlecone::Options;
@@ -162,29 +163,21 @@ fn a_client_that_closed_its_sending_side_gets_all_replies() {
 }
 
 #[test]
-fn memory_is_given_back_after_many_clients_leave() {
-    // Client and server are in this process. Leave descriptors for other tests.
-    let limit = std::fs::read_to_string("/proc/self/limits").unwrap();
-    let limit = limit.lines().find(|line| line.starts_with("Max open files")).unwrap();
-    let limit: usize = limit.split_whitespace().nth(3).unwrap().parse().unwrap();
-    let connections = (limit / 4).min(4000);
-    let server = TestServer::over(Options::default(), Config::default());
-    let request = [b"*3\r\n$3\r\nSET\r\n$3\r\nkey\r\n$100000\r\n".as_slice(), &vec![b'v'; 60_000]].concat();
-    let mut sockets: Vec<_> = (0..connections).map(|_| server.socket()).collect();
-    let without = info(&server, "used_memory_rss");
-    for socket in &mut sockets {
-        socket.write_all(&request).unwrap();
-    }
-    let all_bytes = (connections * 60_000) as u64;
-    let received = || info(&server, "total_net_input_bytes") >= all_bytes;
-    eventually("the bytes of the clients do not arrive", received);
-    let with = info(&server, "used_memory_rss");
+fn free_memory_is_released_after_clients_with_much_memory_have_left_and_on_demand() {
+    static RELEASED: AtomicUsize = AtomicUsize::new(0);
+    let release_memory = || _ = RELEASED.fetch_add(1, Ordering::Relaxed);
+    let server = TestServer::over(Options::default(), Config { release_memory, ..Config::default() });
+    let mut client = server.client();
+    let request =
+        [b"*3\r\n$3\r\nSET\r\n$3\r\nkey\r\n$3000000\r\n".as_slice(), &vec![b'v'; 2_000_000]].concat();
+    let mut sockets: Vec<_> = (0..40).map(|_| server.socket()).collect();
+    sockets.iter_mut().for_each(|socket| socket.write_all(&request).unwrap());
+    eventually("their bytes do not arrive", || info(&server, "held_by_clients") >= 80_000_000);
+    assert_eq!(RELEASED.load(Ordering::Relaxed), 0);
     drop(sockets);
-    eventually("clients stay", || info(&server, "connected_clients") == 1);
-    println!("{connections} clients: {} MiB, with half a command each {} MiB", without >> 20, with >> 20);
-    // Other tests run in this process. So only most of the memory must be free.
-    eventually("memory stays", || info(&server, "used_memory_rss") < without + (with - without) / 2);
-    assert_eq!(cmd("PING").query::<String>(&mut server.client()).unwrap(), "PONG");
+    eventually("memory stays", || RELEASED.load(Ordering::Relaxed) == 1);
+    assert_eq!(cmd("MEMORY").arg("PURGE").query::<String>(&mut client).unwrap(), "OK");
+    assert_eq!(RELEASED.load(Ordering::Relaxed), 2);
 }
 
 #[test]
