@@ -136,3 +136,22 @@ fn a_panic_of_the_caller_between_two_changes_does_not_end_writes() {
     assert!(index.put(&1, &2, WriteOptions::default()).unwrap());
     assert!(index.session().unwrap().unwrap().delete(&1).unwrap());
 }
+
+#[test]
+fn a_batch_that_splits_leaves_writes_each_of_its_keys_to_the_right_leaf() {
+    let (index, _) = counted::<Words>(8);
+    let index: &AnyIndex = &index;
+    for round in 0..8_u64 {
+        // Its first writes split leaves that it has found for later ones.
+        let keys: Vec<u64> = (0..600).map(|n| n << 40 | round).collect();
+        let writes: Vec<_> = keys.iter().map(|key| (*key, Some(!key))).collect();
+        assert!(index.batch(writes, &[], WriteOptions::default()).unwrap());
+        let mut value = 0;
+        for key in &keys {
+            assert!(index.get(key, Some(&mut value)).unwrap(), "{key:x} of round {round}");
+            assert_eq!(value, !key);
+        }
+    }
+    assert_eq!(index.len().keys, 8 * 600);
+    assert!(index.check().problems.is_empty());
+}
