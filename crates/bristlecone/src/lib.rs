@@ -68,7 +68,6 @@ pub use latency::{EVERY as TIMED_EVERY, LatencyStats, Percentiles};
 pub use options::Options;
 /// Makes the process end with a message and an exit code if a page of a mapped store is not available (SIGBUS).
 pub use pmem::bus::explain as explain_bus_errors;
-/// Returns free pages of the heap to the system. A server calls it after many clients have left.
 pub use pmem::region::FORMAT_VERSION;
 pub use pmem::{Durability, journal};
 pub use salvage::{SalvageReport, salvage};

@@ -2,6 +2,7 @@
 //!
 //! Exit codes: 0 success; 1 an error; 2 wrong usage; 3 a key that `get` or `del` did not find; 4 a damaged store, or an incomplete salvage.
 //! It is no error if the reader of the output closes the pipe (`scan | head`).
+#![deny(unsafe_code)]
 
 mod allocator;
 mod backup;

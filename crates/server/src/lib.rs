@@ -114,7 +114,8 @@ pub struct Config {
     pub options: Vec<(String, String)>,
     /// Changes the level of log lines. `None`: CONFIG SET cannot change it.
     pub log: Option<settings::LogControl>,
-    /// Returns free memory of the process's allocator to the system.
+    /// Returns free memory of the program's allocator to the system. By default it does nothing, because the server does not know the
+    /// allocator.
     pub release_memory: fn(),
     /// Maximum time of a TLS handshake.
     pub handshake_timeout: Duration,

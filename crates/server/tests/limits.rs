@@ -175,9 +175,10 @@ fn free_memory_is_released_after_clients_with_much_memory_have_left_and_on_deman
     eventually("their bytes do not arrive", || info(&server, "held_by_clients") >= 80_000_000);
     assert_eq!(RELEASED.load(Ordering::Relaxed), 0);
     drop(sockets);
-    eventually("memory stays", || RELEASED.load(Ordering::Relaxed) == 1);
+    eventually("memory stays", || RELEASED.load(Ordering::Relaxed) > 0);
+    let before = RELEASED.load(Ordering::Relaxed);
     assert_eq!(cmd("MEMORY").arg("PURGE").query::<String>(&mut client).unwrap(), "OK");
-    assert_eq!(RELEASED.load(Ordering::Relaxed), 2);
+    assert!(RELEASED.load(Ordering::Relaxed) > before);
 }
 
 #[test]

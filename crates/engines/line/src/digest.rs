@@ -19,7 +19,7 @@ use std::cmp::Ordering as Order;
 use index::leaf_list::bound::leading;
 
 /// Number of words of a scale.
-pub(crate) const SCALE_WORDS: usize = 7;
+const SCALE_WORDS: usize = 7;
 /// Maximum number of bytes of a prefix.
 const PREFIX_MAX: usize = (SCALE_WORDS - 1) * 8;
 /// Number of bytes of a digest.
@@ -86,7 +86,7 @@ fn scale(prefix: &[u8], first: usize, middle: &[u8]) -> Scale {
     words
 }
 
-/// The scale that makes the most digests of these keys different. The keys ascend. O(keys).
+/// A scale for these keys, which ascend: the one without a middle, or one of three with a middle if it makes more digests different. O(keys).
 pub(crate) fn scale_of(keys: &[Vec<u8>]) -> Scale {
     let prefix = match keys {
         [first, .., last] => common(first, last, PREFIX_MAX),

@@ -307,7 +307,7 @@ impl Node<'_> {
         }
     }
 
-    /// Chooses the scale that makes the most digests different, and sets it. Word 0 has no number of children then. Returns the digests of
+    /// Chooses a scale for these children ([`digest::scale_of`]), and sets it. Word 0 has no number of children then. Returns the digests of
     /// all separators except the first.
     fn set_scale<M: Medium, S: Schema>(&self, medium: &M, children: &[Child]) -> Vec<Option<u32>> {
         let separators = children.get(1..).unwrap_or_default();

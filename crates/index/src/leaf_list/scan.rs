@@ -299,7 +299,7 @@ impl<'a, T: LeafList> Cursor<'a, T> {
         if !is_step {
             return;
         }
-        // In the first leaf of a scan only when it is needed soon, because the scan may end before.
+        // In its first leaf a scan looks ahead only if it needs the next leaf soon. It may end before.
         let is_near = self.prefetched || self.given > TOGETHER || self.page.len() - self.given <= TOGETHER;
         if let Some(leaf) = self.leaf.take_if(|_| is_near) {
             self.look_ahead(leaf);

@@ -102,8 +102,8 @@ pub(crate) trait WriteGroups: LeafList {
         Ok(())
     }
 
-    /// Applies the writes that can share fences. `known` has the leaves of the first keys, or 0. Returns a word with one bit set for each
-    /// other write.
+    /// Applies the writes that can share fences. `known` has the leaf of each key, or 0, or is empty. Returns a word with one bit
+    /// set for each other write.
     fn write_together(
         &self,
         writer: &mut Writer<Self::Own>,

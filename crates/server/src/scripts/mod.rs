@@ -5,7 +5,8 @@
 //!
 //! * `interpreter`: an interpreter with the functions that scripts may call. `prelude.lua`: its global names.
 //! * [`libraries`]: libraries of functions. [`functions`]: those of the server.
-//! * `run_scope`: the run that the functions of the server belong to. `raised`: errors. `values`: replies of commands as values of Lua, and results of scripts as replies.
+//! * `run_scope`: the run of a script, for the functions that the script calls.
+//! * `raised`: errors. `values`: replies of commands as values of Lua, and results of scripts as replies.
 //! * `bits`, `json`, `packed`, `structs`: the libraries `bit`, `cjson`, `cmsgpack` and `struct`.
 //!
 //! Invariants:

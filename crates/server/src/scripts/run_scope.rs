@@ -1,7 +1,7 @@
-//! The run of a script, as the functions see it that the script calls.
+//! The run of a script, for the functions of the server that the script calls.
 //!
-//! These functions are made once for each interpreter, because to make a function takes long. So they cannot borrow from a run. They find it in a
-//! variable of their thread, which is set during the run.
+//! These functions are made once for each interpreter, because it takes long to make a function. So they cannot borrow from a run. They find
+//! the run in a variable of their thread, which is set while the script runs.
 #![allow(
     unsafe_code,
     reason = "the macro changes a lifetime, and sees to it that no reference outlives its run"
