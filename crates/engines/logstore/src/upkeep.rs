@@ -123,7 +123,7 @@ impl<P: Pairs> Store<P> {
     /// A share of the memory budget without [`BUFFERS`], in twentieths.
     fn budget(&self, twentieths: u64) -> u64 {
         let budget = self.settings.memory_bytes;
-        (budget - BUFFERS.min(budget / 8)) / 20 * twentieths
+        (budget - BUFFERS.min(budget / 16)) / 20 * twentieths
     }
 
     /// True if leaves are to be evicted: they take more than this share of the budget, and more than the last round left that could not
