@@ -244,6 +244,12 @@ impl Pairs for Bytes {
     fn own_key(key: &[u8]) -> Box<[u8]> {
         key.into()
     }
+    fn own_key_in(key: &[u8], copy: &mut Option<Box<[u8]>>) {
+        match copy {
+            Some(copy) if copy.len() == key.len() => copy.copy_from_slice(key),
+            _ => *copy = Some(key.into()),
+        }
+    }
     fn own_value(value: &[u8]) -> Vec<u8> {
         value.into()
     }

@@ -444,11 +444,23 @@ impl<'g, P: Pairs> Head<'g, P> {
         matches!(self.body(), Body::Remove { .. })
     }
 
+    /// Number of visible changes of the node.
+    #[inline(always)]
+    pub(crate) fn seen(self) -> u32 {
+        self.seen
+    }
+
+    /// The visible change of a leaf in this place of its slab.
+    #[inline(always)]
+    pub(crate) fn change(self, place: u32) -> Option<(Spot, P::Record<'g>)> {
+        let Body::Leaf { changes, .. } = self.body() else { return None };
+        let noted = (place < self.seen).then(|| changes.get(place))?;
+        Some((noted.spot, noted.record()))
+    }
+
     /// The visible changes of a leaf, newest first.
     pub(crate) fn changes(self) -> impl Iterator<Item = (Spot, P::Record<'g>)> {
-        let slab = if let Body::Leaf { changes, .. } = self.body() { Some(changes) } else { None };
-        let noted = slab.into_iter().flat_map(move |slab| (0..self.seen).rev().map(|i| slab.get(i)));
-        noted.map(|noted| (noted.spot, noted.record()))
+        (0..self.seen).rev().filter_map(move |place| self.change(place))
     }
 
     /// The record of a key that belongs in this leaf, if there is one, and the key's position in the run. `None` if the node is not a

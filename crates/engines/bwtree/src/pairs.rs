@@ -48,20 +48,22 @@ pub struct Changes<'a, P: Pairs>(pub(crate) Vec<Spotted<'a, P>>);
 /// A record, and the position of its key in a leaf.
 pub(crate) type Spotted<'a, P> = (Spot, <P as Pairs>::Record<'a>);
 
+/// Compares the keys of two changes of the same leaf. Two changes at an existing record are of the same key. At a gap between records the keys
+/// must be compared.
+pub(crate) fn by_key<P: Pairs>(a: &Spotted<'_, P>, b: &Spotted<'_, P>) -> Ordering {
+    a.0.cmp(&b.0).then_with(|| {
+        if a.0.is_there() { Ordering::Equal } else { P::record_key(a.1).cmp(P::record_key(b.1)) }
+    })
+}
+
 impl<'a, P: Pairs> Changes<'a, P> {
     /// The newest change of each key, in key order, and the records of the other changes.
     pub(crate) fn sorted(self) -> (Vec<Spotted<'a, P>>, Vec<P::Record<'a>>) {
         let (mut changes, mut dead) = (self.0, Vec::new());
-        // Two changes at an existing record are of the same key. At a gap between records the keys must be compared.
-        let compare = |a: &Spotted<'a, P>, b: &Spotted<'a, P>| {
-            a.0.cmp(&b.0).then_with(|| {
-                if a.0.is_there() { Ordering::Equal } else { P::record_key(a.1).cmp(P::record_key(b.1)) }
-            })
-        };
         // The sort is stable, so the newest change of a key stays first.
-        changes.sort_by(compare);
+        changes.sort_by(by_key::<P>);
         changes.dedup_by(|later, first| {
-            let is_same = compare(later, first).is_eq();
+            let is_same = by_key::<P>(later, first).is_eq();
             if is_same {
                 dead.push(later.1);
             }
@@ -159,6 +161,10 @@ pub trait Pairs: Sized + Debug + Send + Sync + 'static {
 
     /// Copies a key.
     fn own_key(key: &Self::Key) -> Self::KeyBuf;
+    /// Copies a key, into the memory of an earlier copy if there is one.
+    fn own_key_in(key: &Self::Key, copy: &mut Option<Self::KeyBuf>) {
+        *copy = Some(Self::own_key(key));
+    }
     /// Copies a value.
     fn own_value(value: &Self::Value) -> Self::ValueBuf;
     /// The shortest possible key that is above `left` and not above `right`.

@@ -1,8 +1,8 @@
-//! Cursors over key ranges, which copy pages and validate the copy before each record.
+//! Cursors over key ranges, which read one record at a time and validate the page before each.
 //!
-//! A cursor copies the records of a leaf that are in its range. Before it returns the next record, it validates that the page has not
-//! changed: each state of a page has a unique number. If the page has changed, the cursor copies the rest again, from the last returned key
-//! on. Between two records a cursor holds no thread slot, so it delays no free.
+//! A cursor knows a leaf by the number of the leaf's state, and a position in it. Before it reads the next record, it validates that the leaf
+//! is still in this state: each state of a page has a unique number. If it is not, the cursor takes its position again, behind the last
+//! returned key. Between two records a cursor holds no thread slot, so it delays no free.
 //!
 //! A key that exists throughout a scan is in some leaf at every moment. The cursor continues by key, never by page, so it returns the key
 //! exactly once.
@@ -10,11 +10,11 @@
 //! Linearization point of each record: its validation. Paper: Bw-tree §III-C.
 
 use std::borrow::Borrow;
-use std::ops::Bound;
+use std::ops::{Bound, Range};
 
 use crate::error::{Error, Result};
-use crate::page::{Outline, Records};
-use crate::pairs::{Pairs, Place};
+use crate::node::{Body, Head};
+use crate::pairs::{Pairs, Place, Spot, Spotted, by_key};
 use crate::table::Pid;
 use crate::tree::Tree;
 
@@ -27,53 +27,101 @@ pub struct Cursor<'t, P: Pairs> {
     /// The bounds of the rest of the range.
     from: Bound<P::KeyBuf>,
     to: Bound<P::KeyBuf>,
-    /// Copied records, in the order of the scan.
-    page: Copied,
-    /// The page of the copy, and the number of its state.
+    /// The page, and the number of its state.
     of: Option<(Pid, u64)>,
+    rest: Rest,
+    /// The key of the last record.
+    last: Option<P::KeyBuf>,
     /// The end of the page, if the range continues after it.
     then: Option<P::KeyBuf>,
     is_done: bool,
     error: Option<Error>,
-    /// Number of pages that were copied.
-    copies: u64,
+    /// Number of states of pages from which records were read.
+    states: u64,
 }
 
-/// Copies of records, in one buffer.
+/// The records of a leaf that a scan has still to return. They are in the run of the leaf's base page, and in the slab of its changes.
+///
+/// A leaf without visible changes has all its records in the run, in key order. A leaf with visible changes has the number of the last one.
+/// A later base page of the same state has no visible changes. So two base pages with the same number and the same number of visible changes
+/// have the same records in the same places.
 #[derive(Debug, Default)]
-struct Copied {
-    bytes: Vec<u8>,
-    /// For each record the ends of the bytes of its key and of its value. Each begins at the end before it; the first key at 0.
-    ends: Vec<(usize, usize)>,
-    /// Number of records that were returned.
-    returned: usize,
+struct Rest {
+    /// A part of the run.
+    run: Range<usize>,
+    /// The newest change of each key in the range, in key order: its position in the run and its place in the slab.
+    changes: Vec<(Spot, u32)>,
+    /// A part of the changes.
+    left: Range<usize>,
+    /// Number of visible changes.
+    seen: u32,
 }
 
-impl Copied {
-    fn clear(&mut self) {
-        self.bytes.clear();
-        self.ends.clear();
-        self.returned = 0;
+impl Rest {
+    /// Notes the records of a leaf between two bounds. The bounds belong in the leaf, or are its low or its high key. O(log records + changes).
+    fn of<P: Pairs>(&mut self, head: Head<'_, P>, run: &P::Leaf, from: Bound<&P::Key>, to: Bound<&P::Key>) {
+        let start = match from {
+            Bound::Unbounded => 0,
+            Bound::Included(key) => P::spot(run, key).records().0,
+            Bound::Excluded(key) => P::spot(run, key).records().1,
+        };
+        let end = match to {
+            Bound::Unbounded => P::len(run),
+            Bound::Included(key) => P::spot(run, key).records().1,
+            Bound::Excluded(key) => P::spot(run, key).records().0,
+        };
+        self.run = start..end.max(start);
+        self.seen = head.seen();
+        self.changes.clear();
+        if self.seen > 0 {
+            // At the ends, the positions do not say whether a key is inside.
+            let is_inside = |(spot, record): &Spotted<'_, P>| {
+                let (at, key) = (spot.records().0, P::record_key(*record));
+                (start..=end).contains(&at)
+                    && ((at > start && at < end) || (is_from::<P>(key, from) && is_to::<P>(key, to)))
+            };
+            let places = (0..self.seen).rev().filter_map(|place| Some((head.change(place)?, place)));
+            let mut found: Vec<_> = places.filter(|(change, _)| is_inside(change)).collect();
+            // The sort is stable, so the newest change of a key stays first.
+            found.sort_by(|(a, _), (b, _)| by_key::<P>(a, b));
+            found.dedup_by(|(later, _), (first, _)| by_key::<P>(later, first).is_eq());
+            self.changes.extend(found.into_iter().map(|((spot, _), place)| (spot, place)));
+        }
+        self.left = 0..self.changes.len();
     }
 
-    fn push<P: Pairs>(&mut self, record: P::Record<'_>) {
-        let Some(value) = P::record_value(record) else { return };
-        P::write_key(P::record_key(record), &mut self.bytes);
-        let key = self.bytes.len();
-        P::write_value(value, &mut self.bytes);
-        self.ends.push((key, self.bytes.len()));
-    }
-
-    /// The bytes of the key and of the value of a record.
-    fn get(&self, i: usize) -> Option<(&[u8], &[u8])> {
-        let start = if i == 0 { 0 } else { self.ends.get(i - 1)?.1 };
-        let (key, value) = *self.ends.get(i)?;
-        Some((&self.bytes[start..key], &self.bytes[key..value]))
-    }
-
-    /// The key that was returned last.
-    fn last_key<P: Pairs>(&self) -> Option<P::KeyBuf> {
-        P::read_key(self.get(self.returned.checked_sub(1)?)?.0)
+    /// Takes the next record. `None` if there are no more.
+    #[inline(always)]
+    fn next<'g, P: Pairs>(
+        &mut self,
+        head: Head<'g, P>,
+        run: &'g P::Leaf,
+        descends: bool,
+    ) -> Option<(&'g P::Key, &'g P::Value)> {
+        loop {
+            let next = if descends { self.left.end.checked_sub(1) } else { Some(self.left.start) };
+            let change = next.filter(|at| self.left.contains(at)).and_then(|at| self.changes.get(at));
+            let change = change.filter(|(spot, _)| {
+                let (from, behind) = spot.records();
+                if descends { behind >= self.run.end } else { from <= self.run.start }
+            });
+            let record = match (change, descends) {
+                (Some(&(spot, place)), _) => {
+                    let (from, behind) = spot.records();
+                    if descends {
+                        (self.left.end, self.run.end) = (self.left.end - 1, from.max(self.run.start));
+                    } else {
+                        (self.left.start, self.run.start) = (self.left.start + 1, behind.min(self.run.end));
+                    }
+                    head.change(place)?.1
+                }
+                (None, false) => P::at(run, self.run.next()?),
+                (None, true) => P::at(run, self.run.next_back()?),
+            };
+            if let Some(value) = P::record_value(record) {
+                return Some((P::record_key(record), value));
+            }
+        }
     }
 }
 
@@ -85,19 +133,28 @@ fn borrow<P: Pairs>(bound: &Bound<P::KeyBuf>) -> Bound<&P::Key> {
     bound.as_ref().map(Borrow::borrow)
 }
 
-fn is_from<P: Pairs>(key: &P::Key, from: &Bound<P::KeyBuf>) -> bool {
-    match borrow::<P>(from) {
+fn is_from<P: Pairs>(key: &P::Key, from: Bound<&P::Key>) -> bool {
+    match from {
         Bound::Unbounded => true,
         Bound::Included(from) => key >= from,
         Bound::Excluded(from) => key > from,
     }
 }
 
-fn is_to<P: Pairs>(key: &P::Key, to: &Bound<P::KeyBuf>) -> bool {
-    match borrow::<P>(to) {
+fn is_to<P: Pairs>(key: &P::Key, to: Bound<&P::Key>) -> bool {
+    match to {
         Bound::Unbounded => true,
         Bound::Included(to) => key <= to,
         Bound::Excluded(to) => key < to,
+    }
+}
+
+/// True if no key is between the bounds.
+fn is_empty<P: Pairs>(from: Bound<&P::Key>, to: Bound<&P::Key>) -> bool {
+    match (from, to) {
+        (Bound::Included(from), to) => !is_to::<P>(from, to),
+        (Bound::Excluded(from), Bound::Included(to) | Bound::Excluded(to)) => from >= to,
+        _ => false,
     }
 }
 
@@ -109,12 +166,13 @@ impl<P: Pairs> Tree<P> {
             descends: false,
             from: own::<P>(from),
             to: own::<P>(to),
-            page: Copied::default(),
             of: None,
+            rest: Rest::default(),
+            last: None,
             then: None,
-            is_done: false,
+            is_done: is_empty::<P>(from, to),
             error: None,
-            copies: 0,
+            states: 0,
         }
     }
 
@@ -139,9 +197,9 @@ impl<'t, P: Pairs> IntoIterator for &'t Tree<P> {
 }
 
 impl<P: Pairs> Cursor<'_, P> {
-    /// Number of times that the cursor copied a page. All pairs that it returns, and the absence of all others, are from these copies.
-    pub fn copies(&self) -> u64 {
-        self.copies
+    /// Number of states of pages that the cursor has read. All pairs that it returned, and the absence of all others, are from these states.
+    pub fn states(&self) -> u64 {
+        self.states
     }
 
     /// The error that ended the scan, if there was one. Only a tree with a shelf has such errors.
@@ -149,12 +207,13 @@ impl<P: Pairs> Cursor<'_, P> {
         self.error.take()
     }
 
-    /// Copies the rest of the range in the leaf at which the scan continues.
+    /// Finds the leaf at which the scan continues.
     ///
     /// # Errors
     /// `Unreadable` if the leaf is not in memory and cannot be read.
-    fn copy(&mut self) -> Result<()> {
-        let place = match (self.descends, borrow::<P>(&self.from), borrow::<P>(&self.to)) {
+    fn find(&mut self) -> Result<()> {
+        let (from, to) = (borrow::<P>(&self.from), borrow::<P>(&self.to));
+        let place = match (self.descends, from, to) {
             (false, Bound::Unbounded, _) => Place::First,
             (false, Bound::Included(key) | Bound::Excluded(key), _) => Place::At(key),
             (true, _, Bound::Unbounded) => Place::Last,
@@ -165,67 +224,56 @@ impl<P: Pairs> Cursor<'_, P> {
         let (pid, head) = visit.leaf(place);
         if let Some(stub) = head.evicted() {
             drop(visit);
-            // The next step of the scan copies the page.
+            // The next step of the scan finds the leaf in memory.
             return self.tree.page_in(pid, stub);
         }
-        let records = Records::of(head).live;
-        let start = records.partition_point(|own| !is_from::<P>(P::record_key(*own), &self.from));
-        let end = records.partition_point(|own| is_to::<P>(P::record_key(*own), &self.to));
-        let copied = records.get(start..end).unwrap_or_default().iter();
-        self.page.clear();
-        if self.descends {
-            copied.rev().for_each(|own| self.page.push::<P>(*own));
-        } else {
-            copied.for_each(|own| self.page.push::<P>(*own));
-        }
-        self.of = Some((pid, head.lsn()));
-        self.copies += 1;
-        let outline = Outline::of(head);
-        self.then = if self.descends {
-            // The page has no keys below its low key, so the scan continues below it.
-            outline.low.map(Borrow::borrow).filter(|low| is_from::<P>(low, &self.from)).map(P::own_key)
-        } else {
-            outline.high.map(Borrow::borrow).filter(|high| is_to::<P>(high, &self.to)).map(P::own_key)
+        let Body::Leaf { run, bounds, .. } = head.body() else {
+            // The leaf has a merge delta. After the consolidation it is a base page.
+            visit.maintain(pid);
+            return visit.check();
         };
+        // The part of the range that is in the leaf.
+        let low = bounds.low.as_ref().map(Borrow::borrow).filter(|low| is_from::<P>(low, from));
+        let high = bounds.high.as_ref().map(Borrow::borrow).filter(|high| is_to::<P>(high, to));
+        let from = if low.is_some() { Bound::Unbounded } else { from };
+        let to = if high.is_some() { Bound::Unbounded } else { to };
+        self.rest.of(head, run, from, to);
+        self.then = if self.descends { low } else { high }.map(P::own_key);
+        self.of = Some((pid, head.lsn()));
+        self.states += 1;
         Ok(())
     }
 
-    /// Validation: true if the copied page has not changed.
-    fn is_fresh(&self) -> bool {
-        let visit = self.tree.visit();
-        self.of.is_some_and(|(pid, lsn)| visit.load(pid).is_some_and(|head| head.lsn() == lsn))
-    }
-}
-
-impl<P: Pairs> Cursor<'_, P> {
-    /// Calls `with` with the next record. `None` at the end, or after an error.
+    /// Calls `with` with the next record. `None` at the end, or after an error. While `with` runs, memory that is retired cannot be freed.
     pub fn next_with<R>(&mut self, with: impl FnOnce(&P::Key, &P::Value) -> R) -> Option<R> {
         while !self.is_done {
-            if self.of.is_none() {
-                if let Err(error) = self.copy() {
+            let Some((pid, lsn)) = self.of else {
+                if let Err(error) = self.find() {
                     (self.error, self.is_done) = (Some(error), true);
                 }
-            } else if self.page.returned == self.page.ends.len() {
-                self.of = None;
+                continue;
+            };
+            let visit = self.tree.visit();
+            let head = visit.load(pid).filter(|head| head.lsn() == lsn && head.seen() == self.rest.seen);
+            if let Some(head) = head
+                && let Body::Leaf { run, .. } = head.body()
+            {
+                if let Some((key, value)) = self.rest.next(head, run, self.descends) {
+                    P::own_key_in(key, &mut self.last);
+                    return Some(with(key, value));
+                }
+                // The scan continues in the next leaf.
+                self.last = None;
                 match self.then.take() {
                     None => self.is_done = true,
                     Some(low) if self.descends => self.to = Bound::Excluded(low),
                     Some(high) => self.from = Bound::Included(high),
                 }
-            } else if self.is_fresh() {
-                self.page.returned += 1;
-                let (key, value) = self.page.get(self.page.returned - 1)?;
-                return P::with_bytes(key, value, with);
-            } else {
+            } else if let Some(last) = self.last.take() {
                 // The scan continues behind the last record.
-                let last = self.page.last_key::<P>();
-                match last.map(Bound::Excluded) {
-                    Some(behind) if self.descends => self.to = behind,
-                    Some(behind) => self.from = behind,
-                    None => {}
-                }
-                self.of = None;
+                *if self.descends { &mut self.to } else { &mut self.from } = Bound::Excluded(last);
             }
+            self.of = None;
         }
         None
     }

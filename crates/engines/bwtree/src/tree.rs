@@ -419,7 +419,7 @@ impl<P: Pairs> Visit<'_, P> {
     }
 
     /// The first error that a structure change of this operation had.
-    fn check(&self) -> Result<()> {
+    pub(crate) fn check(&self) -> Result<()> {
         self.failed.borrow().clone().map_or(Ok(()), Err)
     }
 

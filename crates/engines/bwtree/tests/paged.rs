@@ -174,6 +174,59 @@ fn lookups_in_evicted_leaves_keep_copies_of_single_records() {
     assert!(reads() <= 2 * (leaves - tree.check().evicted) + 2);
 }
 
+/// Each step of a scan returns the pair that is next at that moment, while its leaves are changed, saved (which moves changes into the base
+/// page), evicted and read again.
+#[test]
+fn a_scan_goes_on_while_its_leaves_are_changed_saved_evicted_and_read() {
+    let mut random = fastrand::Rng::with_seed(5);
+    let key = |number: u32| format!("key {number:05}").into_bytes();
+    for round in 0..60 {
+        let (keys, descends) = (random.u32(1..300), random.bool());
+        let images = Arc::new(Images::default());
+        let tree = Tree::<Bytes>::with_shelf(options(round % 2 == 0), Arc::clone(&images) as _).unwrap();
+        let mut model: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
+        let change = |model: &mut BTreeMap<_, _>, random: &mut fastrand::Rng| {
+            let (key, value) = (key(random.u32(..keys)), vec![random.u8(..); random.usize(..30)]);
+            if random.u8(..4) == 0 {
+                tree.delete(&key).unwrap();
+                model.remove(&key);
+            } else {
+                tree.put(&key, &value).unwrap();
+                model.insert(key, value);
+            }
+        };
+        (0..2 * keys).for_each(|_| change(&mut model, &mut random));
+        let (from, to) = (key(random.u32(..keys)), key(random.u32(..keys)));
+        let (from, to) = (from.clone().min(to.clone()), from.max(to));
+        let bounds = (Bound::Excluded(&from[..]), Bound::Included(&to[..]));
+        let mut cursor = match descends {
+            false => tree.range(bounds.0, bounds.1),
+            true => tree.range_descending(bounds.0, bounds.1),
+        };
+        let mut rest = (bounds.0.map(<[u8]>::to_vec), bounds.1.map(<[u8]>::to_vec));
+        loop {
+            for _ in 0..random.usize(..4) {
+                match random.u8(..4) {
+                    0 => _ = save(&tree, &images),
+                    1 => _ = evict(&tree, 2, &mut random),
+                    _ => change(&mut model, &mut random),
+                }
+            }
+            let wanted = match (&rest.0, &rest.1) {
+                (Bound::Excluded(a), Bound::Included(b) | Bound::Excluded(b)) if a >= b => None,
+                _ if descends => model.range(rest.clone()).next_back(),
+                _ => model.range(rest.clone()).next(),
+            };
+            let found = cursor.next().map(|(key, value)| (key.into_vec(), value));
+            assert_eq!(found.as_ref().map(|(key, value)| (key, value)), wanted);
+            assert!(cursor.take_error().is_none());
+            let Some((key, _)) = found else { break };
+            *if descends { &mut rest.1 } else { &mut rest.0 } = Bound::Excluded(key);
+        }
+        compare(&tree, &model);
+    }
+}
+
 /// A save of an evicted leaf with many late changes writes a whole image without the leaf in memory. A leaf that has become too large or too
 /// small is paged in.
 #[test]

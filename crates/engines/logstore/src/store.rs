@@ -314,7 +314,7 @@ impl<P: Pairs> Store<P> {
             false => self.tree.range(from, to),
             true => self.tree.range_descending(from, to),
         };
-        StoreCursor { store: self, cursor, copies: 0 }
+        StoreCursor { store: self, cursor, states: 0 }
     }
 
     /// Runs `run` while no other thread writes.
@@ -526,8 +526,8 @@ impl<P: Pairs> Store<P> {
 pub struct StoreCursor<'s, P: Pairs> {
     store: &'s Store<P>,
     cursor: bwtree::Cursor<'s, P>,
-    /// Number of copied pages whose contents are durable.
-    copies: u64,
+    /// Number of states of pages that the cursor has read and that are durable.
+    states: u64,
 }
 
 impl<P: Pairs> StoreCursor<'_, P> {
@@ -553,9 +553,9 @@ impl<P: Pairs> StoreCursor<'_, P> {
             return Err(self.store.refused(error));
         }
         match log {
-            // A1, also for keys that are absent: the copied pages may lack keys whose removal is not durable.
-            Some(log) if self.copies != self.cursor.copies() => {
-                self.copies = self.cursor.copies();
+            // A1, also for keys that are absent: the pages may lack keys whose removal is not durable.
+            Some(log) if self.states != self.cursor.states() => {
+                self.states = self.cursor.states();
                 self.store.counts.leaves(thread(), 1);
                 self.store.wait_readable(log.end())?;
             }
