@@ -96,7 +96,7 @@ fn behind(key: &[u8], skip: usize) -> &[u8] {
 
 /// The hint of a key. Equal for equal keys.
 #[inline(always)]
-fn hint_of(key: &[u8]) -> u16 {
+pub(crate) fn hint_of(key: &[u8]) -> u16 {
     let last = key.last_chunk().map_or(0, |last| u64::from_le_bytes(*last));
     let both = head_of(key).rotate_left(29) ^ last ^ (key.len() as u64) << 48;
     // The factor has many ones and zeros, so each byte affects the upper bits.

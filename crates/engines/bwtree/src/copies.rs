@@ -11,8 +11,9 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
+use crate::digest;
 use crate::error::Result;
-use crate::image::{self, Late};
+use crate::image::{self, Address, Image, ImageBytes, Late};
 use crate::node::Body;
 use crate::omission::{Omission, is_omitted};
 use crate::paged::{Stub, damaged};
@@ -118,6 +119,14 @@ impl Copies {
     }
 }
 
+/// The result of a read of one of two images.
+enum One {
+    /// The value of the key. `None`: the key is absent.
+    Found(Option<Vec<u8>>),
+    /// The other image is needed, too. The image that was read, if one was.
+    Undecided(Option<(Address, Vec<u8>)>),
+}
+
 impl<P: Pairs> Tree<P> {
     /// Reads a key in an evicted leaf and keeps a copy, or pages the leaf in. `Some(None)`: the key is absent. `None`: the leaf has another
     /// state now. The caller has no visit.
@@ -129,33 +138,75 @@ impl<P: Pairs> Tree<P> {
         key: &P::Key,
     ) -> Result<Option<Option<P::ValueBuf>>> {
         let mut turn = self.paging.turn(pid);
-        let (image, kept) = {
+        let own = image::key_bytes::<P>(key);
+        let (image, kept, digest) = {
             let visit = self.visit();
             let Some((head, evicted)) = visit.stub(pid, stub) else { return Ok(None) };
             // A thread that had the turn before may have made the copy.
             if let Some(value) = self.kept_value(head, key) {
                 return Ok(Some(value));
             }
-            (evicted.image, evicted.kept.to_vecs())
+            (evicted.image, evicted.kept.to_vecs(), evicted.digest.to_vec())
         };
-        let bytes = self.read_image(image, kept)?;
         let was_read = self.paging.was_read(&mut turn, pid);
+        // A leaf that is paged in needs all its records.
+        let one = if was_read { One::Undecided(None) } else { self.read_one(image, &digest, &own)? };
+        let (one, both) = match one {
+            One::Found(found) => (found, None),
+            One::Undecided(read) => (None, Some(self.read_image_with(image, kept, read)?)),
+        };
         let visit = self.visit();
         let Some((head, evicted)) = visit.stub(pid, stub) else { return Ok(None) };
-        if was_read {
-            return visit.fill(pid, head, evicted, &bytes).map(|()| None);
-        }
-        let own = image::key_bytes::<P>(key);
-        let found = visit.find_in(head, evicted, &bytes, &own)?;
+        let found = match &both {
+            Some(both) if was_read => return visit.fill(pid, head, evicted, both).map(|()| None),
+            Some(both) => visit.find_in(head, evicted, both, &own)?,
+            None => one.as_deref(),
+        };
         let value =
             found.map(|value| P::read_value(value).ok_or_else(|| damaged(image.address))).transpose()?;
         let Some(copies) = evicted.copies.to_new().with::<P>((&own, found), head.bytes()) else {
-            return visit.fill(pid, head, evicted, &bytes).map(|()| None);
+            if let Some(both) = both {
+                return visit.fill(pid, head, evicted, &both).map(|()| None);
+            }
+            drop((visit, turn));
+            return self.page_in(pid, stub).map(|()| None);
         };
-        let leaf = evicted.with_copies(copies);
+        let mut leaf = evicted.with_copies(copies);
+        if let Some(changes) = both.as_ref().and_then(ImageBytes::changes).filter(|_| image.base.is_some()) {
+            leaf.digest = digest::of(changes);
+        }
         visit.replace_stub(pid, head, evicted, visit.stub_of(head, leaf));
         visit.count(Count::PagedIn);
         Ok(Some(value))
+    }
+
+    /// Reads the one of the two images of an evicted leaf that has a key, if the digest says which one that is.
+    fn read_one(&self, image: Image, digest: &[u8], key: &[u8]) -> Result<One> {
+        let (Some(shelf), Some(base)) = (&self.shelf, image.base) else { return Ok(One::Undecided(None)) };
+        let (address, found) = match digest::has_key(digest, key) {
+            None => return Ok(One::Undecided(None)),
+            Some(true) => {
+                let changes = shelf.read(image.address)?;
+                let found = image::find_changed::<P>(&changes, key).map(|found| found.map(<[u8]>::to_vec));
+                (image.address, found.ok_or(changes))
+            }
+            // D1.
+            Some(false) => {
+                let whole = shelf.read(base)?;
+                let found = image::look_up::<P>(&whole, key, (None, None));
+                let found = match found.ok_or_else(|| damaged(base))?.0 {
+                    Some((index, value)) => {
+                        digest::is_live(digest, index as usize).then(|| Some(value.to_vec()))
+                    }
+                    None => digest::is_all(digest).then_some(None),
+                };
+                (base, found.ok_or(whole))
+            }
+        };
+        Ok(match found {
+            Ok(found) => One::Found(found),
+            Err(read) => One::Undecided(Some((address, read))),
+        })
     }
 
     /// Drops the copies of an evicted leaf, by its page number, that were not used since the last call. False if there are
@@ -243,10 +294,11 @@ mod tests {
             let whole = image::whole_of(&records);
             let look_up = |image, key: u64, low: u64, high: u64| {
                 image::look_up::<Words>(image, &bytes(&key), (Some(&bytes(&low)), Some(&bytes(&high))))
-                    .map(|(value, records)| (value.map(<[u8]>::to_vec), records))
+                    .map(|(value, records)| (value.map(|(index, value)| (index, value.to_vec())), records))
             };
             for key in 0..100 {
-                let value = keys.contains(&key).then(|| bytes(&(key * 2)));
+                let index = keys.range(..key).count() as u32;
+                let value = keys.contains(&key).then(|| (index, bytes(&(key * 2))));
                 assert_eq!(look_up(&whole, key, 10, 90), Some((value, keys.len() as u32)));
             }
             let (Some(first), Some(last)) = (keys.first(), keys.last()) else { continue };

@@ -11,6 +11,7 @@
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::Relaxed;
 
+use crate::digest;
 use crate::image::{Address, Image};
 use crate::node::Body;
 use crate::omission::{Omission, is_omitted};
@@ -158,7 +159,14 @@ impl<P: Pairs> Tree<P> {
             return 0;
         }
         let kept = Kept { unsaved: &unsaved[..], late: &[] };
-        let leaf = NewEvicted { kept, ..NewEvicted::of(image, records as u32, true) };
+        let digest = match &saved.lineage {
+            Some(lineage) if image.base.is_some() => {
+                let changes = lineage.difference::<P>(head, &Records::of(head).live, |_| true);
+                changes.map_or_else(Vec::new, |changes| digest::of(&changes.image))
+            }
+            _ => Vec::new(),
+        };
+        let leaf = NewEvicted { kept, digest, ..NewEvicted::of(image, records as u32, true) };
         let kept = unsaved.len() as u64;
         // The evicted leaf has no records in memory, so all of them are dead (N6).
         let mut dead = Vec::new();

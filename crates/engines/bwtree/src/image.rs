@@ -80,7 +80,7 @@ pub type Late<'i> = (&'i [u8], Option<&'i [u8]>);
 /// The position of a record in its base, plus 1. 0: the base does not have the record.
 pub(crate) type Origin = u16;
 
-enum Part<'i> {
+pub(crate) enum Part<'i> {
     Record(Raw<'i>),
     Run { first: usize, count: usize },
 }
@@ -124,7 +124,7 @@ pub(crate) fn whole_of(records: &[(Raw<'_>, Origin)]) -> Vec<u8> {
 }
 
 /// The changes of these records since the base. `None` if they take more than `bytes_max`.
-fn changes<P: Pairs>(
+pub(crate) fn changes<P: Pairs>(
     records: &[P::Record<'_>],
     origins: &[Origin],
     base: Address,
@@ -161,12 +161,12 @@ fn take_number(from: &mut &[u8]) -> Option<u32> {
 }
 
 /// The parts of an image.
-struct Decoded<'i> {
-    base: Option<Address>,
+pub(crate) struct Decoded<'i> {
+    pub(crate) base: Option<Address>,
     /// The parts are all records of the base.
-    is_all: bool,
-    parts: Vec<Part<'i>>,
-    late: Vec<Late<'i>>,
+    pub(crate) is_all: bool,
+    pub(crate) parts: Vec<Part<'i>>,
+    pub(crate) late: Vec<Late<'i>>,
     /// Bytes of the late changes.
     late_bytes: usize,
 }
@@ -183,7 +183,7 @@ fn head(image: &[u8]) -> Option<(u32, Option<Address>, &[u8])> {
 }
 
 /// The parts of an image. `None` if the bytes are no image.
-fn decode(image: &[u8]) -> Option<Decoded<'_>> {
+pub(crate) fn decode(image: &[u8]) -> Option<Decoded<'_>> {
     let (first, base, mut rest) = head(image)?;
     if base.is_none() {
         let parts = decode_parts(first as usize, false, &mut rest)?;
@@ -366,13 +366,13 @@ pub(crate) fn with_late<P: Pairs>(changes: Option<&[u8]>, base: Address, late: &
     Some(image)
 }
 
-/// The value of a key in a whole image (`None`: the key is absent), and the number of records. `None` if the bytes are no whole image, or if
-/// records are outside of the bounds. O(records).
+/// The index and the value of a key's record in a whole image (`None`: the key is absent), and the number of records. `None` if the bytes are
+/// no whole image, or if records are outside of the bounds. O(records).
 pub(crate) fn look_up<'i, P: Pairs>(
     image: &'i [u8],
     key: &[u8],
     (low, high): (Option<&[u8]>, Option<&[u8]>),
-) -> Option<(Option<&'i [u8]>, u32)> {
+) -> Option<(Option<(u32, &'i [u8])>, u32)> {
     let (records, None, mut rest) = head(image)? else { return None };
     let (mut found, mut order) = (None, Order::Less);
     for number in 0..records {
@@ -381,7 +381,7 @@ pub(crate) fn look_up<'i, P: Pairs>(
         // The keys ascend.
         if order.is_lt() {
             order = P::order(own, key)?;
-            found = order.is_eq().then_some(value);
+            found = order.is_eq().then_some((number, value));
         }
         let is_below = number == 0 && low.is_some_and(|low| P::order(own, low) == Some(Order::Less));
         let is_last = number + 1 == records;
@@ -390,6 +390,20 @@ pub(crate) fn look_up<'i, P: Pairs>(
         }
     }
     Some((found, records))
+}
+
+/// The value of a key by the bytes of an image of changes; `Some(None)`: the key is removed. `None` if the image does not have the key, or is
+/// damaged.
+pub(crate) fn find_changed<'i, P: Pairs>(changes: &'i [u8], key: &[u8]) -> Option<Option<&'i [u8]>> {
+    let Decoded { parts, late, .. } = decode(changes)?;
+    let is_own = |own: &[u8]| P::order(own, key).is_some_and(Order::is_eq);
+    let late = late.iter().find(|(own, _)| is_own(own)).map(|(_, value)| *value);
+    late.or_else(|| {
+        parts.iter().find_map(|part| match part {
+            Part::Record((own, value)) if is_own(own) => Some(Some(*value)),
+            _ => None,
+        })
+    })
 }
 
 /// The value of a key in an image of changes without late ones, if the image has the key's record. No answer does not say that the key is
@@ -442,6 +456,11 @@ impl ImageBytes {
             None => Self { whole: newest, changes: None, late },
             Some(base) => Self { whole: read(base)?, changes: Some(newest), late },
         }))
+    }
+
+    /// The image of changes.
+    pub(crate) fn changes(&self) -> Option<&[u8]> {
+        self.changes.as_deref()
     }
 
     /// The whole image, if there are no changes.

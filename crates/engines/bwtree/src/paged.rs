@@ -91,6 +91,8 @@ pub(crate) struct Evicted {
     pub(crate) is_counted: bool,
     /// The changes that it keeps, in the block of its node. Empty if there are none.
     pub(crate) kept: Kept<Array<u8>>,
+    /// The digest of its image, in the block of its node (D1). Empty if there is none.
+    pub(crate) digest: Array<u8>,
     /// Copies of records that were read.
     pub(crate) copies: Copies,
 }
@@ -103,9 +105,10 @@ impl Evicted {
 
     /// As [`as_new`](Self::as_new), with these copies.
     pub(crate) fn with_copies(&self, copies: NewCopies) -> NewEvicted<'_> {
-        let Self { image, records, is_counted, kept: Kept { unsaved, late }, .. } = self;
+        let Self { image, records, is_counted, kept: Kept { unsaved, late }, digest, .. } = self;
         let kept = Kept { unsaved: &**unsaved, late: &**late };
-        NewEvicted { image: *image, records: *records, is_counted: *is_counted, kept, copies }
+        let digest = digest.to_vec();
+        NewEvicted { image: *image, records: *records, is_counted: *is_counted, kept, digest, copies }
     }
 }
 
@@ -136,18 +139,26 @@ pub(crate) struct NewEvicted<'a> {
     pub(crate) records: u32,
     pub(crate) is_counted: bool,
     pub(crate) kept: Kept<&'a [u8]>,
+    pub(crate) digest: Vec<u8>,
     pub(crate) copies: NewCopies,
 }
 
 impl NewEvicted<'_> {
     /// A leaf that keeps no changes and no copies.
     pub(crate) fn of(image: Image, records: u32, is_counted: bool) -> Self {
-        Self { image, records, is_counted, kept: Kept::default(), copies: NewCopies::default() }
+        Self {
+            image,
+            records,
+            is_counted,
+            kept: Kept::default(),
+            digest: Vec::new(),
+            copies: NewCopies::default(),
+        }
     }
 
     /// Bytes in the block of its node.
     pub(crate) fn bytes(&self) -> usize {
-        self.kept.unsaved.len() + self.kept.late.len() + self.copies.bytes.len()
+        self.kept.unsaved.len() + self.kept.late.len() + self.digest.len() + self.copies.bytes.len()
     }
 }
 
@@ -286,19 +297,34 @@ impl<P: Pairs> Tree<P> {
 
     /// Reads the contents of an evicted leaf that keeps these changes. The caller has the turn of the page (I5), and no visit.
     pub(crate) fn read_image(&self, image: Image, kept: Kept<Vec<u8>>) -> Result<ImageBytes> {
+        self.read_image_with(image, kept, None)
+    }
+
+    /// As [`read_image`](Self::read_image). One of the images may have been read already.
+    pub(crate) fn read_image_with(
+        &self,
+        image: Image,
+        kept: Kept<Vec<u8>>,
+        mut known: Option<(Address, Vec<u8>)>,
+    ) -> Result<ImageBytes> {
         let Some(shelf) = &self.shelf else {
             return Err(Error::Unreadable { why: "there are no images".into() });
         };
+        let is_first = known.is_none();
+        let mut read = |address| match known.take_if(|(known, _)| *known == address) {
+            Some((_, image)) => Ok(image),
+            None => shelf.read(address),
+        };
         let Kept { unsaved, late } = kept;
         let newest = if unsaved.is_empty() {
-            if let Some(base) = image.base {
+            if let Some(base) = image.base.filter(|_| is_first) {
                 shelf.prefetch(&mut [base]);
             }
-            shelf.read(image.address)?
+            read(image.address)?
         } else {
             unsaved
         };
-        ImageBytes::of(newest, late, |base| shelf.read(base))?.ok_or_else(|| damaged(image.address))
+        ImageBytes::of(newest, late, read)?.ok_or_else(|| damaged(image.address))
     }
 
     /// Reads the image of an evicted leaf, and replaces the evicted leaf. The caller has no visit.
@@ -440,7 +466,7 @@ impl<'v, P: Pairs> Visit<'v, P> {
             let (low, high) = (outline.low.map(bytes), outline.high.map(bytes));
             let found = image::look_up::<P>(whole, key, (low.as_deref(), high.as_deref()));
             if let Some((found, _)) = found.filter(|(_, records)| *records == evicted.records) {
-                return Ok(found);
+                return Ok(found.map(|(_, value)| value));
             }
         }
         let (records, _) = self.contents_of(head, evicted, image)?;

@@ -10,6 +10,7 @@
 
 use std::borrow::Borrow;
 
+use crate::digest;
 use crate::error::{Error, Result};
 use crate::image::{self, Address, Difference, Image, ImageKind, Lineage, Origin, Raw};
 use crate::node::{Body, Head};
@@ -90,7 +91,8 @@ impl<P: Pairs> Tree<P> {
                     let visit = self.visit();
                     if let Some((head, evicted)) = visit.stub(pid, stub) {
                         // R1: the contents are the same.
-                        let leaf = NewEvicted { image, kept: Kept::default(), ..evicted.as_new() };
+                        let digest = digest::of(&changes);
+                        let leaf = NewEvicted { image, kept: Kept::default(), digest, ..evicted.as_new() };
                         visit.replace_stub(pid, head, evicted, visit.stub_of(head, leaf));
                     }
                     continue;
