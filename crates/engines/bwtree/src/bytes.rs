@@ -103,7 +103,8 @@ pub(crate) fn hint_of(key: &[u8]) -> u16 {
     (both.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 48) as u16
 }
 
-fn common(a: &[u8], b: &[u8]) -> usize {
+/// The length of the common prefix.
+pub(crate) fn common(a: &[u8], b: &[u8]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 

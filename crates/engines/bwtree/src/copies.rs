@@ -9,14 +9,16 @@
 //!
 //! Commit point: the exchange that replaces the evicted leaf. The paper (§V) has no such copies: it reads whole pages into memory.
 
+use std::cmp::Ordering;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::digest;
 use crate::error::Result;
+use crate::guide;
 use crate::image::{self, Address, Image, ImageBytes, Late};
 use crate::node::Body;
 use crate::omission::{Omission, is_omitted};
-use crate::paged::{Stub, damaged};
+use crate::paged::{Kept, Shelf, Stub, damaged};
 use crate::pairs::Pairs;
 use crate::pool::Array;
 use crate::stats::Count;
@@ -121,8 +123,8 @@ impl Copies {
 
 /// The result of a read of one of two images.
 enum One {
-    /// The value of the key. `None`: the key is absent.
-    Found(Option<Vec<u8>>),
+    /// The value of the key, or `None` if it is absent. The whole image, if all of it was read.
+    Found(Option<Vec<u8>>, Option<Vec<u8>>),
     /// The other image is needed, too. The image that was read, if one was.
     Undecided(Option<(Address, Vec<u8>)>),
 }
@@ -139,28 +141,29 @@ impl<P: Pairs> Tree<P> {
     ) -> Result<Option<Option<P::ValueBuf>>> {
         let mut turn = self.paging.turn(pid);
         let own = image::key_bytes::<P>(key);
-        let (image, kept, digest) = {
+        let (image, kept, [digest, guide]) = {
             let visit = self.visit();
             let Some((head, evicted)) = visit.stub(pid, stub) else { return Ok(None) };
             // A thread that had the turn before may have made the copy.
             if let Some(value) = self.kept_value(head, key) {
                 return Ok(Some(value));
             }
-            (evicted.image, evicted.kept.to_vecs(), evicted.digest.to_vec())
+            (evicted.image, evicted.kept.to_vecs(), [&evicted.digest, &evicted.guide].map(|own| own.to_vec()))
         };
         let was_read = self.paging.was_read(&mut turn, pid);
         // A leaf that is paged in needs all its records.
-        let one = if was_read { One::Undecided(None) } else { self.read_one(image, &digest, &own)? };
+        let one =
+            if was_read { One::Undecided(None) } else { self.read_one(image, &kept, &digest, &guide, &own)? };
         let (one, both) = match one {
-            One::Found(found) => (found, None),
-            One::Undecided(read) => (None, Some(self.read_image_with(image, kept, read)?)),
+            One::Found(found, whole) => ((found, whole), None),
+            One::Undecided(read) => ((None, None), Some(self.read_image_with(image, kept, read)?)),
         };
         let visit = self.visit();
         let Some((head, evicted)) = visit.stub(pid, stub) else { return Ok(None) };
         let found = match &both {
             Some(both) if was_read => return visit.fill(pid, head, evicted, both).map(|()| None),
             Some(both) => visit.find_in(head, evicted, both, &own)?,
-            None => one.as_deref(),
+            None => one.0.as_deref(),
         };
         let value =
             found.map(|value| P::read_value(value).ok_or_else(|| damaged(image.address))).transpose()?;
@@ -172,41 +175,109 @@ impl<P: Pairs> Tree<P> {
             return self.page_in(pid, stub).map(|()| None);
         };
         let mut leaf = evicted.with_copies(copies);
-        if let Some(changes) = both.as_ref().and_then(ImageBytes::changes).filter(|_| image.base.is_some()) {
+        if let Some(changes) = both.as_ref().and_then(ImageBytes::changes) {
             leaf.digest = digest::of(changes);
+        }
+        if let Some(whole) = both.as_ref().map(ImageBytes::whole).or(one.1.as_deref()) {
+            leaf.guide = visit.guide_of(head, whole, image.whole());
         }
         visit.replace_stub(pid, head, evicted, visit.stub_of(head, leaf));
         visit.count(Count::PagedIn);
         Ok(Some(value))
     }
 
-    /// Reads the one of the two images of an evicted leaf that has a key, if the digest says which one that is.
-    fn read_one(&self, image: Image, digest: &[u8], key: &[u8]) -> Result<One> {
-        let (Some(shelf), Some(base)) = (&self.shelf, image.base) else { return Ok(One::Undecided(None)) };
-        let (address, found) = match digest::has_key(digest, key) {
-            None => return Ok(One::Undecided(None)),
-            Some(true) => {
+    /// Reads a key in the one of the two images of an evicted leaf that has it, if the digest says which one that is. The leaf has neither a
+    /// late change nor an unsaved record of the key.
+    fn read_one(
+        &self,
+        image: Image,
+        kept: &Kept<Vec<u8>>,
+        digest: &[u8],
+        guide: &[u8],
+        key: &[u8],
+    ) -> Result<One> {
+        let Some(shelf) = &self.shelf else { return Ok(One::Undecided(None)) };
+        let has_changes = image.base.is_some() || !kept.unsaved.is_empty();
+        match digest::has_key(digest, key) {
+            None if has_changes => return Ok(One::Undecided(None)),
+            Some(true) if image.base.is_some() => {
                 let changes = shelf.read(image.address)?;
-                let found = image::find_changed::<P>(&changes, key).map(|found| found.map(<[u8]>::to_vec));
-                (image.address, found.ok_or(changes))
+                return Ok(match image::find_changed::<P>(&changes, key) {
+                    Some(found) => One::Found(found.map(<[u8]>::to_vec), None),
+                    None => One::Undecided(Some((image.address, changes))),
+                });
             }
+            Some(true) => return Ok(One::Undecided(None)),
+            None | Some(false) => {}
+        }
+        let decide = |found: Option<(usize, &[u8])>| match found {
             // D1.
-            Some(false) => {
-                let whole = shelf.read(base)?;
-                let found = image::look_up::<P>(&whole, key, (None, None));
-                let found = match found.ok_or_else(|| damaged(base))?.0 {
-                    Some((index, value)) => {
-                        digest::is_live(digest, index as usize).then(|| Some(value.to_vec()))
-                    }
-                    None => digest::is_all(digest).then_some(None),
-                };
-                (base, found.ok_or(whole))
+            Some((index, value)) if !has_changes || digest::is_live(digest, index) => {
+                Some(Some(value.to_vec()))
             }
+            None if !has_changes || digest::is_all(digest) => Some(None),
+            _ => None,
         };
-        Ok(match found {
-            Ok(found) => One::Found(found),
-            Err(read) => One::Undecided(Some((address, read))),
+        if let Some(found) = self.read_piece(&**shelf, image.whole(), guide, key)? {
+            let found = found.as_ref().map(|(index, value)| (*index, &value[..]));
+            return Ok(decide(found).map_or(One::Undecided(None), |found| One::Found(found, None)));
+        }
+        // The lookup in a leaf without changes checks the whole image.
+        if !has_changes {
+            return Ok(One::Undecided(None));
+        }
+        let whole = shelf.read(image.whole())?;
+        let found = image::look_up::<P>(&whole, key, (None, None)).ok_or_else(|| damaged(image.whole()))?.0;
+        Ok(match decide(found.map(|(index, value)| (index as usize, value))) {
+            Some(found) => One::Found(found, Some(whole)),
+            None => One::Undecided(Some((image.whole(), whole))),
         })
+    }
+
+    /// Reads the index and the value of a key's record in a whole image, from the piece that the guide names. `Some(None)`: the image does not
+    /// have the key. `None`: the guide does not say where it is, or the piece is damaged.
+    #[allow(clippy::type_complexity)]
+    fn read_piece(
+        &self,
+        shelf: &dyn Shelf,
+        address: Address,
+        guide: &[u8],
+        key: &[u8],
+    ) -> Result<Option<Option<(usize, Vec<u8>)>>> {
+        let Some(place) = guide::place::<P>(guide, key) else { return Ok(None) };
+        let (mut bytes, mut pieces) = (Vec::new(), place.piece..);
+        let mut read_next = |bytes: &mut Vec<u8>| -> Result<bool> {
+            let Some((piece, range)) = pieces.next().and_then(|i| Some((i, guide::range(guide, i)?))) else {
+                return Ok(false);
+            };
+            let read = shelf.read_part(address, range)?;
+            // G1.
+            let is_good = guide::is_good(guide, piece, &read);
+            bytes.extend(if is_good { &read[..] } else { &[] });
+            Ok(is_good)
+        };
+        if !read_next(&mut bytes)? {
+            return Ok(None);
+        }
+        let end = bytes.len();
+        let (mut at, mut index) = (place.offset, place.index);
+        while at < end {
+            let mut rest = &bytes[at..];
+            let Some((own, value)) = image::take_record(&mut rest) else {
+                // The record ends in the next piece.
+                if !read_next(&mut bytes)? {
+                    return Ok(None);
+                }
+                continue;
+            };
+            match P::order(own, key) {
+                Some(Ordering::Less) => (at, index) = (bytes.len() - rest.len(), index + 1),
+                Some(Ordering::Equal) => return Ok(Some(Some((index, value.to_vec())))),
+                Some(Ordering::Greater) => break,
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(None))
     }
 
     /// Drops the copies of an evicted leaf, by its page number, that were not used since the last call. False if there are

@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::digest;
-use crate::image::{Address, Image};
+use crate::image::{self, Address, Image};
 use crate::node::Body;
 use crate::omission::{Omission, is_omitted};
 use crate::page::Records;
@@ -159,14 +159,17 @@ impl<P: Pairs> Tree<P> {
             return 0;
         }
         let kept = Kept { unsaved: &unsaved[..], late: &[] };
-        let digest = match &saved.lineage {
+        let live = || Records::of(head).live;
+        let (digest, guide) = match &saved.lineage {
+            _ if !unsaved.is_empty() => (digest::of(&unsaved), Vec::new()),
             Some(lineage) if image.base.is_some() => {
-                let changes = lineage.difference::<P>(head, &Records::of(head).live, |_| true);
-                changes.map_or_else(Vec::new, |changes| digest::of(&changes.image))
+                let changes = lineage.difference::<P>(head, &live(), |_| true);
+                (changes.map_or_else(Vec::new, |changes| digest::of(&changes.image)), Vec::new())
             }
-            _ => Vec::new(),
+            // A whole image has the same bytes as when it was saved.
+            _ => (Vec::new(), visit.guide_of(head, &image::whole::<P>(&live()), image.address)),
         };
-        let leaf = NewEvicted { kept, digest, ..NewEvicted::of(image, records as u32, true) };
+        let leaf = NewEvicted { kept, digest, guide, ..NewEvicted::of(image, records as u32, true) };
         let kept = unsaved.len() as u64;
         // The evicted leaf has no records in memory, so all of them are dead (N6).
         let mut dead = Vec::new();

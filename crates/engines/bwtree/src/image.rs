@@ -366,6 +366,21 @@ pub(crate) fn with_late<P: Pairs>(changes: Option<&[u8]>, base: Address, late: &
     Some(image)
 }
 
+/// The records of a whole image: the offset of each, and its key. `None` if the bytes are no whole image. Ends early if they are damaged.
+pub(crate) fn records_with_offsets(image: &[u8]) -> Option<impl Iterator<Item = (usize, &[u8])>> {
+    let (records, None, mut rest) = head(image)? else { return None };
+    Some((0..records).map_while(move |_| {
+        let at = image.len() - rest.len();
+        take_record(&mut rest).map(|(key, _)| (at, key))
+    }))
+}
+
+/// The next record of a whole image.
+pub(crate) fn take_record<'i>(from: &mut &'i [u8]) -> Option<Raw<'i>> {
+    let (key_bytes, value_bytes) = (take_number(from)?, take_number(from)?);
+    Some((take(from, key_bytes as usize)?, take(from, value_bytes as usize)?))
+}
+
 /// The index and the value of a key's record in a whole image (`None`: the key is absent), and the number of records. `None` if the bytes are
 /// no whole image, or if records are outside of the bounds. O(records).
 pub(crate) fn look_up<'i, P: Pairs>(
@@ -376,8 +391,7 @@ pub(crate) fn look_up<'i, P: Pairs>(
     let (records, None, mut rest) = head(image)? else { return None };
     let (mut found, mut order) = (None, Order::Less);
     for number in 0..records {
-        let (key_bytes, value_bytes) = (take_number(&mut rest)?, take_number(&mut rest)?);
-        let (own, value) = (take(&mut rest, key_bytes as usize)?, take(&mut rest, value_bytes as usize)?);
+        let (own, value) = take_record(&mut rest)?;
         // The keys ascend.
         if order.is_lt() {
             order = P::order(own, key)?;
@@ -456,6 +470,11 @@ impl ImageBytes {
             None => Self { whole: newest, changes: None, late },
             Some(base) => Self { whole: read(base)?, changes: Some(newest), late },
         }))
+    }
+
+    /// The whole image.
+    pub(crate) fn whole(&self) -> &[u8] {
+        &self.whole
     }
 
     /// The image of changes.

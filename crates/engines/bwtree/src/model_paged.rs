@@ -34,6 +34,14 @@ impl Shelf for InMemory {
         images.get(&address.0.get()).cloned().ok_or(Error::Unreadable { why: "there is no image".into() })
     }
 
+    fn read_part(&self, address: Address, part: std::ops::Range<usize>) -> Result<Vec<u8>> {
+        Ok(self.read(address)?.get(part).unwrap_or_default().to_vec())
+    }
+
+    fn first_piece(&self, _: Address) -> usize {
+        1
+    }
+
     fn is_kept(&self, _: Address) -> bool {
         CAN_BE_BASES.get()
     }

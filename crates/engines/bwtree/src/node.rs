@@ -292,16 +292,19 @@ impl<P: Pairs> Made<P> {
     /// A leaf whose contents are not in memory, in a block of [`evicted_bytes`].
     pub(crate) fn evicted(block: Block, new: New, bounds: Bounds<P>, leaf: NewEvicted<'_>) -> Self {
         Self::new(block, new, 0, Link::NONE, |space| {
-            let NewEvicted { image, records, is_counted, kept, digest, copies } = leaf;
+            let NewEvicted { image, records, is_counted, kept, digest, guide, copies } = leaf;
             let mut copy = |bytes: &[u8]| {
                 let mut draft = space.array(bytes.len(), 1);
                 draft.extend(bytes);
                 draft.done()
             };
             let kept = KeptChanges { unsaved: copy(kept.unsaved), late: copy(kept.late) };
-            let digest = copy(&digest);
+            let (digest, guide) = (copy(&digest), copy(&guide));
             let copies = copies.placed(copy);
-            Body::Evicted { bounds, leaf: Evicted { image, records, is_counted, kept, digest, copies } }
+            Body::Evicted {
+                bounds,
+                leaf: Evicted { image, records, is_counted, kept, digest, guide, copies },
+            }
         })
     }
 

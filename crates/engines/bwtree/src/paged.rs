@@ -25,12 +25,14 @@
 use std::borrow::Borrow;
 use std::cmp::Ordering::Less;
 use std::fmt::Debug;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use crate::bytes::common;
 use crate::copies::{Copies, NewCopies};
 use crate::error::{Error, Result};
+use crate::guide;
 use crate::image::{self, Address, Contents, Image, ImageBytes, Lineage, Origin, Raw};
 use crate::node::{Body, Head, Made};
 use crate::omission::Omission;
@@ -50,6 +52,15 @@ pub trait Shelf: Debug + Send + Sync {
     /// # Errors
     /// [`Error::Unreadable`] if it cannot be read or is damaged.
     fn read(&self, address: Address) -> Result<Vec<u8>>;
+
+    /// Reads a part of the bytes of an image, unchecked. May return fewer bytes.
+    ///
+    /// # Errors
+    /// [`Error::Unreadable`] if it cannot be read.
+    fn read_part(&self, address: Address, part: Range<usize>) -> Result<Vec<u8>>;
+
+    /// The bytes of an image before the first boundary of a page of the file system, at least 1 and at most [`PIECE`](crate::guide::PIECE).
+    fn first_piece(&self, address: Address) -> usize;
 
     /// Says that the images at these addresses will be read soon, so that the reads overlap. May change their order.
     fn prefetch(&self, _addresses: &mut [Address]) {}
@@ -93,6 +104,8 @@ pub(crate) struct Evicted {
     pub(crate) kept: Kept<Array<u8>>,
     /// The digest of its image, in the block of its node (D1). Empty if there is none.
     pub(crate) digest: Array<u8>,
+    /// The guide of the whole image, in the block of its node (G1). Empty if there is none.
+    pub(crate) guide: Array<u8>,
     /// Copies of records that were read.
     pub(crate) copies: Copies,
 }
@@ -105,10 +118,10 @@ impl Evicted {
 
     /// As [`as_new`](Self::as_new), with these copies.
     pub(crate) fn with_copies(&self, copies: NewCopies) -> NewEvicted<'_> {
-        let Self { image, records, is_counted, kept: Kept { unsaved, late }, digest, .. } = self;
+        let Self { image, records, is_counted, kept: Kept { unsaved, late }, .. } = self;
         let kept = Kept { unsaved: &**unsaved, late: &**late };
-        let digest = digest.to_vec();
-        NewEvicted { image: *image, records: *records, is_counted: *is_counted, kept, digest, copies }
+        let (digest, guide) = (self.digest.to_vec(), self.guide.to_vec());
+        NewEvicted { image: *image, records: *records, is_counted: *is_counted, kept, digest, guide, copies }
     }
 }
 
@@ -140,6 +153,7 @@ pub(crate) struct NewEvicted<'a> {
     pub(crate) is_counted: bool,
     pub(crate) kept: Kept<&'a [u8]>,
     pub(crate) digest: Vec<u8>,
+    pub(crate) guide: Vec<u8>,
     pub(crate) copies: NewCopies,
 }
 
@@ -152,13 +166,14 @@ impl NewEvicted<'_> {
             is_counted,
             kept: Kept::default(),
             digest: Vec::new(),
+            guide: Vec::new(),
             copies: NewCopies::default(),
         }
     }
 
     /// Bytes in the block of its node.
     pub(crate) fn bytes(&self) -> usize {
-        self.kept.unsaved.len() + self.kept.late.len() + self.digest.len() + self.copies.bytes.len()
+        self.kept.bytes() + self.digest.len() + self.guide.len() + self.copies.bytes.len()
     }
 }
 
@@ -449,6 +464,18 @@ impl<'v, P: Pairs> Visit<'v, P> {
             }
         }
         done
+    }
+
+    /// The guide of the whole image of a leaf, which is at this address.
+    pub(crate) fn guide_of(&self, head: Head<'_, P>, whole: &[u8], address: Address) -> Vec<u8> {
+        let Some(shelf) = &self.tree.shelf else { return Vec::new() };
+        let Outline { low, high, .. } = Outline::of(head);
+        let bytes = |bound: &P::Fence| image::key_bytes::<P>(bound.borrow());
+        let skip = match (low, high) {
+            (Some(low), Some(high)) => common(&bytes(low), &bytes(high)),
+            _ => 0,
+        };
+        guide::of::<P>(whole, shelf.first_piece(address), skip)
     }
 
     /// The value of a key, by its bytes, from the image of an evicted leaf. `None`: the key is absent.

@@ -8,7 +8,7 @@
 //!
 //! Commit points: the exchanges that install a saved leaf. Paper: Bw-tree §V-A.
 
-use std::borrow::Borrow;
+use std::borrow::{Borrow, Cow};
 
 use crate::digest;
 use crate::error::{Error, Result};
@@ -181,6 +181,7 @@ impl<P: Pairs> Tree<P> {
             // R1: the contents are the same.
             let mut leaf = NewEvicted::of(Image { address, base: None }, records, true);
             leaf.copies = evicted.copies.to_new();
+            leaf.guide = visit.guide_of(head, &whole, address);
             visit.replace_stub(pid, head, evicted, visit.stub_with(head, bytes, leaf));
             visit.count(Count::PagedIn);
         }
@@ -298,19 +299,21 @@ impl<P: Pairs> Tree<P> {
             None => return Ok(false),
         };
         let bytes = self.read_image(image, kept)?;
-        let moved = match bytes.only() {
-            Some(whole) => keep(whole, ImageKind::Whole)?,
+        let whole = match bytes.only() {
+            Some(whole) => Cow::Borrowed(whole),
             None => {
                 let contents = bytes.contents::<P>().ok_or_else(|| damaged(stub.address))?;
-                keep(&image::whole_of(&contents.records), ImageKind::Whole)?
+                Cow::Owned(image::whole_of(&contents.records))
             }
         };
+        let moved = keep(&whole, ImageKind::Whole)?;
         let (low, high) = (low.as_ref().map(Borrow::borrow), high.as_ref().map(Borrow::borrow));
         let (records, _) = records_of::<P>(&bytes, low, high).ok_or_else(|| damaged(stub.address))?;
         let visit = self.visit();
         let Some((head, evicted)) = visit.stub(pid, stub) else { return Ok(false) };
         let mut leaf = NewEvicted::of(Image { address: moved, base: None }, records.len() as u32, true);
         leaf.copies = evicted.copies.to_new();
+        leaf.guide = visit.guide_of(head, &whole, moved);
         Ok(visit.replace_stub(pid, head, evicted, visit.stub_of(head, leaf)))
     }
 }

@@ -22,9 +22,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
 use std::num::NonZeroU64;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::{Arc, RwLock};
 
+use bwtree::guide::PIECE;
 use bwtree::{Address, ImageKind, Shelf};
 use pmem::file::{io, will_read};
 use pmem::{Error, Result, system};
@@ -88,6 +90,22 @@ struct Segment {
 }
 
 impl Segment {
+    /// Reads bytes, or fewer at the end of the file.
+    fn read(&self, from: u64, bytes: usize) -> Result<Vec<u8>> {
+        let mut read = vec![0; bytes];
+        let mut at = 0;
+        while at < read.len() {
+            match system::read_at(&self.file, &self.path, from + at as u64, &mut read[at..]) {
+                Ok(0) => break,
+                Ok(count) => at += count,
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(source) => return Err(io("cannot read", &self.path, source)),
+            }
+        }
+        read.truncate(at);
+        Ok(read)
+    }
+
     fn written(&self) -> u64 {
         self.written.load(std::sync::atomic::Ordering::Acquire)
     }
@@ -446,6 +464,28 @@ impl Segments {
         Some(buffer.get(from + HEAD..(from + HEAD).checked_add(bytes)?)?.to_vec())
     }
 
+    fn unreadable(&self, error: Error) -> bwtree::Error {
+        let why = error.to_string();
+        *lock(&self.error) = Some(error);
+        bwtree::Error::Unreadable { why }
+    }
+
+    /// Reads a part of the bytes of an image, unchecked.
+    ///
+    /// # Errors
+    /// `Io`; `Corrupt` if the segment is missing.
+    fn part(&self, address: Address, part: Range<usize>) -> Result<Vec<u8>> {
+        let parts = Parts::of(address);
+        let segment =
+            self.find(parts.segment).ok_or(Error::Corrupt { what: "image of a page", at: parts.offset })?;
+        if let Some(image) = self.buffered(parts, &segment) {
+            return Ok(image.get(part).unwrap_or_default().to_vec());
+        }
+        let read = segment.read(parts.offset + (HEAD + part.start) as u64, part.len())?;
+        self.read.fetch_add(read.len() as u64, std::sync::atomic::Ordering::Relaxed);
+        Ok(read)
+    }
+
     /// Reads an image, checked.
     ///
     /// # Errors
@@ -457,21 +497,7 @@ impl Segments {
         if let Some(image) = self.buffered(parts, &segment) {
             return Ok(image);
         }
-        let read = |bytes: usize| {
-            let mut image = vec![0; bytes];
-            let mut at = 0;
-            while at < image.len() {
-                let rest = &mut image[at..];
-                match system::read_at(&segment.file, &segment.path, parts.offset + at as u64, rest) {
-                    Ok(0) => break,
-                    Ok(count) => at += count,
-                    Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                    Err(source) => return Err(io("cannot read", &segment.path, source)),
-                }
-            }
-            image.truncate(at);
-            Ok(image)
-        };
+        let read = |bytes: usize| segment.read(parts.offset, bytes);
         let mut image = read(if parts.bytes > 0 { parts.bytes as usize } else { HEAD })?;
         let bytes = word(&image, 16);
         let is_image =
@@ -496,11 +522,15 @@ impl Segments {
 
 impl Shelf for Segments {
     fn read(&self, address: Address) -> bwtree::Result<Vec<u8>> {
-        self.image(address).map_err(|error| {
-            let why = error.to_string();
-            *lock(&self.error) = Some(error);
-            bwtree::Error::Unreadable { why }
-        })
+        self.image(address).map_err(|error| self.unreadable(error))
+    }
+
+    fn read_part(&self, address: Address, part: Range<usize>) -> bwtree::Result<Vec<u8>> {
+        self.part(address, part).map_err(|error| self.unreadable(error))
+    }
+
+    fn first_piece(&self, address: Address) -> usize {
+        PIECE - (Parts::of(address).offset as usize + HEAD) % PIECE
     }
 
     fn prefetch(&self, addresses: &mut [Address]) {
