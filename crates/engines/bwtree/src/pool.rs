@@ -55,8 +55,10 @@ pub(crate) const BATCH: usize = if IS_SMALL { 64 } else { 128 << 10 };
 /// The same in a tree with a memory budget: free blocks of sizes that are not needed now count against the budget.
 pub(crate) const BATCH_SMALL: usize = if IS_SMALL { 64 } else { 8 << 10 };
 
-/// Bytes of a unit of a chunk that is cut into blocks of any size.
-const UNIT: usize = 256;
+/// Bytes of a unit of a chunk that is cut into blocks of any size. Most blocks there are nodes of evicted leaves, of two to four units.
+const UNIT: usize = ALIGN;
+/// Smaller blocks have lists.
+const SPACED_MIN: usize = 256;
 /// Blocks of more bytes have chunks of their own. The changes that evicted leaves keep often get new blocks. Among them, leaves would find
 /// no long runs of free units.
 const LARGE: usize = 4 << 10;
@@ -64,9 +66,12 @@ const LARGE: usize = 4 << 10;
 const SYSTEM_PAGE: usize = 64 << 10;
 /// Bytes of such a chunk.
 const SPACE: usize = UNITS * UNIT;
+/// Such chunks are allocated together. One by one, each would leave a gap in the heap, because it begins at a page. The bytes of a group are
+/// not those of a huge page, which has another layout.
+const SPACES: usize = if IS_SMALL { 1 } else { 15 };
+const GROUP: usize = SPACE * SPACES;
 
-const _: () =
-    assert!(UNIT.is_multiple_of(ALIGN) && FINE >= UNIT && CHUNK_MIN >= 4096 && POOLED_MAX <= CHUNK_MAX);
+const _: () = assert!(FINE >= SPACED_MIN && CHUNK_MIN >= 4096 && POOLED_MAX <= CHUNK_MAX);
 
 /// A block of memory. The owner of this value owns the memory.
 #[derive(Debug)]
@@ -106,9 +111,9 @@ pub(crate) fn block_bytes(bytes: usize) -> usize {
 /// The layout of a chunk or of a separately allocated block.
 fn layout(bytes: usize) -> Layout {
     let align = match bytes {
-        HUGE_PAGE.. => HUGE_PAGE,
         // Only whole pages of the system can be given back.
-        SPACE => SYSTEM_PAGE,
+        GROUP => SYSTEM_PAGE,
+        HUGE_PAGE.. => HUGE_PAGE,
         _ => ALIGN,
     };
     // An allocation is far smaller than the address space.
@@ -165,6 +170,8 @@ struct Stack {
 struct Spaces {
     /// By address.
     chunks: BTreeMap<usize, Chunk>,
+    /// [`SPACES`] chunks each.
+    groups: Vec<NonNull<u8>>,
     /// The longest run of free units of each chunk, and its address.
     by_longest: BTreeSet<(usize, usize)>,
     /// Number of chunks without blocks whose memory was not released.
@@ -186,10 +193,16 @@ impl Spaces {
         let count = bytes.div_ceil(UNIT);
         let found = self.by_longest.range((count, 0)..).next().copied();
         let (longest, address) = found.unwrap_or_else(|| {
-            let at = allocate(SPACE);
-            let (address, units) = (at.addr().get(), Units::new());
-            self.chunks.insert(address, Chunk { at, units, is_released: true });
-            (UNITS, address)
+            let first = allocate(GROUP);
+            self.groups.push(first);
+            for i in 0..SPACES {
+                // SAFETY: within the memory that was allocated.
+                let at = unsafe { first.add(i * SPACE) };
+                let (address, units) = (at.addr().get(), Units::new());
+                self.chunks.insert(address, Chunk { at, units, is_released: true });
+                self.by_longest.insert((UNITS, address));
+            }
+            (UNITS, first.addr().get())
         });
         let Some(chunk) = self.chunks.get_mut(&address) else { unreachable!("a chunk is not known") };
         let more = if chunk.is_released { SPACE } else { 0 };
@@ -243,9 +256,9 @@ fn release(at: NonNull<u8>) -> bool {
 
 impl Drop for Spaces {
     fn drop(&mut self) {
-        for Chunk { at, .. } in self.chunks.values() {
+        for at in self.groups.drain(..) {
             // SAFETY: `take` made it with this layout. The tree is dropped, so no block of it is in use.
-            unsafe { dealloc(at.as_ptr(), layout(SPACE)) };
+            unsafe { dealloc(at.as_ptr(), layout(GROUP)) };
         }
     }
 }
@@ -279,7 +292,7 @@ impl Depot {
     /// The spaces for blocks of this many bytes. `None`: they are in lists.
     #[inline(always)]
     fn spaces(&self, bytes: usize) -> Option<MutexGuard<'_, Spaces>> {
-        if bytes < UNIT {
+        if bytes < SPACED_MIN {
             return None;
         }
         let [small, large] = self.spaces.as_ref()?;

@@ -2,7 +2,7 @@
 //! blocks of one size have left serves blocks of other sizes.
 
 /// Number of units of a chunk.
-pub(crate) const UNITS: usize = 512;
+pub(crate) const UNITS: usize = 1024;
 const WORDS: usize = UNITS / 64;
 
 /// The free units of a chunk.
