@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use crate::digest;
 use crate::error::Result;
 use crate::guide;
-use crate::image::{self, Address, Image, ImageBytes, Late};
+use crate::image::{self, Address, Image, ImageBytes, Indexed, Late};
 use crate::node::Body;
 use crate::omission::{Omission, is_omitted};
 use crate::paged::{Kept, Shelf, Stub, damaged};
@@ -121,6 +121,9 @@ impl Copies {
     }
 }
 
+/// The index and the value of a key's record, read from a piece of an image. `None`: the key is absent.
+type Piece = Option<(usize, Vec<u8>)>;
+
 /// The result of a read of one of two images.
 enum One {
     /// The value of the key, or `None` if it is absent. The whole image, if all of it was read.
@@ -210,7 +213,7 @@ impl<P: Pairs> Tree<P> {
             Some(true) => return Ok(One::Undecided(None)),
             None | Some(false) => {}
         }
-        let decide = |found: Option<(usize, &[u8])>| match found {
+        let decide = |found: Indexed<'_>| match found {
             // D1.
             Some((index, value)) if !has_changes || digest::is_live(digest, index) => {
                 Some(Some(value.to_vec()))
@@ -228,7 +231,7 @@ impl<P: Pairs> Tree<P> {
         }
         let whole = shelf.read(image.whole())?;
         let found = image::look_up::<P>(&whole, key, (None, None)).ok_or_else(|| damaged(image.whole()))?.0;
-        Ok(match decide(found.map(|(index, value)| (index as usize, value))) {
+        Ok(match decide(found) {
             Some(found) => One::Found(found, Some(whole)),
             None => One::Undecided(Some((image.whole(), whole))),
         })
@@ -236,14 +239,13 @@ impl<P: Pairs> Tree<P> {
 
     /// Reads the index and the value of a key's record in a whole image, from the piece that the guide names. `Some(None)`: the image does not
     /// have the key. `None`: the guide does not say where it is, or the piece is damaged.
-    #[allow(clippy::type_complexity)]
     fn read_piece(
         &self,
         shelf: &dyn Shelf,
         address: Address,
         guide: &[u8],
         key: &[u8],
-    ) -> Result<Option<Option<(usize, Vec<u8>)>>> {
+    ) -> Result<Option<Piece>> {
         let Some(place) = guide::place::<P>(guide, key) else { return Ok(None) };
         let (mut bytes, mut pieces) = (Vec::new(), place.piece..);
         let mut read_next = |bytes: &mut Vec<u8>| -> Result<bool> {
@@ -368,7 +370,7 @@ mod tests {
                     .map(|(value, records)| (value.map(|(index, value)| (index, value.to_vec())), records))
             };
             for key in 0..100 {
-                let index = keys.range(..key).count() as u32;
+                let index = keys.range(..key).count();
                 let value = keys.contains(&key).then(|| (index, bytes(&(key * 2))));
                 assert_eq!(look_up(&whole, key, 10, 90), Some((value, keys.len() as u32)));
             }

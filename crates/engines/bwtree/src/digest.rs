@@ -132,7 +132,7 @@ mod tests {
             };
             let digest = of(&changes);
             for key in 0..90 {
-                let wanted = leaf.get(&key).map(|value| bytes(value));
+                let wanted = leaf.get(&key).map(&bytes);
                 let own = bytes(&key);
                 if has_key(&digest, &own).unwrap() {
                     if let Some(found) = image::find_changed::<Words>(&changes, &own) {
