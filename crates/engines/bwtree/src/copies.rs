@@ -182,7 +182,7 @@ impl<P: Pairs> Tree<P> {
             leaf.digest = digest::of(changes);
         }
         if let Some(whole) = both.as_ref().map(ImageBytes::whole).or(one.1.as_deref()) {
-            leaf.guide = visit.guide_of(head, whole, image.whole());
+            leaf.guide = visit.guide_of(whole, image.whole());
         }
         visit.replace_stub(pid, head, evicted, visit.stub_of(head, leaf));
         visit.count(Count::PagedIn);

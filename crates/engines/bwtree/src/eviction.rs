@@ -167,7 +167,7 @@ impl<P: Pairs> Tree<P> {
                 (changes.map_or_else(Vec::new, |changes| digest::of(&changes.image)), Vec::new())
             }
             // A whole image has the same bytes as when it was saved.
-            _ => (Vec::new(), visit.guide_of(head, &image::whole::<P>(&live()), image.address)),
+            _ => (Vec::new(), visit.guide_of(&image::whole::<P>(&live()), image.address)),
         };
         let leaf = NewEvicted { kept, digest, guide, ..NewEvicted::of(image, records as u32, true) };
         let kept = unsaved.len() as u64;

@@ -4,7 +4,7 @@
 //! the image needs all bytes, and the ranks of some keys, with which a lookup finds its piece.
 //!
 //! ```text
-//! guide   common prefix of the leaf's keys: u16 | bytes of the first piece: u16 | bytes of the image: u32 | piece …
+//! guide   common prefix of the image's keys: u16 | bytes of the first piece: u16 | bytes of the image: u32 | piece …
 //! piece   CRC-32C: u32 | offset of the first record that begins in it, all bits 1 if none does: u16 | records before it: u16 |
 //!         rank of that record's key behind the common prefix: u32
 //! ```
@@ -15,6 +15,7 @@
 //! * G1: a guide is that of the whole image of its leaf: of the image, or of the base of its changes. A piece with another checksum than the
 //!   guide's is not used.
 
+use crate::bytes::common;
 use crate::image;
 use crate::pairs::Pairs;
 
@@ -46,15 +47,19 @@ fn pieces(first: usize, bytes: usize) -> impl Iterator<Item = std::ops::Range<us
     starts.map(move |from| from..bytes.min(if from == 0 { first } else { from + PIECE }))
 }
 
-/// The guide of a whole image of a leaf whose keys have `skip` bytes in common. `first`: the bytes of the first piece. Empty if the image has
-/// only one piece, or is too large, or if the keys have no ranks.
-pub(crate) fn of<P: Pairs>(whole: &[u8], first: usize, skip: usize) -> Vec<u8> {
+/// The guide of a whole image. `first`: the bytes of the first piece. Empty if the image has only one piece, or is too large, or if the keys
+/// have no ranks.
+pub(crate) fn of<P: Pairs>(whole: &[u8], first: usize) -> Vec<u8> {
     let build = || {
+        // The keys ascend, so what the first and the last one have in common, all have. The leaf's bounds may be narrower than the image.
+        let mut keys = image::records_with_offsets(whole)?.map(|(_, key)| key);
+        let lowest_key = keys.next()?;
+        let skip = keys.last().map_or(0, |last| common(lowest_key, last));
         let (skip, length) = (u16::try_from(skip).ok()?, u32::try_from(whole.len()).ok()?);
         let (narrow, mut records) =
             (u16::try_from(first).ok()?, image::records_with_offsets(whole)?.peekable());
         let mut guide = [&skip.to_le_bytes()[..], &narrow.to_le_bytes(), &length.to_le_bytes()].concat();
-        let (mut before, mut lowest, mut highest) = (0_u16, u32::MAX, 0);
+        let (mut before, mut ranks) = (0_u16, Vec::new());
         for range in pieces(first, whole.len()) {
             let own = records.peek().copied().filter(|(at, _)| *at < range.end);
             let (offset, rank) = match own {
@@ -65,14 +70,12 @@ pub(crate) fn of<P: Pairs>(whole: &[u8], first: usize, skip: usize) -> Vec<u8> {
             guide.extend(offset.to_le_bytes());
             guide.extend(before.to_le_bytes());
             guide.extend(rank.to_le_bytes());
-            if own.is_some() {
-                (lowest, highest) = (lowest.min(rank), highest.max(rank));
-            }
+            ranks.extend(own.map(|_| rank));
             while records.next_if(|(at, _)| *at < range.end).is_some() {
                 before = before.checked_add(1)?;
             }
         }
-        (lowest < highest).then_some(guide)
+        (ranks.is_sorted() && ranks.first() < ranks.last()).then_some(guide)
     };
     if first < whole.len() { build().unwrap_or_default() } else { Vec::new() }
 }
@@ -133,13 +136,14 @@ mod tests {
             let value_max = [40, 300, 20_000][round % 3];
             let mut pairs: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
             for _ in 0..random.usize(1..120) {
-                let key = format!("common {:06}", random.u32(..100_000)).into_bytes();
+                let prefix = ["common ", "common prefix ", "c"][random.usize(..round % 4 % 3 + 1)];
+                let key = format!("{prefix}{:06}", random.u32(..100_000)).into_bytes();
                 pairs.insert(key, vec![random.u8(..); random.usize(..value_max)]);
             }
             let records: Vec<_> = pairs.iter().map(|(key, value)| ((&key[..], &value[..]), 0)).collect();
             let whole = image::whole_of(&records);
             let first = random.usize(1..=PIECE);
-            let guide = of::<Bytes>(&whole, first, [0, 7, 8][random.usize(..3)]);
+            let guide = of::<Bytes>(&whole, first);
             if guide.is_empty() {
                 continue;
             }

@@ -29,7 +29,6 @@ use std::ops::{Deref, Range};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::bytes::common;
 use crate::copies::{Copies, NewCopies};
 use crate::error::{Error, Result};
 use crate::guide;
@@ -466,16 +465,10 @@ impl<'v, P: Pairs> Visit<'v, P> {
         done
     }
 
-    /// The guide of the whole image of a leaf, which is at this address.
-    pub(crate) fn guide_of(&self, head: Head<'_, P>, whole: &[u8], address: Address) -> Vec<u8> {
-        let Some(shelf) = &self.tree.shelf else { return Vec::new() };
-        let Outline { low, high, .. } = Outline::of(head);
-        let bytes = |bound: &P::Fence| image::key_bytes::<P>(bound.borrow());
-        let skip = match (low, high) {
-            (Some(low), Some(high)) => common(&bytes(low), &bytes(high)),
-            _ => 0,
-        };
-        guide::of::<P>(whole, shelf.first_piece(address), skip)
+    /// The guide of a whole image, which is at this address.
+    pub(crate) fn guide_of(&self, whole: &[u8], address: Address) -> Vec<u8> {
+        let shelf = self.tree.shelf.as_ref();
+        shelf.map_or_else(Vec::new, |shelf| guide::of::<P>(whole, shelf.first_piece(address)))
     }
 
     /// The value of a key, by its bytes, from the image of an evicted leaf. `None`: the key is absent.

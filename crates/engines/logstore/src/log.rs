@@ -63,7 +63,7 @@ pub(crate) struct Sizes {
 
 impl Default for Sizes {
     fn default() -> Self {
-        Self { buffers: 4, words: (1 << 20) / WORD, file: 64 << 20 }
+        Self { buffers: 4, words: (1 << 20) / WORD, file: 16 << 20 }
     }
 }
 
