@@ -87,8 +87,8 @@ impl<P: Pairs> BwFiles<P> {
 }
 
 /// A write of a batch, in the types of the store.
-fn converted<K: Kind, P: PairsOf<K>>((key, value): &KeyValue<K>) -> BatchWrite<P> {
-    (P::own(K::key(key)), value.as_ref().map(|value| P::own_value(K::value(value))))
+fn converted<K: Kind, P: PairsOf<K>>((key, value): KeyValue<K>) -> BatchWrite<P> {
+    (P::key_of(key), value.map(P::value_of))
 }
 
 impl<P: Pairs + 'static> Lifecycle for BwFiles<P> {
@@ -239,8 +239,8 @@ impl<K: Kind, P: PairsOf<K> + 'static> Index<K> for BwFiles<P> {
     ) -> Result<bool> {
         found.clear();
         self.check_space_for(&writes)?;
-        let writes = writes.iter().map(converted::<K, P>).collect();
-        let expected: Vec<_> = expected.iter().map(converted::<K, P>).collect();
+        let writes = writes.into_iter().map(converted::<K, P>).collect();
+        let expected: Vec<_> = expected.iter().cloned().map(converted::<K, P>).collect();
         let done = self.store.batch(writes, &expected, how.sync)?;
         *found = done.found;
         Ok(done.is_done)
@@ -248,7 +248,7 @@ impl<K: Kind, P: PairsOf<K> + 'static> Index<K> for BwFiles<P> {
 
     fn set_batch(&self, writes: Vec<KeyValue<K>>, how: WriteOptions) -> Result<Vec<Option<bool>>> {
         self.check_space_for(&writes)?;
-        self.store.set_batch(writes.iter().map(converted::<K, P>).collect(), how.sync)
+        self.store.set_batch(writes.into_iter().map(converted::<K, P>).collect(), how.sync)
     }
 
     fn cursor(&self) -> Box<dyn Cursor<K> + '_> {

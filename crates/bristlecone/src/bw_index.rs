@@ -62,9 +62,9 @@ impl Family for BwFamily {
 /// Pairs of the Bw-tree with the keys and values of a kind.
 pub(crate) trait PairsOf<K: Kind>: Pairs<Key = K::Key, Value = K::Value> {
     /// Converts a key of a store to a key of the tree.
-    fn own(key: &K::Key) -> Self::KeyBuf {
-        Self::own_key(key)
-    }
+    fn key_of(key: K::KeyBuf) -> Self::KeyBuf;
+    /// Converts a value of a store to a value of the tree.
+    fn value_of(value: K::ValueBuf) -> Self::ValueBuf;
     /// Converts a value of the tree to a value of a store.
     fn value(value: Self::ValueBuf) -> K::ValueBuf;
     /// Copies a key into a buffer.
@@ -74,6 +74,12 @@ pub(crate) trait PairsOf<K: Kind>: Pairs<Key = K::Key, Value = K::Value> {
 }
 
 impl PairsOf<Bytes> for bwtree::Bytes {
+    fn key_of(key: Vec<u8>) -> Box<[u8]> {
+        key.into()
+    }
+    fn value_of(value: Vec<u8>) -> Vec<u8> {
+        value
+    }
     fn value(value: Vec<u8>) -> Vec<u8> {
         value
     }
@@ -88,6 +94,12 @@ impl PairsOf<Bytes> for bwtree::Bytes {
 }
 
 impl PairsOf<U64> for bwtree::Words {
+    fn key_of(key: u64) -> u64 {
+        key
+    }
+    fn value_of(value: u64) -> u64 {
+        value
+    }
     fn value(value: u64) -> u64 {
         value
     }

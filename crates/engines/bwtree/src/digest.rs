@@ -14,6 +14,7 @@
 
 use crate::bytes::hint_of;
 use crate::image::{self, Decoded, Part};
+use crate::omission::{Omission, is_omitted};
 
 /// Marks a digest without a bitmap: all records of the base count.
 const ALL: u16 = 1 << 15;
@@ -62,6 +63,9 @@ fn parts(digest: &[u8]) -> Option<(&[u8], Option<&[u8]>)> {
 /// True if the image of changes may have this key. `None` if there is no digest.
 pub(crate) fn has_key(digest: &[u8], key: &[u8]) -> Option<bool> {
     let (hashes, _) = parts(digest)?;
+    if is_omitted(Omission::Digest) {
+        return Some(false);
+    }
     let hash = hint_of(key).to_le_bytes();
     Some(hashes.chunks_exact(NUMBER).any(|own| own == hash))
 }

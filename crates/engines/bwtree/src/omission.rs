@@ -25,6 +25,8 @@ pub enum Omission {
     Candidate,
     /// A late change does not remove the copy of its key.
     Copy,
+    /// A lookup reads the base of saved changes, although they have the key.
+    Digest,
     /// A batch is put on the depot's stack without release order. Only models have a memory order that is weak enough to detect this.
     Depot,
 }

@@ -128,6 +128,13 @@ pub(super) fn tagged(value: &[u8], deadline: Option<u64>) -> Vec<u8> {
     stored
 }
 
+/// As [`tagged`], in the memory of the value.
+pub(super) fn tag(mut value: Vec<u8>) -> Vec<u8> {
+    value.reserve_exact(1);
+    value.push(false.into());
+    value
+}
+
 /// The value and the deadline of a stored value.
 ///
 /// # Errors

@@ -10,7 +10,7 @@ use pmem::alloc::Usage;
 use pmem::region::Identity;
 use pmem::{Error, Result};
 
-use super::keys::{self, StoredKey, check_lengths, split_value, tagged, untag};
+use super::keys::{self, StoredKey, check_lengths, split_value, tag, tagged, untag};
 use super::{Counted, Tables, UNSYNCED};
 use crate::check::Report;
 use crate::engine::{
@@ -292,9 +292,8 @@ impl Index<Bytes> for Table {
         self.tables.deferred(how, || {
             let gate = self.tables.shared();
             let id = self.slot.id()?;
-            let stored = writes.into_iter().map(|(key, value)| {
-                (StoredKey::new(id, &key).to_vec(), value.map(|value| tagged(&value, None)))
-            });
+            let stored =
+                writes.into_iter().map(|(key, value)| (StoredKey::new(id, &key).to_vec(), value.map(tag)));
             let batch = last_of_each(stored.collect());
             let written: Vec<_> = batch.iter().map(|(key, value)| (key.clone(), value.is_some())).collect();
             let found = self.index().set_batch(batch, UNSYNCED)?;
