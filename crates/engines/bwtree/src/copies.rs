@@ -215,11 +215,8 @@ impl<P: Pairs> Tree<P> {
         }
         let decide = |found: Indexed<'_>| match found {
             // D1.
-            Some((index, value)) if !has_changes || digest::is_live(digest, index) => {
-                Some(Some(value.to_vec()))
-            }
-            None if !has_changes || digest::is_all(digest) => Some(None),
-            _ => None,
+            Some((index, _)) if has_changes && !digest::is_live(digest, index) => None,
+            found => Some(found.map(|(_, value)| value.to_vec())),
         };
         if let Some(found) = self.read_piece(&**shelf, image.whole(), guide, key)? {
             let found = found.as_ref().map(|(index, value)| (*index, &value[..]));

@@ -9,8 +9,8 @@
 //! base: 1 if the leaf still has it. Records behind the end of the bitmap have the bit 0. No bytes: there is no digest.
 //!
 //! Invariant:
-//! * D1: the digest of an evicted leaf is that of its image of changes. So a key without a hash has the record of the base with this key,
-//!   if that record's bit is 1.
+//! * D1: the digest of an evicted leaf is that of its image of changes. So a key without a hash has the record of the base with this key, if
+//!   that record's bit is 1. If the base has no such record, the key is absent. If the bit is 0, the record may be behind the bitmap.
 
 use crate::bytes::hint_of;
 use crate::image::{self, Decoded, Part};
@@ -79,11 +79,6 @@ pub(crate) fn is_live(digest: &[u8], index: usize) -> bool {
     }
 }
 
-/// True if the leaf has all records of the base, except those whose keys have hashes.
-pub(crate) fn is_all(digest: &[u8]) -> bool {
-    matches!(parts(digest), Some((_, None)))
-}
-
 #[cfg(all(test, not(loom)))]
 mod tests {
     use std::collections::BTreeMap;
@@ -148,7 +143,7 @@ mod tests {
                         assert_eq!(wanted, Some(bytes(&0)), "key {key}");
                         decided[1] += 1;
                     }
-                } else if is_all(&digest) {
+                } else {
                     assert_eq!(wanted, None, "key {key}");
                     decided[2] += 1;
                 }
@@ -156,6 +151,6 @@ mod tests {
         }
         assert!(decided.iter().all(|count| *count > 1000), "{decided:?}");
         assert_eq!((of(b"no image"), has_key(&[], b"key")), (Vec::new(), None));
-        assert!(!is_live(&[], 0) && !is_all(&[]));
+        assert!(!is_live(&[], 0));
     }
 }

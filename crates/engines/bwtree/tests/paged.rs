@@ -19,6 +19,7 @@ struct Kept {
     reads: u64,
     /// Number of reads of parts of images.
     parts: u64,
+    garbles_parts: bool,
     /// Images that will be read soon, and that were read although the tree did not say so.
     prefetched: HashSet<Address>,
     surprises: Vec<Address>,
@@ -40,8 +41,14 @@ impl Shelf for Images {
     }
 
     fn read_part(&self, address: Address, part: Range<usize>) -> bwtree::Result<Vec<u8>> {
-        self.0.lock().unwrap().parts += 1;
-        Ok(self.read(address)?.get(part).unwrap_or_default().to_vec())
+        let mut read = self.read(address)?.get(part).unwrap_or_default().to_vec();
+        let mut images = self.0.lock().unwrap();
+        images.parts += 1;
+        if images.garbles_parts {
+            // The values, but not the lengths.
+            read.iter_mut().filter(|byte| **byte == 7).for_each(|byte| *byte = 8);
+        }
+        Ok(read)
     }
 
     fn first_piece(&self, address: Address) -> usize {
@@ -188,6 +195,57 @@ fn lookups_in_evicted_leaves_keep_copies_of_single_records() {
     }
     assert!(tree.check().evicted < leaves);
     assert!(reads() <= 2 * (leaves - tree.check().evicted) + 2);
+}
+
+/// Leaves with changes that are saved or not, or that remove records, are read piece by piece, as their digests and guides say. A piece with a wrong
+/// checksum is not believed.
+#[test]
+fn lookups_read_pieces_of_leaves_with_changes() {
+    let mut random = fastrand::Rng::with_seed(9);
+    let images = Arc::new(Images::default());
+    let tree = Tree::<Bytes>::with_shelf(options(false), Arc::clone(&images) as _).unwrap();
+    let key = |number: u32| format!("key {number:05}").into_bytes();
+    let mut model: BTreeMap<Vec<u8>, Vec<u8>> = (0..4000).map(|n| (key(n), vec![7; 60])).collect();
+    model.iter().for_each(|(key, value)| _ = tree.put(key, value).unwrap());
+    let evict = |may_keep| {
+        let pages = || 0..tree.stats().pids as u32 * 4;
+        pages().for_each(|page| _ = tree.evict(page, may_keep, |_| true));
+        // Twice, because copies that were used last longer.
+        (0..2).for_each(|_| pages().for_each(|page| _ = tree.drop_copies(page)));
+    };
+    for round in 0..12 {
+        save(&tree, &images);
+        evict(false);
+        for _ in 0..200 {
+            let key = key(random.u32(..4000));
+            match random.u8(..4) {
+                // Without a read of the leaf.
+                0 => _ = tree.set(&key, Some(b"set"), true, &()).unwrap(),
+                1 => _ = tree.put(&key, b"put").unwrap(),
+                _ => _ = tree.delete(&key).unwrap(),
+            }
+            match tree.get(&key) {
+                Some(value) => model.insert(key, value),
+                None => model.remove(&key),
+            };
+        }
+        if round % 2 == 0 {
+            save(&tree, &images);
+        }
+        evict(true);
+        images.0.lock().unwrap().garbles_parts = round % 4 == 3;
+        // Lookups in a leaf are far from each other, so that the leaf is not paged in.
+        for _ in 0..12 {
+            for number in (0..4000).step_by(67).map(|from| from + random.u32(..67)).filter(|n| *n < 4000) {
+                let key = key(number);
+                assert_eq!(tree.get(&key).as_ref(), model.get(&key), "{round}: {number}");
+            }
+        }
+        images.0.lock().unwrap().garbles_parts = false;
+    }
+    let parts = images.0.lock().unwrap().parts;
+    assert!(parts > 500, "{parts}");
+    compare(&tree, &model);
 }
 
 /// Each step of a scan returns the pair that is next at that moment, while its leaves are changed, saved (which moves changes into the base
