@@ -1,5 +1,5 @@
-//! Digests of saved changes. An evicted leaf whose image has changes needs two reads: of the changes, and of their base. A digest says
-//! which of the two has a key. So most lookups need only one read.
+//! Digests of changes. An evicted leaf with saved changes has two images: the changes, and their base. A digest says which of the two has a
+//! key, so most lookups read only one. With changes that the leaf keeps in memory, the digest says whether the base's record counts.
 //!
 //! ```text
 //! digest   number of hashes: u16, 1 << 15 added if all records of the base count | hash: u16 … | bitmap, unless all count
@@ -9,7 +9,7 @@
 //! base: 1 if the leaf still has it. Records behind the end of the bitmap have the bit 0. No bytes: there is no digest.
 //!
 //! Invariant:
-//! * D1: the digest of an evicted leaf is that of its image of changes. So a key without a hash has the record of the base with this key, if
+//! * D1: the digest of an evicted leaf is that of its image of changes, saved or kept. So a key without a hash has the record of the base with this key, if
 //!   that record's bit is 1. If the base has no such record, the key is absent. If the bit is 0, the record may be behind the bitmap.
 
 use crate::bytes::hint_of;

@@ -12,6 +12,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::digest;
+use crate::guide;
 use crate::image::{self, Address, Image};
 use crate::node::Body;
 use crate::omission::{Omission, is_omitted};
@@ -166,6 +167,7 @@ impl<P: Pairs> Tree<P> {
                 let changes = lineage.difference::<P>(head, &live(), |_| true);
                 (changes.map_or_else(Vec::new, |changes| digest::of(&changes.image)), Vec::new())
             }
+            _ if !guide::is_useful(head.bytes(), records) => (Vec::new(), Vec::new()),
             // A whole image has the same bytes as when it was saved.
             _ => (Vec::new(), visit.guide_of(&image::whole::<P>(&live()), image.address)),
         };

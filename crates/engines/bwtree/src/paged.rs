@@ -101,7 +101,7 @@ pub(crate) struct Evicted {
     pub(crate) is_counted: bool,
     /// The changes that it keeps, in the block of its node. Empty if there are none.
     pub(crate) kept: Kept<Array<u8>>,
-    /// The digest of its image, in the block of its node (D1). Empty if there is none.
+    /// The digest of its changes, in the block of its node (D1). Late changes do not count. Empty if there is none.
     pub(crate) digest: Array<u8>,
     /// The guide of the whole image, in the block of its node (G1). Empty if there is none.
     pub(crate) guide: Array<u8>,
