@@ -9,8 +9,9 @@
 //! base: 1 if the leaf still has it. Records behind the end of the bitmap have the bit 0. No bytes: there is no digest.
 //!
 //! Invariant:
-//! * D1: the digest of an evicted leaf is that of its image of changes, saved or kept. So a key without a hash has the record of the base with this key, if
-//!   that record's bit is 1. If the base has no such record, the key is absent. If the bit is 0, the record may be behind the bitmap.
+//! * D1: the digest of an evicted leaf is that of its image of changes, saved or kept. So a key without a hash has the record of the base with
+//!   this key, if that record's bit is 1. If the base has no such record, the key is absent. If the bit is 0, the record may be behind the
+//!   bitmap.
 
 use crate::bytes::hint_of;
 use crate::image::{self, Decoded, Part};

@@ -7,9 +7,9 @@
 //! * [`pairs`]: the kinds of keys and values: [`Words`], [`Bytes`]. `record`: a byte-string key and its value. `fence`: a
 //!   key that bounds pages. `search`: search in arrays.
 //! * [`tree`]: the tree, and operations on single keys. [`scan`]: cursors.
-//! * [`paged`]: leaves outside of memory. [`eviction`]: how they leave it. [`late`]: their changes without a read. `copies`: their records that were read. `digest`: which of
-//!   two images has a key. [`guide`]: which part of one. [`image`]: their contents as bytes. [`restore`]: a tree
-//!   from images.
+//! * [`paged`]: leaves outside of memory. [`eviction`]: how they leave it. [`late`]: their changes without a read. `copies`: their records
+//!   that were read. `digest`: which of two images has a key. [`guide`]: which part of an image. [`image`]: their contents as bytes.
+//!   [`restore`]: a tree from images.
 //! * `structure`: consolidation, splits, index terms. `merge`: merges, and the shrink of the root.
 //! * `epoch`: decides when retired memory can be freed. `limbo`: frees it. `pool`: an allocation pool for each thread slot.
 //! * [`check`]: the structure checker. [`stats`]: counters.

@@ -197,8 +197,8 @@ fn lookups_in_evicted_leaves_keep_copies_of_single_records() {
     assert!(reads() <= 2 * (leaves - tree.check().evicted) + 2);
 }
 
-/// Leaves with changes that are saved or not, or that remove records, are read piece by piece, as their digests and guides say. A piece with a wrong
-/// checksum is not believed.
+/// Leaves with changes that are saved or not, or that remove records, are read piece by piece, as their digests and guides say. A piece with
+/// a wrong checksum is not believed.
 #[test]
 fn lookups_read_pieces_of_leaves_with_changes() {
     let mut random = fastrand::Rng::with_seed(9);
