@@ -4,8 +4,14 @@ use std::time::Duration;
 
 use bwtree::Options;
 
+use crate::buffer::WORD;
 use crate::log::{LogStats, Sizes};
 use crate::segments::SEGMENT;
+
+/// The buffers of the log take at most this part of the memory budget.
+const LOG_PART: u64 = 64;
+/// But a buffer has at least this number of words.
+const WORDS_MIN: usize = (64 << 10) / WORD;
 
 /// Settings of a store.
 #[derive(Clone, Debug)]
@@ -39,7 +45,12 @@ impl Default for Settings {
 
 impl Settings {
     pub(crate) fn sizes(&self) -> Sizes {
-        if self.is_small { Sizes { buffers: 2, words: 64, file: 8 << 10 } } else { Sizes::default() }
+        if self.is_small {
+            return Sizes { buffers: 2, words: 64, file: 8 << 10 };
+        }
+        let sizes = Sizes::default();
+        let words = (self.memory_bytes / LOG_PART) as usize / sizes.buffers / WORD;
+        Sizes { words: words.clamp(WORDS_MIN, sizes.words), ..sizes }
     }
 
     pub(crate) fn segment(&self) -> u64 {
