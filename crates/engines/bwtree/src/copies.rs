@@ -121,13 +121,13 @@ impl Copies {
     }
 }
 
-/// The index and the value of a key's record, read from a piece of an image. `None`: the key is absent.
-type Piece = Option<(usize, Vec<u8>)>;
+/// The index and the value of a key's record. `None`: the key is absent.
+type FoundRecord = Option<(usize, Vec<u8>)>;
 
-/// The result of a read of one of two images.
-enum One {
+/// The answer of one of the two images of a leaf about a key.
+enum Answer {
     /// The value of the key, or `None` if it is absent. The whole image, if all of it was read.
-    Found(Option<Vec<u8>>, Option<Vec<u8>>),
+    Decided { value: Option<Vec<u8>>, whole: Option<Vec<u8>> },
     /// The other image is needed, too. The image that was read, if one was.
     Undecided(Option<(Address, Vec<u8>)>),
 }
@@ -155,18 +155,20 @@ impl<P: Pairs> Tree<P> {
         };
         let was_read = self.paging.was_read(&mut turn, pid);
         // A leaf that is paged in needs all its records.
-        let one =
-            if was_read { One::Undecided(None) } else { self.read_one(image, &kept, &digest, &guide, &own)? };
-        let (one, both) = match one {
-            One::Found(found, whole) => ((found, whole), None),
-            One::Undecided(read) => ((None, None), Some(self.read_image_with(image, kept, read)?)),
+        let answer = match was_read {
+            true => Answer::Undecided(None),
+            false => self.read_one(image, &kept, &digest, &guide, &own)?,
+        };
+        let (decided, whole, both) = match answer {
+            Answer::Decided { value, whole } => (value, whole, None),
+            Answer::Undecided(read) => (None, None, Some(self.read_image_with(image, kept, read)?)),
         };
         let visit = self.visit();
         let Some((head, evicted)) = visit.stub(pid, stub) else { return Ok(None) };
         let found = match &both {
             Some(both) if was_read => return visit.fill(pid, head, evicted, both).map(|()| None),
             Some(both) => visit.find_in(head, evicted, both, &own)?,
-            None => one.0.as_deref(),
+            None => decided.as_deref(),
         };
         let value =
             found.map(|value| P::read_value(value).ok_or_else(|| damaged(image.address))).transpose()?;
@@ -181,7 +183,7 @@ impl<P: Pairs> Tree<P> {
         if let Some(changes) = both.as_ref().and_then(ImageBytes::changes) {
             leaf.digest = digest::of(changes);
         }
-        if let Some(whole) = both.as_ref().map(ImageBytes::whole).or(one.1.as_deref()) {
+        if let Some(whole) = both.as_ref().map(ImageBytes::whole).or(whole.as_deref()) {
             leaf.guide = visit.guide_of(whole, image.whole());
         }
         visit.replace_stub(pid, head, evicted, visit.stub_of(head, leaf));
@@ -198,19 +200,19 @@ impl<P: Pairs> Tree<P> {
         digest: &[u8],
         guide: &[u8],
         key: &[u8],
-    ) -> Result<One> {
-        let Some(shelf) = &self.shelf else { return Ok(One::Undecided(None)) };
+    ) -> Result<Answer> {
+        let Some(shelf) = &self.shelf else { return Ok(Answer::Undecided(None)) };
         let has_changes = image.base.is_some() || !kept.unsaved.is_empty();
         match digest::has_key(digest, key) {
-            None if has_changes => return Ok(One::Undecided(None)),
+            None if has_changes => return Ok(Answer::Undecided(None)),
             Some(true) if image.base.is_some() => {
                 let changes = shelf.read(image.address)?;
                 return Ok(match image::find_changed::<P>(&changes, key) {
-                    Some(found) => One::Found(found.map(<[u8]>::to_vec), None),
-                    None => One::Undecided(Some((image.address, changes))),
+                    Some(found) => Answer::Decided { value: found.map(<[u8]>::to_vec), whole: None },
+                    None => Answer::Undecided(Some((image.address, changes))),
                 });
             }
-            Some(true) => return Ok(One::Undecided(None)),
+            Some(true) => return Ok(Answer::Undecided(None)),
             None | Some(false) => {}
         }
         let decide = |found: Indexed<'_>| match found {
@@ -220,17 +222,18 @@ impl<P: Pairs> Tree<P> {
         };
         if let Some(found) = self.read_piece(&**shelf, image.whole(), guide, key)? {
             let found = found.as_ref().map(|(index, value)| (*index, &value[..]));
-            return Ok(decide(found).map_or(One::Undecided(None), |found| One::Found(found, None)));
+            let decided = |value| Answer::Decided { value, whole: None };
+            return Ok(decide(found).map_or(Answer::Undecided(None), decided));
         }
         // The lookup in a leaf without changes checks the whole image.
         if !has_changes {
-            return Ok(One::Undecided(None));
+            return Ok(Answer::Undecided(None));
         }
         let whole = shelf.read(image.whole())?;
         let found = image::look_up::<P>(&whole, key, (None, None)).ok_or_else(|| damaged(image.whole()))?.0;
         Ok(match decide(found) {
-            Some(found) => One::Found(found, Some(whole)),
-            None => One::Undecided(Some((image.whole(), whole))),
+            Some(value) => Answer::Decided { value, whole: Some(whole) },
+            None => Answer::Undecided(Some((image.whole(), whole))),
         })
     }
 
@@ -242,7 +245,7 @@ impl<P: Pairs> Tree<P> {
         address: Address,
         guide: &[u8],
         key: &[u8],
-    ) -> Result<Option<Piece>> {
+    ) -> Result<Option<FoundRecord>> {
         let Some(place) = guide::place::<P>(guide, key) else { return Ok(None) };
         let (mut bytes, mut pieces) = (Vec::new(), place.piece..);
         let mut read_next = |bytes: &mut Vec<u8>| -> Result<bool> {

@@ -302,16 +302,6 @@ pub(crate) fn find_changed<'i, P: Pairs>(changes: &'i [u8], key: &[u8]) -> Optio
     })
 }
 
-/// The value of a key in an image of changes without late ones, if the image has the key's record. No answer does not say that the key is
-/// absent.
-pub(crate) fn find<P: Pairs>(changes: &[u8], key: &P::Key) -> Option<P::ValueBuf> {
-    let key = key_bytes::<P>(key);
-    decode(changes)?.parts.iter().find_map(|part| match part {
-        Part::Record((own, value)) if P::order(own, &key)?.is_eq() => P::read_value(value),
-        _ => None,
-    })
-}
-
 /// The bytes of a leaf outside of memory: a whole image, the changes since, and late changes that are not saved.
 #[derive(Debug)]
 pub(crate) struct ImageBytes {

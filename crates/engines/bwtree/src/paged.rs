@@ -101,7 +101,7 @@ pub(crate) struct Evicted {
     pub(crate) is_counted: bool,
     /// The changes that it keeps, in the block of its node. Empty if there are none.
     pub(crate) kept: Kept<Array<u8>>,
-    /// The digest of its changes, in the block of its node (D1). Late changes do not count. Empty if there is none.
+    /// The digest of its changes, in the block of its node (D1). Late changes that it keeps do not count. Empty if there is none.
     pub(crate) digest: Array<u8>,
     /// The guide of the whole image, in the block of its node (G1). Empty if there is none.
     pub(crate) guide: Array<u8>,
@@ -365,7 +365,11 @@ impl<P: Pairs> Tree<P> {
         let Body::Evicted { leaf, .. } = head.body() else { return None };
         let Kept { unsaved, late } = &leaf.kept;
         let late = image::find_late::<P>(late, key).map(|(_, found)| found);
-        late.or_else(|| image::find::<P>(unsaved, key).map(Some)).or_else(|| leaf.copies.find::<P>(key))
+        let find_unsaved = || {
+            let value = image::find_changed::<P>(unsaved, &image::key_bytes::<P>(key))?;
+            value.map_or(Some(None), |value| P::read_value(value).map(Some))
+        };
+        late.or_else(find_unsaved).or_else(|| leaf.copies.find::<P>(key))
     }
 
     /// Number of times that leaves were read from their images.

@@ -72,6 +72,7 @@ const SPACES: usize = if IS_SMALL { 1 } else { 15 };
 const GROUP: usize = SPACE * SPACES;
 
 const _: () = assert!(FINE >= SPACED_MIN && CHUNK_MIN >= 4096 && POOLED_MAX <= CHUNK_MAX);
+const _: () = assert!(SPACE.is_multiple_of(SYSTEM_PAGE), "chunks of a group begin at pages of the system");
 
 /// A block of memory. The owner of this value owns the memory.
 #[derive(Debug)]

@@ -220,14 +220,13 @@ fn lookups_read_pieces_of_leaves_with_changes() {
             let key = key(random.u32(..4000));
             match random.u8(..4) {
                 // Without a read of the leaf.
-                0 => _ = tree.set(&key, Some(b"set"), true, &()).unwrap(),
-                1 => _ = tree.put(&key, b"put").unwrap(),
-                _ => _ = tree.delete(&key).unwrap(),
+                0 => {
+                    tree.set(&key, Some(b"set"), true, &()).unwrap();
+                    model.insert(key, b"set".to_vec());
+                }
+                1 => assert_eq!(tree.put(&key, b"put"), Ok(model.insert(key, b"put".to_vec()).is_some())),
+                _ => assert_eq!(tree.delete(&key), Ok(model.remove(&key).is_some())),
             }
-            match tree.get(&key) {
-                Some(value) => model.insert(key, value),
-                None => model.remove(&key),
-            };
         }
         if round % 2 == 0 {
             save(&tree, &images);

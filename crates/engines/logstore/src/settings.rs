@@ -8,9 +8,9 @@ use crate::buffer::WORD;
 use crate::log::{LogStats, Sizes};
 use crate::segments::SEGMENT;
 
-/// The buffers of the log take at most this part of the memory budget.
+/// The buffers of the log take at most 1 / `LOG_PART` of the memory budget, unless that is less than [`WORDS_MIN`] for each.
 const LOG_PART: u64 = 64;
-/// But a buffer has at least this number of words.
+/// Minimum words of a buffer of the log.
 const WORDS_MIN: usize = (64 << 10) / WORD;
 
 /// Settings of a store.
@@ -124,4 +124,19 @@ pub struct StoreStats {
     pub waited: Duration,
     /// Memory of the pages.
     pub memory: bwtree::Memory,
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_of_the_log_take_a_part_of_the_memory_budget() {
+        let bytes = |memory_bytes| {
+            let Sizes { buffers, words, .. } = Settings { memory_bytes, ..Settings::default() }.sizes();
+            buffers * words * WORD
+        };
+        assert_eq!([1 << 20, 64 << 20, 128 << 20].map(bytes), [256 << 10, 1 << 20, 2 << 20]);
+        assert_eq!([1 << 30, u64::MAX].map(bytes), [4 << 20; 2]);
+    }
 }

@@ -128,7 +128,7 @@ pub(super) fn tagged(value: &[u8], deadline: Option<u64>) -> Vec<u8> {
     stored
 }
 
-/// As [`tagged`], in the memory of the value.
+/// The stored form of a value without a deadline, in the memory of the value.
 pub(super) fn tag(mut value: Vec<u8>) -> Vec<u8> {
     value.reserve_exact(1);
     value.push(false.into());
