@@ -278,6 +278,10 @@ impl Pairs for Bytes {
     fn record_value<'a>(record: Self::Record<'a>) -> Option<&'a [u8]> {
         record.value()
     }
+    #[inline(always)]
+    fn fetch(record: ByteRecord<'_>) {
+        record.fetch();
+    }
     fn record_memory(record: ByteRecord<'_>) -> usize {
         record.memory()
     }

@@ -15,20 +15,26 @@ use crate::copies::NewCopies;
 use crate::error::Result;
 use crate::image::{self, Late};
 use crate::node::{Body, Head};
-use crate::page::{Bounds, New, Outline};
+use crate::page::{Bounds, New, Outline, Step, step};
 use crate::paged::{Evicted, Kept, NewEvicted, Stub};
 use crate::pairs::{At, Pairs};
 use crate::stats::Count;
 use crate::sync::IS_SMALL;
-use crate::table::Pid;
+use crate::table::{Pid, ROOT};
 use crate::tree::{Change, Recorder, Tree, Visit};
+
+/// A change of a batch. `None`: the key is removed.
+type ChangeOf<P> = (<P as Pairs>::KeyBuf, Option<<P as Pairs>::ValueBuf>);
 
 /// The late changes that a batch will make in one leaf.
 #[derive(Debug, Default)]
-pub struct Planned {
+struct Planned {
     leaf: Option<Pid>,
     bytes: usize,
 }
+
+/// Number of leaves that [`Tree::plan_late`] prefetches together.
+const TOGETHER: usize = 8;
 
 /// The leaf is read if its late changes would take a larger share of it than an image of changes may, and more than this.
 const BYTES_MIN: usize = 128;
@@ -50,6 +56,27 @@ impl<P: Pairs> Clone for Blind<'_, P> {
 impl<P: Pairs> Copy for Blind<'_, P> {}
 
 impl<P: Pairs> Visit<'_, P> {
+    /// The leaves of at most [`TOGETHER`] keys. Their cache misses overlap: all descents stop above the leaf, then each goes on.
+    fn leaves(&self, changes: &[ChangeOf<P>]) -> impl Iterator<Item = (Pid, Head<'_, P>)> {
+        let mut pids = [ROOT; TOGETHER];
+        for (pid, (key, _)) in pids.iter_mut().zip(changes) {
+            let target = At(key.borrow());
+            // Without a level above the leaves, the descent begins at the root.
+            if let Some((_, head)) = self.find(target, 1)
+                && let Step::Child(child) = step(head, target, 0)
+            {
+                *pid = child;
+                self.tree.table.fetch_word(child);
+            }
+        }
+        // The load of a word prefetches the page.
+        pids[..changes.len()].iter().for_each(|pid| _ = self.load(*pid));
+        pids.into_iter().zip(changes).map(|(pid, (key, _))| {
+            let target = At(key.borrow());
+            self.find_from(pid, target, 0).unwrap_or_else(|| self.leaf(target))
+        })
+    }
+
     /// Replaces an evicted leaf by one with these late changes. Returns the LSN. `None` if the leaf has another state now.
     fn replace_late(
         &self,
@@ -70,6 +97,18 @@ impl<P: Pairs> Visit<'_, P> {
             self.count(Count::Updates);
         }
         is_replaced.then_some(lsn)
+    }
+}
+
+impl Planned {
+    /// Adds a change of a leaf. Returns the evicted leaf if its late changes are too many then.
+    fn add<P: Pairs>(&mut self, pid: Pid, head: Head<'_, P>, (key, value): &ChangeOf<P>) -> Option<Stub> {
+        let Body::Evicted { leaf, .. } = head.body() else { return None };
+        if self.leaf != Some(pid) {
+            *self = Self { leaf: Some(pid), bytes: leaf.kept.late.len() };
+        }
+        self.bytes += P::fresh_space(key.borrow(), value.as_ref().map(Borrow::borrow)) + image::LATE_BYTES;
+        (self.bytes > bytes_max(head.bytes())).then(|| head.stub(leaf))
     }
 }
 
@@ -96,22 +135,29 @@ impl<P: Pairs> Tree<P> {
         self.change_logged(key, decide, log, Some(Blind { value, always })).map(|(was_there, _)| was_there)
     }
 
-    /// Reads the leaf of a key if its late changes would become too many with this one. The keys of a batch come in ascending order, and no
-    /// other thread makes late changes meanwhile.
+    /// Reads the leaves whose late changes would become too many with these. The keys of a batch come in ascending order, and no other thread
+    /// makes late changes meanwhile. O(changes · log records).
     ///
     /// # Errors
     /// `Unreadable`.
-    pub fn plan_late(&self, planned: &mut Planned, key: &P::Key, value: Option<&P::Value>) -> Result<()> {
-        let visit = self.visit();
-        let (pid, head) = visit.leaf(At(key));
-        let Body::Evicted { leaf, .. } = head.body() else { return Ok(()) };
-        if planned.leaf != Some(pid) {
-            *planned = Planned { leaf: Some(pid), bytes: leaf.kept.late.len() };
+    pub fn plan_late(&self, changes: &[ChangeOf<P>]) -> Result<()> {
+        let mut planned = Planned::default();
+        let mut rest = changes;
+        while !rest.is_empty() {
+            let visit = self.visit();
+            let group = &rest[..rest.len().min(TOGETHER)];
+            let evicted = visit
+                .leaves(group)
+                .zip(group)
+                .enumerate()
+                .find_map(|(i, ((pid, head), change))| Some((i, pid, planned.add(pid, head, change)?)));
+            drop(visit);
+            rest = &rest[evicted.as_ref().map_or(group.len(), |(i, ..)| i + 1)..];
+            if let Some((_, pid, stub)) = evicted {
+                self.page_in(pid, stub)?;
+            }
         }
-        planned.bytes += P::fresh_space(key, value) + image::LATE_BYTES;
-        let (stub, bytes_max) = (head.stub(leaf), bytes_max(head.bytes()));
-        drop(visit);
-        if planned.bytes > bytes_max { self.page_in(pid, stub) } else { Ok(()) }
+        Ok(())
     }
 
     /// Adds a late change to an evicted leaf. Returns its LSN. `None` if the leaf has too many of them, or is in another state. The caller has

@@ -550,18 +550,24 @@ impl<'g, P: Pairs> Head<'g, P> {
     }
 }
 
+/// Prefetches a line that will be read soon. The address need not be one of an object.
+#[inline(always)]
+pub(crate) fn prefetch<T>(at: *const T) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a prefetch of any address changes only caches.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = at;
+}
+
 /// Prefetches the first lines of a node that will be read soon. Does nothing for a null word.
 #[inline(always)]
 pub(crate) fn fetch<P: Pairs>(word: *mut Node<P>) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    for line in 0..FETCHED {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        let at = word.map_addr(|addr| addr & !SEEN).cast::<i8>().wrapping_add(line * LINE);
-        // SAFETY: a prefetch of any address changes only caches.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(at) };
-    }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    let _ = (word, LINE, FETCHED);
+    let node = word.map_addr(|addr| addr & !SEEN).cast::<u8>();
+    (0..FETCHED).for_each(|line| prefetch(node.wrapping_add(line * LINE).cast_const()));
 }
 
 /// A retired object, to be freed later.

@@ -180,6 +180,8 @@ pub trait Pairs: Sized + Debug + Send + Sync + 'static {
     fn record_key<'a>(record: Self::Record<'a>) -> &'a Self::Key;
     /// The value of a record. `None` if the key is deleted.
     fn record_value<'a>(record: Self::Record<'a>) -> Option<&'a Self::Value>;
+    /// Prefetches a record outside of its page, which will be read soon.
+    fn fetch(_record: Self::Record<'_>) {}
     /// Bytes of memory of a record outside of pages.
     fn record_memory(record: Self::Record<'_>) -> usize;
     /// Bytes that a record takes in a page that weighs its records. The same for a record and its copy.

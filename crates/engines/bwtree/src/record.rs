@@ -19,7 +19,9 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::slice;
 
+use crate::node::prefetch;
 use crate::pool::{Block, Draft, block_bytes};
+use crate::search::LINE;
 use crate::sync::Watch;
 
 /// The bytes before the key.
@@ -221,6 +223,14 @@ impl Pair<'_> {
 }
 
 impl<'a> ByteRecord<'a> {
+    /// Prefetches the header, and as much of key and value as two cache lines have.
+    #[inline(always)]
+    pub(crate) fn fetch(self) {
+        let start = self.0.0.as_ptr().cast_const().cast::<u8>();
+        prefetch(start);
+        prefetch(start.wrapping_add(LINE));
+    }
+
     #[inline(always)]
     fn header(self) -> &'a Header {
         // SAFETY: the record exists during `'a` and does not change.

@@ -82,6 +82,7 @@ impl Rest {
             };
             let places = (0..self.seen).rev().filter_map(|place| Some((head.change(place)?, place)));
             let mut found: Vec<_> = places.filter(|(change, _)| is_inside(change)).collect();
+            found.iter().for_each(|((_, record), _)| P::fetch(*record));
             // The sort is stable, so the newest change of a key stays first.
             found.sort_by(|(a, _), (b, _)| by_key::<P>(a, b));
             found.dedup_by(|(later, _), (first, _)| by_key::<P>(later, first).is_eq());

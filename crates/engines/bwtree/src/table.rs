@@ -21,7 +21,7 @@
 use std::ptr;
 
 use crate::epoch::ThreadSlot;
-use crate::node::{Head, Made, Node, fetch};
+use crate::node::{Head, Made, Node, fetch, prefetch};
 use crate::omission::Omission;
 use crate::pairs::Pairs;
 use crate::sync::{AtomicPtr, AtomicU64, Ordering, exchange};
@@ -164,6 +164,12 @@ impl<P: Pairs> Table<P> {
         // SAFETY: without this bit the word is null or a node's address, with as many visible changes as were published with it (M1). A
         // node that was in the table while this thread held its slot is not freed before the slot is released (E2).
         unsafe { Head::from_word(word) }
+    }
+
+    /// Prefetches the word of a page that will be read soon.
+    #[inline(always)]
+    pub(crate) fn fetch_word(&self, pid: Pid) {
+        prefetch(self.word(pid));
     }
 
     /// Changes the word of a page to `new`, if its state is still `head`. The table then owns the nodes that `new` leads to. The caller

@@ -634,7 +634,17 @@ impl<P: Pairs> Visit<'_, P> {
     /// A descent that finds an incomplete split or merge completes it.
     #[inline(always)]
     pub(crate) fn find(&self, target: impl Target<P>, level: u32) -> Option<(Pid, Head<'_, P>)> {
-        let mut pid = ROOT;
+        self.find_from(ROOT, target, level)
+    }
+
+    /// As [`find`](Self::find), from a page that an inner page of this visit gave for the target.
+    #[inline(always)]
+    pub(crate) fn find_from(
+        &self,
+        mut pid: Pid,
+        target: impl Target<P>,
+        level: u32,
+    ) -> Option<(Pid, Head<'_, P>)> {
         loop {
             let Some(head) = self.load(pid) else {
                 pid = ROOT;

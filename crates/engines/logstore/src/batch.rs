@@ -3,7 +3,7 @@
 
 use std::borrow::Borrow;
 
-use bwtree::{Change, Pairs, Planned};
+use bwtree::{Change, Pairs};
 use pmem::{Error, Result};
 
 use crate::gate::Alone;
@@ -88,12 +88,7 @@ impl<P: Pairs> Store<P> {
         }
         let alone = self.gate.alone();
         // A2: after this each leaf is in memory, or has room for its late changes.
-        let mut planned = Planned::default();
-        for (key, value) in &writes {
-            self.tree
-                .plan_late(&mut planned, key.borrow(), value.as_ref().map(Borrow::borrow))
-                .map_err(|error| self.refused(error))?;
-        }
+        self.tree.plan_late(&writes).map_err(|error| self.refused(error))?;
         let end = self.apply_batch(log, alone, &writes, &contents, |key, value| {
             found.push(self.tree.set(key, value, true, &())?);
             Ok(())

@@ -172,25 +172,20 @@ impl Gate {
         matches!(self.counted, Counted::All) && !self.is_stale.load(Ordering::Relaxed)
     }
 
-    /// Counts a write of a stored key (T5). `None`: it is not known whether the key was there.
-    fn note_set(&self, slot: &Slot, stored: &[u8], was_there: Option<bool>, is_there: bool) {
+    /// Counts a write of a key that [is counted](Self::is_counted) (T5). `None`: it is not known whether the key was there.
+    fn note_set(&self, slot: &Slot, is_counted: bool, was_there: Option<bool>, is_there: bool) {
         match was_there {
-            Some(was_there) => self.note(slot, stored, was_there, is_there),
-            None if self.is_counted(stored) => self.is_stale.store(true, Ordering::Relaxed),
-            None => {}
+            _ if !is_counted => {}
+            None => self.is_stale.store(true, Ordering::Relaxed),
+            Some(was_there) if was_there == is_there => {}
+            Some(true) => _ = slot.keys.fetch_sub(1, Ordering::Relaxed),
+            Some(false) => _ = slot.keys.fetch_add(1, Ordering::Relaxed),
         }
     }
 
     /// Counts a write of a stored key (T5).
     fn note(&self, slot: &Slot, stored: &[u8], was_there: bool, is_there: bool) {
-        if was_there == is_there || !self.is_counted(stored) {
-            return;
-        }
-        if is_there {
-            slot.keys.fetch_add(1, Ordering::Relaxed);
-        } else {
-            slot.keys.fetch_sub(1, Ordering::Relaxed);
-        }
+        self.note_set(slot, self.is_counted(stored), Some(was_there), is_there);
     }
 }
 

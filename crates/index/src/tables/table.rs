@@ -150,7 +150,7 @@ impl Index<Bytes> for Table {
         let stored = StoredKey::new(self.slot.id()?, key);
         let value = value.map(|value| tagged(value, None));
         let found = self.index().set(&stored, value.as_deref(), how)?;
-        gate.note_set(&self.slot, &stored, found, value.is_some());
+        gate.note_set(&self.slot, gate.is_counted(&stored), found, value.is_some());
         Ok(found)
     }
 
@@ -295,10 +295,11 @@ impl Index<Bytes> for Table {
             let stored =
                 writes.into_iter().map(|(key, value)| (StoredKey::new(id, &key).to_vec(), value.map(tag)));
             let batch = last_of_each(stored.collect());
-            let written: Vec<_> = batch.iter().map(|(key, value)| (key.clone(), value.is_some())).collect();
+            let written: Vec<_> =
+                batch.iter().map(|(key, value)| (gate.is_counted(key), value.is_some())).collect();
             let found = self.index().set_batch(batch, UNSYNCED)?;
-            for ((key, is_there), found) in written.iter().zip(&found) {
-                gate.note_set(&self.slot, key, *found, *is_there);
+            for ((is_counted, is_there), found) in written.into_iter().zip(&found) {
+                gate.note_set(&self.slot, is_counted, *found, is_there);
             }
             Ok(found)
         })
