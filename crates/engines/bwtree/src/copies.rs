@@ -181,10 +181,10 @@ impl<P: Pairs> Tree<P> {
         };
         let mut leaf = evicted.with_copies(copies);
         if let Some(changes) = both.as_ref().and_then(ImageBytes::changes) {
-            leaf.digest = digest::of(changes);
+            leaf.digest = digest::of(changes).into();
         }
         if let Some(whole) = both.as_ref().map(ImageBytes::whole).or(whole.as_deref()) {
-            leaf.guide = visit.guide_of(whole, image.whole());
+            leaf.guide = visit.guide_of(whole, image.whole()).into();
         }
         visit.replace_stub(pid, head, evicted, visit.stub_of(head, leaf));
         visit.count(Count::PagedIn);

@@ -172,6 +172,7 @@ impl<P: Pairs> Tree<P> {
             // checksums of the guide are wrong, and the next lookup makes another one.
             _ => (Vec::new(), visit.guide_of(&image::whole::<P>(&live()), image.address)),
         };
+        let (digest, guide) = (digest.into(), guide.into());
         let leaf = NewEvicted { kept, digest, guide, ..NewEvicted::of(image, records as u32, true) };
         let kept = unsaved.len() as u64;
         // The evicted leaf has no records in memory, so all of them are dead (N6).

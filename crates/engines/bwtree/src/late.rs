@@ -12,9 +12,10 @@ use std::cmp::Ordering;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::copies::NewCopies;
+use crate::epoch::ThreadSlot;
 use crate::error::Result;
 use crate::image::{self, Late};
-use crate::node::{Body, Head};
+use crate::node::{Body, Head, Weighed};
 use crate::page::{Bounds, New, Outline, Step, step};
 use crate::paged::{Evicted, Kept, NewEvicted, Stub};
 use crate::pairs::{At, Pairs};
@@ -24,7 +25,7 @@ use crate::table::{Pid, ROOT};
 use crate::tree::{Change, Recorder, Tree, Visit};
 
 /// A change of a batch. `None`: the key is removed.
-type ChangeOf<P> = (<P as Pairs>::KeyBuf, Option<<P as Pairs>::ValueBuf>);
+pub type ChangeOf<P> = (<P as Pairs>::KeyBuf, Option<<P as Pairs>::ValueBuf>);
 
 /// The late changes that a batch will make in one leaf.
 #[derive(Debug, Default)]
@@ -33,8 +34,21 @@ struct Planned {
     bytes: usize,
 }
 
-/// Number of leaves that [`Tree::plan_late`] prefetches together.
+/// Number of leaves that are prefetched together.
 const TOGETHER: usize = 8;
+/// While it holds a thread slot, memory that is retired is not freed. So a plan of more changes than this holds none.
+const SLOT_MAX: usize = 4096;
+
+/// Changes that can be made now; see [`Tree::plan`].
+#[derive(Debug)]
+pub struct Plan<'t, P: Pairs> {
+    tree: &'t Tree<P>,
+    changes: &'t [ChangeOf<P>],
+    /// The leaf of each change. A structure change may move the key to another leaf.
+    leaves: Vec<Pid>,
+    /// As long as it is held, no page number of `leaves` gets another page (M2). `None`: they are not used.
+    slot: Option<ThreadSlot<'t, Weighed<P>>>,
+}
 
 /// The leaf is read if its late changes would take a larger share of it than an image of changes may, and more than this.
 const BYTES_MIN: usize = 128;
@@ -73,7 +87,7 @@ impl<P: Pairs> Visit<'_, P> {
         pids[..changes.len()].iter().for_each(|pid| _ = self.load(*pid));
         pids.into_iter().zip(changes).map(|(pid, (key, _))| {
             let target = At(key.borrow());
-            self.find_from(pid, target, 0).unwrap_or_else(|| self.leaf(target))
+            self.leaf_from(pid, target)
         })
     }
 
@@ -90,13 +104,34 @@ impl<P: Pairs> Visit<'_, P> {
         let Outline { low, high, right, .. } = Outline::of(head);
         let bounds = Bounds { low: low.cloned(), high: high.cloned(), right };
         let kept = Kept { unsaved: &*evicted.kept.unsaved, late };
-        let leaf = NewEvicted { kept, is_counted: false, copies, ..evicted.as_new() };
+        let leaf = NewEvicted { kept, is_counted: false, ..evicted.with_copies(copies) };
         let page = self.evicted_page(New { level: 0, lsn, bytes: head.bytes() }, bounds, leaf);
         let is_replaced = self.replace_stub(pid, head, evicted, page);
         if is_replaced {
             self.count(Count::Updates);
         }
         is_replaced.then_some(lsn)
+    }
+}
+
+impl<P: Pairs> Plan<'_, P> {
+    /// Makes the changes. Calls `made` for each: whether the key existed, or `None` if this is not known.
+    ///
+    /// # Errors
+    /// `KeyTooLong`, `ValueTooLong`. `Unreadable`: another thread has evicted a leaf and made late changes, and it cannot be read.
+    pub fn make(self, mut made: impl FnMut(Option<bool>)) -> Result<()> {
+        let Self { tree, changes, mut leaves, slot } = self;
+        if slot.is_none() {
+            leaves.fill(ROOT);
+        }
+        for (changes, leaves) in changes.chunks(TOGETHER).zip(leaves.chunks(TOGETHER)) {
+            // The load of a word prefetches the page.
+            slot.iter().for_each(|slot| leaves.iter().for_each(|pid| _ = tree.table.load(*pid, slot)));
+            for ((key, value), pid) in changes.iter().zip(leaves) {
+                made(tree.set_from(*pid, key.borrow(), value.as_ref().map(Borrow::borrow), true, &())?);
+            }
+        }
+        Ok(())
     }
 }
 
@@ -130,34 +165,48 @@ impl<P: Pairs> Tree<P> {
         always: bool,
         log: &impl Recorder<P>,
     ) -> Result<Option<bool>> {
-        value.map_or(Ok(()), P::check_value)?;
-        let decide = |_: Option<&P::Value>| value.map_or(Change::Delete, Change::Put);
-        self.change_logged(key, decide, log, Some(Blind { value, always })).map(|(was_there, _)| was_there)
+        self.set_from(ROOT, key, value, always, log)
     }
 
-    /// Reads the leaves whose late changes would become too many with these. The keys of a batch come in ascending order, and no other thread
-    /// makes late changes meanwhile. O(changes · log records).
+    /// As [`set`](Self::set), with a descent that begins at this page.
+    fn set_from(
+        &self,
+        pid: Pid,
+        key: &P::Key,
+        value: Option<&P::Value>,
+        always: bool,
+        log: &impl Recorder<P>,
+    ) -> Result<Option<bool>> {
+        value.map_or(Ok(()), P::check_value)?;
+        let decide = |_: Option<&P::Value>| value.map_or(Change::Delete, Change::Put);
+        let blind = Some(Blind { value, always });
+        self.change_logged(pid, key, decide, log, blind).map(|(was_there, _)| was_there)
+    }
+
+    /// Plans to make these changes without a log, and without a read of an evicted leaf: reads the leaves whose late changes would become too
+    /// many. The keys come in ascending order, and no other thread makes late changes meanwhile. O(changes · log records).
     ///
     /// # Errors
     /// `Unreadable`.
-    pub fn plan_late(&self, changes: &[ChangeOf<P>]) -> Result<()> {
+    pub fn plan<'t>(&'t self, changes: &'t [ChangeOf<P>]) -> Result<Plan<'t, P>> {
+        let slot = (changes.len() <= SLOT_MAX).then(|| self.epochs.enter());
+        let mut leaves = Vec::with_capacity(changes.len());
         let mut planned = Planned::default();
         let mut rest = changes;
         while !rest.is_empty() {
             let visit = self.visit();
             let group = &rest[..rest.len().min(TOGETHER)];
-            let evicted = visit
-                .leaves(group)
-                .zip(group)
-                .enumerate()
-                .find_map(|(i, ((pid, head), change))| Some((i, pid, planned.add(pid, head, change)?)));
+            let too_many = visit.leaves(group).zip(group).find_map(|((pid, head), change)| {
+                leaves.push(pid);
+                Some((pid, planned.add(pid, head, change)?))
+            });
             drop(visit);
-            rest = &rest[evicted.as_ref().map_or(group.len(), |(i, ..)| i + 1)..];
-            if let Some((_, pid, stub)) = evicted {
+            rest = &changes[leaves.len()..];
+            if let Some((pid, stub)) = too_many {
                 self.page_in(pid, stub)?;
             }
         }
-        Ok(())
+        Ok(Plan { tree: self, changes, leaves, slot })
     }
 
     /// Adds a late change to an evicted leaf. Returns its LSN. `None` if the leaf has too many of them, or is in another state. The caller has

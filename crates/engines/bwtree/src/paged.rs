@@ -23,6 +23,7 @@
 //! Commit points: the exchanges that replace an evicted leaf. Paper: Bw-tree §V.
 
 use std::borrow::Borrow;
+use std::borrow::Cow;
 use std::cmp::Ordering::Less;
 use std::fmt::Debug;
 use std::ops::{Deref, Range};
@@ -119,7 +120,7 @@ impl Evicted {
     pub(crate) fn with_copies(&self, copies: NewCopies) -> NewEvicted<'_> {
         let Self { image, records, is_counted, kept: Kept { unsaved, late }, .. } = self;
         let kept = Kept { unsaved: &**unsaved, late: &**late };
-        let (digest, guide) = (self.digest.to_vec(), self.guide.to_vec());
+        let (digest, guide) = (Cow::Borrowed(&*self.digest), Cow::Borrowed(&*self.guide));
         NewEvicted { image: *image, records: *records, is_counted: *is_counted, kept, digest, guide, copies }
     }
 }
@@ -151,8 +152,8 @@ pub(crate) struct NewEvicted<'a> {
     pub(crate) records: u32,
     pub(crate) is_counted: bool,
     pub(crate) kept: Kept<&'a [u8]>,
-    pub(crate) digest: Vec<u8>,
-    pub(crate) guide: Vec<u8>,
+    pub(crate) digest: Cow<'a, [u8]>,
+    pub(crate) guide: Cow<'a, [u8]>,
     pub(crate) copies: NewCopies,
 }
 
@@ -164,8 +165,8 @@ impl NewEvicted<'_> {
             records,
             is_counted,
             kept: Kept::default(),
-            digest: Vec::new(),
-            guide: Vec::new(),
+            digest: Cow::default(),
+            guide: Cow::default(),
             copies: NewCopies::default(),
         }
     }

@@ -91,7 +91,7 @@ impl<P: Pairs> Tree<P> {
                     let visit = self.visit();
                     if let Some((head, evicted)) = visit.stub(pid, stub) {
                         // R1: the contents are the same.
-                        let digest = digest::of(&changes);
+                        let digest = digest::of(&changes).into();
                         let leaf = NewEvicted { image, kept: Kept::default(), digest, ..evicted.as_new() };
                         visit.replace_stub(pid, head, evicted, visit.stub_of(head, leaf));
                     }
@@ -181,7 +181,7 @@ impl<P: Pairs> Tree<P> {
             // R1: the contents are the same.
             let mut leaf = NewEvicted::of(Image { address, base: None }, records, true);
             leaf.copies = evicted.copies.to_new();
-            leaf.guide = visit.guide_of(&whole, address);
+            leaf.guide = visit.guide_of(&whole, address).into();
             visit.replace_stub(pid, head, evicted, visit.stub_with(head, bytes, leaf));
             visit.count(Count::PagedIn);
         }
@@ -313,7 +313,7 @@ impl<P: Pairs> Tree<P> {
         let Some((head, evicted)) = visit.stub(pid, stub) else { return Ok(false) };
         let mut leaf = NewEvicted::of(Image { address: moved, base: None }, records.len() as u32, true);
         leaf.copies = evicted.copies.to_new();
-        leaf.guide = visit.guide_of(&whole, moved);
+        leaf.guide = visit.guide_of(&whole, moved).into();
         Ok(visit.replace_stub(pid, head, evicted, visit.stub_of(head, leaf)))
     }
 }

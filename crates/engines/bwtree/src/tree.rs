@@ -287,7 +287,7 @@ impl<P: Pairs> Tree<P> {
         decide: impl FnMut(Option<&P::Value>) -> Change<V>,
         log: &impl Recorder<P>,
     ) -> Result<bool> {
-        self.change_logged(key, decide, log, None).map(|(was_there, _)| was_there == Some(true))
+        self.change_logged(ROOT, key, decide, log, None).map(|(was_there, _)| was_there == Some(true))
     }
 
     #[inline]
@@ -296,15 +296,16 @@ impl<P: Pairs> Tree<P> {
         key: &P::Key,
         decide: impl FnMut(Option<&P::Value>) -> Change<V>,
     ) -> Result<(bool, u64)> {
-        let (was_there, lsn) = self.change_logged(key, decide, &(), None)?;
+        let (was_there, lsn) = self.change_logged(ROOT, key, decide, &(), None)?;
         Ok((was_there == Some(true), lsn))
     }
 
-    /// The common path of all updates. Returns whether the key existed, and the LSN, or 0 if nothing was changed. With `blind`, an evicted
-    /// leaf may get this late change, and then it is not known whether the key existed.
+    /// The common path of all updates, with a descent that begins at the page `start`. Returns whether the key existed, and the LSN, or 0 if
+    /// nothing was changed. With `blind`, an evicted leaf may get this late change, and then it is not known whether the key existed.
     #[inline(always)]
     pub(crate) fn change_logged<V: Borrow<P::Value>>(
         &self,
+        start: Pid,
         key: &P::Key,
         mut decide: impl FnMut(Option<&P::Value>) -> Change<V>,
         log: &impl Recorder<P>,
@@ -314,7 +315,7 @@ impl<P: Pairs> Tree<P> {
         'visits: loop {
             let visit = self.visit();
             loop {
-                let (pid, head) = visit.leaf(At(key));
+                let (pid, head) = visit.leaf_from(start, At(key));
                 if let Some(stub) = head.evicted() {
                     drop(visit);
                     if let Some(blind) = blind
@@ -622,8 +623,14 @@ impl<P: Pairs> Visit<'_, P> {
     /// The leaf that contains the target, and its head.
     #[inline(always)]
     pub(crate) fn leaf(&self, target: impl Target<P>) -> (Pid, Head<'_, P>) {
+        self.leaf_from(ROOT, target)
+    }
+
+    /// As [`leaf`](Self::leaf), by a descent from a page (see [`find_from`](Self::find_from)).
+    #[inline(always)]
+    pub(crate) fn leaf_from(&self, pid: Pid, target: impl Target<P>) -> (Pid, Head<'_, P>) {
         loop {
-            if let Some(found) = self.find(target, 0) {
+            if let Some(found) = self.find_from(pid, target, 0) {
                 return found;
             }
         }
@@ -637,7 +644,8 @@ impl<P: Pairs> Visit<'_, P> {
         self.find_from(ROOT, target, level)
     }
 
-    /// As [`find`](Self::find), from a page that an inner page of this visit gave for the target.
+    /// As [`find`](Self::find), from the root or from a page to which an inner page has led, for this target. The thread has held a thread slot
+    /// since then, so the page's number has no other page (M2).
     #[inline(always)]
     pub(crate) fn find_from(
         &self,

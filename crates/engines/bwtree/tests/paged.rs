@@ -1,6 +1,6 @@
 //! Trees whose leaves are saved, evicted and restored, against a map.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::{Bound, Range};
 use std::sync::{Arc, Mutex};
 
@@ -393,6 +393,68 @@ fn a_save_reads_what_was_prefetched() {
             read += kept.reads - kept.surprises.len() as u64;
         }
         assert!(read > 100 && prefetched <= read + read / 4, "{prefetched} for {read}");
+    }
+}
+
+/// Between a plan and its changes, leaves split, merge, get other page numbers and are evicted.
+#[test]
+fn a_plan_finds_the_leaves_of_its_keys_after_structure_changes() {
+    // A plan of more than 4096 changes does not use the leaves that it found.
+    for (seed, is_tiny, keys, planned, rounds) in
+        [(1, true, 300, 1..40, 300), (2, false, 3000, 1..40, 300), (3, false, 20_000, 5000..6000, 10)]
+    {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let images = Arc::new(Images::default());
+        let tree = Tree::<Bytes>::with_shelf(options(is_tiny), Arc::clone(&images) as _).unwrap();
+        let mut model = BTreeMap::new();
+        let key = |number: u32| format!("key {number:05}").into_bytes();
+        let mut late = 0;
+        for _ in 0..rounds {
+            let value = |random: &mut fastrand::Rng| vec![random.u8(..); random.usize(..40)];
+            let count = random.usize(planned.clone());
+            let mut numbers = BTreeSet::new();
+            while numbers.len() < count {
+                numbers.insert(random.u32(..keys));
+            }
+            let mut changes: Vec<_> = numbers
+                .into_iter()
+                .map(|number| (key(number).into(), random.bool().then(|| value(&mut random))))
+                .collect();
+            changes.sort();
+            let plan = tree.plan(&changes).unwrap();
+            for _ in 0..random.u32(..6) {
+                let from = random.u32(..keys);
+                let is_put = random.bool();
+                for key in (from..keys.min(from + keys / 8)).map(key) {
+                    if is_put {
+                        let value = value(&mut random);
+                        tree.put(&key, &value).unwrap();
+                        model.insert(key, value);
+                    } else {
+                        tree.delete(&key).unwrap();
+                        model.remove(&key);
+                    }
+                }
+                save(&tree, &images);
+                evict(&tree, 2, &mut random);
+                tree.reclaim();
+            }
+            let mut found = Vec::new();
+            plan.make(|was_there| found.push(was_there)).unwrap();
+            assert_eq!(found.len(), changes.len());
+            late += found.iter().filter(|found| found.is_none()).count();
+            for ((key, value), found) in changes.into_iter().zip(found) {
+                let was_there = match value {
+                    Some(value) => model.insert(key.into(), value).is_some(),
+                    None => model.remove(&*key).is_some(),
+                };
+                assert!(found.is_none_or(|found| found == was_there));
+            }
+        }
+        compare(&tree, &model);
+        assert_eq!(tree.check().problems, Vec::<String>::new());
+        let stats = tree.stats();
+        assert!(late > 100 && stats.splits > 100 && stats.merges > 50, "{late} {stats:?}");
     }
 }
 

@@ -13,7 +13,7 @@ use crate::settings::BATCH_BYTES_MAX;
 use crate::store::{Store, check_length, thread};
 
 /// A write of a batch: `None` removes the key.
-pub type BatchWrite<P> = (<P as Pairs>::KeyBuf, Option<<P as Pairs>::ValueBuf>);
+pub type BatchWrite<P> = bwtree::ChangeOf<P>;
 
 /// The result of a batch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -62,10 +62,11 @@ impl<P: Pairs> Store<P> {
             found.push(was_there.map_err(|error| self.refused(error))?);
         }
         if !writes.is_empty() {
-            end = self.apply_batch(log, alone, &writes, &contents, |key, value| match value {
-                Some(value) => self.tree.put(key, value).map(drop),
-                None => self.tree.delete(key).map(drop),
-            })?;
+            let apply = |(key, value): &BatchWrite<P>| match value {
+                Some(value) => self.tree.put(key.borrow(), value.borrow()).map(drop),
+                None => self.tree.delete(key.borrow()).map(drop),
+            };
+            end = self.apply_batch(log, alone, &writes, &contents, || writes.iter().try_for_each(apply))?;
         } else {
             drop(alone);
         }
@@ -88,11 +89,9 @@ impl<P: Pairs> Store<P> {
         }
         let alone = self.gate.alone();
         // A2: after this each leaf is in memory, or has room for its late changes.
-        self.tree.plan_late(&writes).map_err(|error| self.refused(error))?;
-        let end = self.apply_batch(log, alone, &writes, &contents, |key, value| {
-            found.push(self.tree.set(key, value, true, &())?);
-            Ok(())
-        })?;
+        let plan = self.tree.plan(&writes).map_err(|error| self.refused(error))?;
+        let apply = || plan.make(|was_there| found.push(was_there));
+        let end = self.apply_batch(log, alone, &writes, &contents, apply)?;
         self.end(end, sync)?;
         self.relieve_after_updates(writes.len());
         Ok(found)
@@ -132,15 +131,12 @@ impl<P: Pairs> Store<P> {
         alone: Alone<'_>,
         writes: &[BatchWrite<P>],
         contents: &[u8],
-        mut apply: impl FnMut(&P::Key, Option<&P::Value>) -> bwtree::Result<()>,
+        apply: impl FnOnce() -> bwtree::Result<()>,
     ) -> Result<u64> {
         let entry = log.add(contents)?;
         let end = entry.end;
         writes.iter().for_each(|(key, _)| self.marks.note::<P::Key>(key.borrow(), end));
-        let applied = alone.apply(|| {
-            writes.iter().try_for_each(|(key, value)| apply(key.borrow(), value.as_ref().map(Borrow::borrow)))
-        });
-        if let Err(error) = applied {
+        if let Err(error) = alone.apply(apply) {
             // A2 excludes this. If it happens all the same, half of a batch must not become durable.
             log.fail();
             drop(entry);

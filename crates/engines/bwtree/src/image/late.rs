@@ -85,11 +85,14 @@ pub(crate) fn late_replaced(late: &[u8], spot: LateSpot, change: Option<Late<'_>
 
 /// Late changes, or none if there are no bytes, with one more. `None` if `late` is damaged. O(bytes).
 pub(crate) fn late_with<P: Pairs>(late: &[u8], key: &P::Key, value: Option<&P::Value>) -> Option<Vec<u8>> {
-    let (own, mut own_value) = (key_bytes::<P>(key), Vec::new());
+    let mut own = Vec::with_capacity(P::fresh_space(key, value));
+    P::write_key(key, &mut own);
+    let key_end = own.len();
     if let Some(value) = value {
-        P::write_value(value, &mut own_value);
+        P::write_value(value, &mut own);
     }
-    late_replaced(late, late_spot::<P>(late, &own)?, Some((&own, value.map(|_| &own_value[..]))))
+    let (own_key, own_value) = own.split_at(key_end);
+    late_replaced(late, late_spot::<P>(late, own_key)?, Some((own_key, value.map(|_| own_value))))
 }
 
 /// Late changes, or none if there are no bytes, with newer ones in key order. `None` if bytes are damaged. O(bytes).
