@@ -24,7 +24,7 @@ use pmem::alloc::Usage;
 use pmem::region::Identity;
 use pmem::{Durability, Error, Found, Result};
 
-use crate::bw_index::{ENGINE, PairsOf};
+use crate::bw_index::{ENGINE, PairsOf, VISITED_TOGETHER};
 
 /// The capabilities.
 pub(crate) const CAPABILITIES: Capabilities = Capabilities {
@@ -326,5 +326,10 @@ impl<K: Kind, P: PairsOf<K>> Cursor<K> for FilesCursor<'_, P> {
             P::copy(own, value);
         };
         Ok(self.cursor.get_or_insert_with(whole).next_with(copy)?.is_some())
+    }
+
+    fn visit(&mut self, with: &mut dyn FnMut(&K::Key, &K::Value) -> bool) -> Result<bool> {
+        let whole = || self.store.range(Bound::Unbounded, Bound::Unbounded, false);
+        self.cursor.get_or_insert_with(whole).visit(VISITED_TOGETHER, with)
     }
 }

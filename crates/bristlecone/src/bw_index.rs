@@ -336,6 +336,9 @@ impl<K: Kind, P: PairsOf<K> + 'static> Index<K> for BwIndex<P> {
     }
 }
 
+/// Number of pairs that a visit reads of one state of a leaf. Meanwhile the tree frees no memory.
+pub(crate) const VISITED_TOGETHER: usize = 32;
+
 struct BwCursor<'t, P: Pairs> {
     tree: &'t Tree<P>,
     cursor: Option<bwtree::Cursor<'t, P>>,
@@ -357,5 +360,17 @@ impl<K: Kind, P: PairsOf<K>> Cursor<K> for BwCursor<'_, P> {
             P::copy(own, value);
         };
         Ok(cursor.next_with(copy).is_some())
+    }
+
+    fn visit(&mut self, with: &mut dyn FnMut(&K::Key, &K::Value) -> bool) -> Result<bool> {
+        let cursor = self.cursor.get_or_insert_with(|| self.tree.iter());
+        let mut goes_on = true;
+        while goes_on && cursor.place() {
+            cursor.visit(VISITED_TOGETHER, |key, value| {
+                goes_on = with(key, value);
+                goes_on
+            });
+        }
+        Ok(!goes_on)
     }
 }

@@ -463,6 +463,22 @@ enum ScanState {
     Ended,
 }
 
+/// True if a key is not behind the end of a range, in the direction of the scan.
+fn is_before_end<K: Kind>(
+    key: &K::Key,
+    low: &Bound<K::KeyBuf>,
+    high: &Bound<K::KeyBuf>,
+    descending: bool,
+) -> bool {
+    match if descending { low } else { high } {
+        Bound::Unbounded => true,
+        Bound::Included(end) if descending => key >= K::key(end),
+        Bound::Excluded(end) if descending => key > K::key(end),
+        Bound::Included(end) => key <= K::key(end),
+        Bound::Excluded(end) => key < K::key(end),
+    }
+}
+
 /// An iterator over pairs in a range. See [`StoreOf::scan`] and [`StoreOf::walk`].
 pub struct Scan<'a, K: Kind> {
     cursor: Box<dyn Cursor<K> + 'a>,
@@ -504,9 +520,41 @@ impl<'a, K: Kind> Scan<'a, K> {
     /// # Errors
     /// `Pmem` if the store is corrupt; `Unordered` if the engine has no key order.
     pub fn next_into(&mut self, key: &mut K::KeyBuf, value: &mut K::ValueBuf) -> Result<bool> {
-        if let ScanState::Ended = self.state {
+        if !self.begin()? {
             return Ok(false);
         }
+        let is_inside = self.cursor.next(key, value)?
+            && is_before_end::<K>(K::key(key), &self.low, &self.high, self.descending);
+        if !is_inside {
+            self.state = ScanState::Ended;
+        }
+        Ok(is_inside)
+    }
+
+    /// Calls `with` with the next pairs, as long as it returns true. An engine may lend its own bytes, without copies: with `bwtree` this is
+    /// several times faster than [`Scan::next_into`]. Then it reads some pairs together, and frees no memory while `with` runs, so `with`
+    /// should not wait.
+    ///
+    /// # Errors
+    /// As [`Scan::next_into`].
+    pub fn visit(&mut self, mut with: impl FnMut(&K::Key, &K::Value) -> bool) -> Result<()> {
+        if !self.begin()? {
+            return Ok(());
+        }
+        let (low, high, descending) = (&self.low, &self.high, self.descending);
+        let mut is_inside = true;
+        let is_stopped = self.cursor.visit(&mut |key, value| {
+            is_inside = is_before_end::<K>(key, low, high, descending);
+            is_inside && with(key, value)
+        })?;
+        if !(is_stopped && is_inside) {
+            self.state = ScanState::Ended;
+        }
+        Ok(())
+    }
+
+    /// Places the cursor, if it has no place. False if the scan has ended.
+    fn begin(&mut self) -> Result<bool> {
         if let ScanState::Unplaced = self.state {
             match &self.walks {
                 Some(behind) => self.cursor.walk(behind.as_ref().map(K::key))?,
@@ -517,20 +565,7 @@ impl<'a, K: Kind> Scan<'a, K> {
             }
             self.state = ScanState::Placed;
         }
-        let inside = self.cursor.next(key, value)? && {
-            let key = K::key(key);
-            match if self.descending { &self.low } else { &self.high } {
-                Bound::Unbounded => true,
-                Bound::Included(end) if self.descending => key >= K::key(end),
-                Bound::Excluded(end) if self.descending => key > K::key(end),
-                Bound::Included(end) => key <= K::key(end),
-                Bound::Excluded(end) => key < K::key(end),
-            }
-        };
-        if !inside {
-            self.state = ScanState::Ended;
-        }
-        Ok(inside)
+        Ok(!matches!(self.state, ScanState::Ended))
     }
 }
 

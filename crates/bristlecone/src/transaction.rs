@@ -257,14 +257,19 @@ impl<K: Kind> Scanned<K> {
     fn is_unchanged(&self, table: &StoreOf<K>) -> Result<bool> {
         let scan = table.scan(self.range.clone());
         let mut scan = if self.descending { scan.descending() } else { scan };
-        let (mut key, mut value) = (K::KeyBuf::default(), K::ValueBuf::default());
-        for (read, pair) in &self.pairs {
-            let is_there = scan.next_into(&mut key, &mut value)?;
-            if !is_there || key != *read || K::value(&value) != K::value(pair) {
-                return Ok(false);
+        let mut pairs = self.pairs.iter();
+        let (mut is_unchanged, mut is_longer) = (true, false);
+        scan.visit(|key, value| match pairs.next() {
+            Some((read, pair)) => {
+                is_unchanged = key == K::key(read) && value == K::value(pair);
+                is_unchanged
             }
-        }
-        Ok(self.stopped || !scan.next_into(&mut key, &mut value)?)
+            None => {
+                is_longer = true;
+                false
+            }
+        })?;
+        Ok(is_unchanged && pairs.next().is_none() && (self.stopped || !is_longer))
     }
 }
 

@@ -126,6 +126,7 @@ fn assert_equals<K: Sample>(store: &StoreOf<K>, model: &BTreeMap<K::KeyBuf, K::V
         let mut backward: Vec<_> = store.scan(..).descending().map(Result::unwrap).collect();
         backward.reverse();
         assert!(forward == wanted && backward == wanted && walked == wanted);
+        assert!(crate::common::visited(store.scan(..)) == wanted);
         assert_eq!(store.first().unwrap(), wanted.first().cloned());
         assert_eq!(store.last().unwrap(), wanted.last().cloned());
     } else {

@@ -2,6 +2,7 @@
 //! salvage; clocks that jump; transactions that scan.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -56,8 +57,16 @@ fn check(store: &Store, model: &Model, context: &str) {
         let table = store.find_table(name).unwrap().unwrap();
         let found: BTreeMap<_, _> = table.scan(..).map(Result::unwrap).collect();
         assert_eq!(found, model.visible(name), "{context}, table {name:?}");
+        assert!(common::visited(table.scan(..)).into_iter().eq(found.clone()), "{context}, table {name:?}");
         let back: Vec<_> = table.scan(..).descending().map(|pair| pair.unwrap().0).collect();
         assert!(back.iter().rev().eq(found.keys()), "{context}, table {name:?}");
+        let (low, high) = (Bound::Excluded(b"k3".to_vec()), Bound::Included(b"k7".to_vec()));
+        let part = common::visited(table.scan((low.clone(), high.clone())).descending());
+        assert!(
+            part.into_iter()
+                .rev()
+                .eq(found.range((low, high)).map(|(key, value)| (key.clone(), value.clone())))
+        );
         for (key, (value, deadline)) in &model.tables[name] {
             let live = deadline.is_none_or(|at| at > model.now);
             assert_eq!(table.get(key).unwrap(), live.then(|| value.clone()), "{context}");

@@ -138,6 +138,21 @@ pub trait Cursor<K: Kind> {
     /// # Errors
     /// `Corrupt`.
     fn next(&mut self, key: &mut K::KeyBuf, value: &mut K::ValueBuf) -> Result<bool>;
+
+    /// Calls `with` with the next pairs, as long as it returns true. False at the end. The index may read several pairs together, and may
+    /// lend its own bytes instead of copies. Then it frees no memory while `with` runs.
+    ///
+    /// # Errors
+    /// `Corrupt`. `with` may have been called.
+    fn visit(&mut self, with: &mut dyn FnMut(&K::Key, &K::Value) -> bool) -> Result<bool> {
+        let (mut key, mut value) = (K::KeyBuf::default(), K::ValueBuf::default());
+        while self.next(&mut key, &mut value)? {
+            if !with(K::key(&key), K::value(&value)) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
 }
 
 /// Default fill factor of leaves that are written in key order. The free space delays splits by later writes.

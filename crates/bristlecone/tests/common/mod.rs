@@ -5,7 +5,7 @@ pub mod history;
 
 use std::path::Path;
 
-use bristlecone::{Capabilities, Durability, Error, Kind, Options, StoreOf, registry};
+use bristlecone::{Capabilities, Durability, Error, Kind, Options, Scan, StoreOf, registry};
 use tempfile::TempDir;
 
 /// A directory in memory if possible, because a sync costs nothing there.
@@ -55,6 +55,28 @@ pub fn has_region(engine: &str) -> bool {
 /// Options for an existing store.
 pub fn existing() -> Options {
     Options::default().create(false)
+}
+
+/// The pairs of a scan: visits that stop, and single steps between them.
+pub fn visited<K: Kind>(mut scan: Scan<'_, K>) -> Vec<(K::KeyBuf, K::ValueBuf)> {
+    let mut pairs = Vec::new();
+    loop {
+        let before = pairs.len();
+        let stops = before + 1 + before % 50;
+        let visit = |key: &K::Key, value: &K::Value| {
+            pairs.push((K::own_key(key), K::own_value(value)));
+            pairs.len() < stops
+        };
+        scan.visit(visit).unwrap();
+        assert!(pairs.len() <= stops, "a visit goes on after it was stopped");
+        let has_ended = pairs.len() < stops;
+        let next = scan.next().map(Result::unwrap);
+        assert!(!(has_ended && next.is_some()), "a scan goes on after its end");
+        match next {
+            Some(pair) => pairs.push(pair),
+            None => return pairs,
+        }
+    }
 }
 
 /// All pairs of a store in key order. Also checks that an engine without order refuses ordered scans.

@@ -1,13 +1,13 @@
-//! Cursors over key ranges, which read one record at a time and validate the page before each.
+//! Cursors over key ranges, which read a few records at a time and validate the page before.
 //!
-//! A cursor knows a leaf by the number of the leaf's state, and a position in it. Before it reads the next record, it validates that the leaf
+//! A cursor knows a leaf by the number of the leaf's state, and a position in it. Before it reads the next records, it validates that the leaf
 //! is still in this state: each state of a page has a unique number. If it is not, the cursor takes its position again, behind the last
-//! returned key. Between two records a cursor holds no thread slot, so it delays no free.
+//! returned key. Between its calls a cursor holds no thread slot, so it delays no free.
 //!
 //! A key that exists throughout a scan is in some leaf at every moment. The cursor continues by key, never by page, so it returns the key
 //! exactly once.
 //!
-//! Linearization point of each record: its validation. Paper: Bw-tree §III-C.
+//! Linearization point of each record: the validation before it. Paper: Bw-tree §III-C.
 
 use std::borrow::Borrow;
 use std::ops::{Bound, Range};
@@ -245,38 +245,68 @@ impl<P: Pairs> Cursor<'_, P> {
         Ok(())
     }
 
+    /// Finds the leaf of the next records, unless the cursor stands in it. False at the end, or after an error.
+    #[inline(always)]
+    pub fn place(&mut self) -> bool {
+        while self.of.is_none() && !self.is_done {
+            if let Err(error) = self.find() {
+                (self.error, self.is_done) = (Some(error), true);
+            }
+        }
+        self.of.is_some()
+    }
+
+    /// Calls `with` with the next records of the leaf, as long as it returns true and at most `max` times. Returns the number of calls. All
+    /// records are of one state of the leaf. 0: there are no more, or the leaf has another state now, so the cursor needs [a leaf](Self::place)
+    /// again. While `with` runs, memory that is retired cannot be freed.
+    #[inline(always)]
+    pub fn visit(&mut self, max: usize, mut with: impl FnMut(&P::Key, &P::Value) -> bool) -> usize {
+        let Some((pid, lsn)) = self.of else { return 0 };
+        let visit = self.tree.visit();
+        let head = visit.load(pid).filter(|head| head.lsn() == lsn && head.seen() == self.rest.seen);
+        if let Some(head) = head
+            && let Body::Leaf { run, .. } = head.body()
+        {
+            let (mut last, mut count) = (None, 0);
+            while count < max {
+                let Some((key, value)) = self.rest.next(head, run, self.descends) else { break };
+                (last, count) = (Some(key), count + 1);
+                if !with(key, value) {
+                    break;
+                }
+            }
+            if let Some(last) = last {
+                P::own_key_in(last, &mut self.last);
+                return count;
+            }
+            // The scan continues in the next leaf.
+            self.last = None;
+            match self.then.take() {
+                None => self.is_done = true,
+                Some(low) if self.descends => self.to = Bound::Excluded(low),
+                Some(high) => self.from = Bound::Included(high),
+            }
+        } else if let Some(last) = self.last.take() {
+            // The scan continues behind the last record.
+            *if self.descends { &mut self.to } else { &mut self.from } = Bound::Excluded(last);
+        }
+        self.of = None;
+        0
+    }
+
     /// Calls `with` with the next record. `None` at the end, or after an error. While `with` runs, memory that is retired cannot be freed.
     pub fn next_with<R>(&mut self, with: impl FnOnce(&P::Key, &P::Value) -> R) -> Option<R> {
-        while !self.is_done {
-            let Some((pid, lsn)) = self.of else {
-                if let Err(error) = self.find() {
-                    (self.error, self.is_done) = (Some(error), true);
-                }
-                continue;
+        let (mut with, mut found) = (Some(with), None);
+        while self.place() {
+            let take = |key: &P::Key, value: &P::Value| {
+                found = with.take().map(|with| with(key, value));
+                false
             };
-            let visit = self.tree.visit();
-            let head = visit.load(pid).filter(|head| head.lsn() == lsn && head.seen() == self.rest.seen);
-            if let Some(head) = head
-                && let Body::Leaf { run, .. } = head.body()
-            {
-                if let Some((key, value)) = self.rest.next(head, run, self.descends) {
-                    P::own_key_in(key, &mut self.last);
-                    return Some(with(key, value));
-                }
-                // The scan continues in the next leaf.
-                self.last = None;
-                match self.then.take() {
-                    None => self.is_done = true,
-                    Some(low) if self.descends => self.to = Bound::Excluded(low),
-                    Some(high) => self.from = Bound::Included(high),
-                }
-            } else if let Some(last) = self.last.take() {
-                // The scan continues behind the last record.
-                *if self.descends { &mut self.to } else { &mut self.from } = Bound::Excluded(last);
+            if self.visit(1, take) > 0 {
+                break;
             }
-            self.of = None;
         }
-        None
+        found
     }
 }
 

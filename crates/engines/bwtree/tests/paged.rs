@@ -285,15 +285,32 @@ fn a_scan_goes_on_while_its_leaves_are_changed_saved_evicted_and_read() {
                     _ => change(&mut model, &mut random),
                 }
             }
-            let wanted = match (&rest.0, &rest.1) {
-                (Bound::Excluded(a), Bound::Included(b) | Bound::Excluded(b)) if a >= b => None,
-                _ if descends => model.range(rest.clone()).next_back(),
-                _ => model.range(rest.clone()).next(),
+            let is_over =
+                matches!(&rest, (Bound::Excluded(a), Bound::Included(b) | Bound::Excluded(b)) if a >= b);
+            let mut wanted: Vec<_> = match is_over {
+                true => Vec::new(),
+                false => model.range(rest.clone()).collect(),
             };
-            let found = cursor.next().map(|(key, value)| (key.into_vec(), value));
-            assert_eq!(found.as_ref().map(|(key, value)| (key, value)), wanted);
+            if descends {
+                wanted.reverse();
+            }
+            let is_ended = wanted.is_empty();
+            // All records of a visit are of one moment.
+            let (max, stops) = (random.usize(1..9), random.usize(1..9));
+            let mut found = Vec::new();
+            while found.is_empty() && cursor.place() {
+                cursor.visit(max, |key, value| {
+                    found.push((key.to_vec(), value.to_vec()));
+                    found.len() < stops
+                });
+            }
+            assert!(found.len() <= max.min(stops));
+            assert!(found.iter().map(|(key, value)| (key, value)).eq(wanted.into_iter().take(found.len())));
             assert!(cursor.take_error().is_none());
-            let Some((key, _)) = found else { break };
+            let Some((key, _)) = found.pop() else {
+                assert!(is_ended);
+                break;
+            };
             *if descends { &mut rest.1 } else { &mut rest.0 } = Bound::Excluded(key);
         }
         compare(&tree, &model);

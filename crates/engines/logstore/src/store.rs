@@ -542,28 +542,56 @@ impl<P: Pairs> StoreCursor<'_, P> {
     /// Calls `with` with the next pair. `None` at the end.
     ///
     /// # Errors
-    /// As [`Store::get`]. `with` may have been called.
+    /// As [`Store::get`].
     pub fn next_with<R>(&mut self, with: impl FnOnce(&P::Key, &P::Value) -> R) -> Result<Option<R>> {
-        // A3: after a failure only pairs that are not durable are errors. A key whose removal has failed may be absent.
-        let log = self.store.log.as_ref().filter(|log| log.check().is_ok());
-        let marks = log.is_none().then_some(&self.store.marks);
-        let next =
-            self.cursor.next_with(|key, value| (marks.map_or(0, |marks| marks.end(key)), with(key, value)));
-        if let Some(error) = self.cursor.take_error() {
-            return Err(self.store.refused(error));
-        }
-        match log {
-            // A1, also for keys that are absent: the pages may lack keys whose removal is not durable.
-            Some(log) if self.states != self.cursor.states() => {
-                self.states = self.cursor.states();
-                self.store.counts.leaves(thread(), 1);
-                self.store.wait_readable(log.end())?;
+        let (mut with, mut found) = (Some(with), None);
+        self.visit(1, |key, value| {
+            found = with.take().map(|with| with(key, value));
+            false
+        })?;
+        Ok(found)
+    }
+
+    /// Calls `with` with the next pairs, as long as it returns true. False at the end. Up to `together` pairs are read together. While `with`
+    /// runs, memory that is retired cannot be freed.
+    ///
+    /// # Errors
+    /// As [`Store::get`]. `with` may have been called.
+    #[inline(always)]
+    pub fn visit(
+        &mut self,
+        together: usize,
+        mut with: impl FnMut(&P::Key, &P::Value) -> bool,
+    ) -> Result<bool> {
+        let store = self.store;
+        let mut goes_on = true;
+        while goes_on {
+            if !self.cursor.place() {
+                return self.cursor.take_error().map_or(Ok(false), |error| Err(store.refused(error)));
             }
-            Some(_) => {}
-            None => self.store.wait_readable(next.as_ref().map_or(0, |(end, _)| *end))?,
+            // A3: after a failure only pairs that are not durable are errors. A key whose removal has failed may be absent.
+            let log = store.log.as_ref().filter(|log| log.check().is_ok());
+            let marks = log.is_none().then_some(&store.marks);
+            // A1, also for keys that are absent: the pages may lack keys whose removal is not durable.
+            if let Some(log) = log
+                && self.states != self.cursor.states()
+            {
+                self.states = self.cursor.states();
+                store.counts.leaves(thread(), 1);
+                store.wait_readable(log.end())?;
+            }
+            let mut refused = None;
+            self.cursor.visit(together, |key, value| {
+                if let Some(marks) = marks {
+                    refused = store.wait_readable(marks.end(key)).err();
+                }
+                goes_on = refused.is_none() && with(key, value);
+                goes_on
+            });
+            refused.map_or(Ok(()), Err)?;
+            store.relieve();
         }
-        self.store.relieve();
-        Ok(next.map(|(_, found)| found))
+        Ok(true)
     }
 }
 

@@ -75,21 +75,49 @@ impl Cursor<Bytes> for TableCursor<'_> {
 
     fn next(&mut self, key: &mut Vec<u8>, value: &mut Vec<u8>) -> Result<bool> {
         let prefix = self.prefix.as_slice();
-        // Byte by byte: a prefix is so short that a call takes longer.
-        let has_prefix =
-            |key: &[u8]| key.len() >= prefix.len() && key.iter().zip(prefix).all(|(a, b)| a == b);
-        while self.stored.next(key, value)? && has_prefix(key) {
-            let deadline = untag(value)?;
-            let is_past = match self.of {
-                Of::Current(table) => table.tables.is_past(deadline),
-                Of::Moment { now, .. } => deadline.is_some_and(|deadline| deadline <= now),
-            };
-            if !is_past {
+        while self.stored.next(key, value)? && without_prefix(key, prefix).is_some() {
+            if !self.of.is_past(untag(value)?) {
                 key.drain(..prefix.len());
                 return Ok(true);
             }
         }
         Ok(false)
+    }
+
+    fn visit(&mut self, with: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<bool> {
+        let (prefix, of) = (self.prefix.as_slice(), &self.of);
+        let mut end = Ok(true);
+        let is_stopped = self.stored.visit(&mut |key, value| {
+            let Some(key) = without_prefix(key, prefix) else {
+                end = Ok(false);
+                return false;
+            };
+            match keys::split_value(value) {
+                Ok((_, deadline)) if of.is_past(deadline) => true,
+                Ok((value, _)) => with(key, value),
+                Err(error) => {
+                    end = Err(error);
+                    false
+                }
+            }
+        })?;
+        Ok(end? && is_stopped)
+    }
+}
+
+/// The part of a key behind a prefix. `None` if it does not begin with that. Byte by byte: a prefix is so short that a call takes longer.
+fn without_prefix<'k>(key: &'k [u8], prefix: &[u8]) -> Option<&'k [u8]> {
+    let (first, rest) = key.split_at_checked(prefix.len())?;
+    first.iter().zip(prefix).all(|(a, b)| a == b).then_some(rest)
+}
+
+impl Of<'_> {
+    /// True if a deadline has passed.
+    fn is_past(&self, deadline: Option<u64>) -> bool {
+        match self {
+            Of::Current(table) => table.tables.is_past(deadline),
+            Of::Moment { now, .. } => deadline.is_some_and(|deadline| deadline <= *now),
+        }
     }
 }
 

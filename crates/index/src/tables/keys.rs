@@ -147,7 +147,10 @@ pub(super) fn split_value(stored: &[u8]) -> Result<(&[u8], Option<u64>)> {
         }
         _ => None,
     };
-    split.ok_or(Error::Corrupt { what: "value of a table", at: 0 })
+    let Some(split) = split else {
+        return Err(Error::Corrupt { what: "value of a table", at: 0 });
+    };
+    Ok(split)
 }
 
 /// Turns a stored value into the value. Returns its deadline.

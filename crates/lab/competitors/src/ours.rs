@@ -79,11 +79,15 @@ impl Session for Handle<'_> {
     fn scan(&mut self, from: &[u8], limit: u64, met: &mut dyn FnMut(&[u8], &[u8])) -> Result<u64> {
         let from = if from.is_empty() { Bound::Unbounded } else { Bound::Included(from.to_vec()) };
         let mut pairs = self.0.scan((from, Bound::Unbounded));
-        let (mut key, mut value) = (Vec::new(), Vec::new());
         let mut count = 0;
-        while count < limit && pairs.next_into(&mut key, &mut value).map_err(refused(NAME, "scan"))? {
-            met(&key, &value);
+        // As the other stores, it need not copy pairs.
+        let visit = |key: &[u8], value: &[u8]| {
+            met(key, value);
             count += 1;
+            count < limit
+        };
+        if limit > 0 {
+            pairs.visit(visit).map_err(refused(NAME, "scan"))?;
         }
         Ok(count)
     }

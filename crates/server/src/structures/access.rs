@@ -334,7 +334,7 @@ impl View<'_> {
         descending: bool,
         mut visit: impl FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<()> {
-        let mut visit = |key: &[u8], value: &[u8]| visit(key.get(9..).unwrap_or_default(), value);
+        let visit = |key: &[u8], value: &[u8]| visit(key.get(9..).unwrap_or_default(), value);
         let scan = match &mut self.place {
             Place::Now { shared, .. } => shared.structures.elements()?.store.scan(range),
             Place::Past { elements: Some(elements), .. } => elements.scan(range),
@@ -344,9 +344,7 @@ impl View<'_> {
             }
         };
         let mut scan = if descending { scan.descending() } else { scan };
-        let (mut key, mut value) = (Vec::new(), Vec::new());
-        while scan.next_into(&mut key, &mut value)? && visit(&key, &value) {}
-        Ok(())
+        Ok(scan.visit(visit)?)
     }
 
     /// True if no head has changed since it was read.
