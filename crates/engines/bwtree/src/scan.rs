@@ -40,6 +40,9 @@ pub struct Cursor<'t, P: Pairs> {
     states: u64,
 }
 
+/// Number of records between the next one and the one that is prefetched.
+const AHEAD: usize = 4;
+
 /// The records of a leaf that a scan has still to return. They are in the run of the leaf's base page, and in the slab of its changes.
 ///
 /// A leaf without visible changes has all its records in the run, in key order. A leaf with visible changes has the number of the last one.
@@ -89,6 +92,16 @@ impl Rest {
             self.changes.extend(found.into_iter().map(|((spot, _), place)| (spot, place)));
         }
         self.left = 0..self.changes.len();
+    }
+
+    /// Prefetches a record that will be next soon.
+    #[inline(always)]
+    fn fetch_ahead<P: Pairs>(&self, run: &P::Leaf, descends: bool) {
+        let Range { start, end } = self.run;
+        let ahead = if descends { end.wrapping_sub(1 + AHEAD) } else { start + AHEAD };
+        if self.run.contains(&ahead) {
+            P::fetch(P::at(run, ahead));
+        }
     }
 
     /// Takes the next record. `None` if there are no more.
@@ -269,6 +282,7 @@ impl<P: Pairs> Cursor<'_, P> {
         {
             let (mut last, mut count) = (None, 0);
             while count < max {
+                self.rest.fetch_ahead::<P>(run, self.descends);
                 let Some((key, value)) = self.rest.next(head, run, self.descends) else { break };
                 (last, count) = (Some(key), count + 1);
                 if !with(key, value) {
