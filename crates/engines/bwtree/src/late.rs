@@ -5,6 +5,9 @@
 //!
 //! Until then the tree does not know how the late changes alter the number of its records: the leaf is *uncounted*.
 //!
+//! A batch plans its changes first ([`Tree::plan`]): it reads the leaves that would get too many. It also notes the leaf of each change, so
+//! that the change needs no second descent, and prefetches the next leaves while it makes the changes.
+//!
 //! Commit point: the exchange that replaces the evicted leaf. The paper has no such changes: it reads a page that is not in memory.
 
 use std::borrow::Borrow;
