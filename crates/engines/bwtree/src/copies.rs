@@ -184,7 +184,7 @@ impl<P: Pairs> Tree<P> {
             leaf.digest = digest::of(changes).into();
         }
         if let Some(whole) = both.as_ref().map(ImageBytes::whole).or(whole.as_deref()) {
-            leaf.guide = visit.guide_of(whole, image.whole()).into();
+            leaf.guide = visit.tree.guide_of(whole, image.whole()).into();
         }
         visit.replace_stub(pid, head, evicted, visit.stub_of(head, leaf));
         visit.count(Count::PagedIn);

@@ -12,8 +12,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::digest;
-use crate::guide;
-use crate::image::{self, Address, Image};
+use crate::image::{Address, Image};
 use crate::node::Body;
 use crate::omission::{Omission, is_omitted};
 use crate::page::Records;
@@ -29,6 +28,9 @@ const BITS: u32 = u64::BITS;
 const FIRST: u32 = 4;
 /// All words of 2^32 pages.
 const SEGMENTS: usize = (32 - BITS.ilog2() - FIRST) as usize + 1;
+
+/// The eviction prefetches a page that comes at least this many pages later.
+const FETCHED_AHEAD: u32 = 8;
 
 /// The bits of all pages.
 #[derive(Debug)]
@@ -103,6 +105,10 @@ impl<P: Pairs> Tree<P> {
     /// The state of a page. `None`: it is no leaf in memory and keeps no changes, or it is being merged.
     pub(crate) fn residence(&self, page: u32) -> Option<Residence> {
         let visit = self.visit();
+        if let Some(ahead) = self.candidates.next(page.saturating_add(FETCHED_AHEAD)) {
+            // The load of a word prefetches the page.
+            let _ = visit.load(Pid(ahead));
+        }
         let head = visit.load(Pid(page)).filter(|head| Pid(page) != ROOT && head.level() == 0)?;
         match head.body() {
             Body::Leaf { saved, .. } if saved.cool() => Some(Residence::Used),
@@ -161,17 +167,15 @@ impl<P: Pairs> Tree<P> {
         }
         let kept = Kept { unsaved: &unsaved[..], late: &[] };
         let live = || Records::of(head).live;
-        let (digest, guide) = match &saved.lineage {
-            _ if !unsaved.is_empty() => (digest::of(&unsaved), Vec::new()),
+        let digest = match &saved.lineage {
+            _ if !unsaved.is_empty() => digest::of(&unsaved),
             Some(lineage) if image.base.is_some() => {
                 let changes = lineage.difference::<P>(head, &live(), |_| true);
-                (changes.map_or_else(Vec::new, |changes| digest::of(&changes.image)), Vec::new())
+                changes.map_or_else(Vec::new, |changes| digest::of(&changes.image))
             }
-            _ if !guide::is_useful(head.bytes(), records) => (Vec::new(), Vec::new()),
-            // A whole image has the same bytes as when it was saved, unless it has records outside of the leaf's bounds (I2). Then the
-            // checksums of the guide are wrong, and the next lookup makes another one.
-            _ => (Vec::new(), visit.guide_of(&image::whole::<P>(&live()), image.address)),
+            _ => Vec::new(),
         };
+        let guide = saved.lineage.as_ref().map_or(&[][..], |lineage| lineage.guide());
         let (digest, guide) = (digest.into(), guide.into());
         let leaf = NewEvicted { kept, digest, guide, ..NewEvicted::of(image, records as u32, true) };
         let kept = unsaved.len() as u64;

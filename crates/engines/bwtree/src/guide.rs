@@ -54,7 +54,7 @@ fn pieces(first: usize, bytes: usize) -> impl Iterator<Item = std::ops::Range<us
 }
 
 /// True if an image of this length, with this number of records, is to have a guide.
-pub(crate) fn is_useful(bytes: usize, records: usize) -> bool {
+fn is_useful(bytes: usize, records: usize) -> bool {
     bytes <= IMAGE_MAX.min(records * MEAN_MAX)
 }
 

@@ -23,6 +23,7 @@ mod late;
 use std::cmp::Ordering as Order;
 use std::mem;
 use std::num::NonZeroU64;
+use std::sync::Arc;
 
 pub(crate) use late::{
     decode_late, find_late, late_count, late_of, late_replaced, late_spot, late_with, late_with_all,
@@ -449,6 +450,8 @@ pub(crate) struct Difference {
     origins: Vec<Origin>,
     /// The base.
     pub(crate) base: Address,
+    /// The guide of the base.
+    guide: Arc<[u8]>,
 }
 
 /// The image of a leaf in memory, and the difference of the leaf from the image's base. It does not change, except that the image can be
@@ -456,6 +459,8 @@ pub(crate) struct Difference {
 #[derive(Debug)]
 pub(crate) struct Lineage {
     image: Image,
+    /// The guide of the whole image (G1 of [`guide`](crate::guide)).
+    guide: Arc<[u8]>,
     origins: Origins,
     /// The image has the contents of the leaf without its changes in the slab.
     is_current: bool,
@@ -464,12 +469,18 @@ pub(crate) struct Lineage {
 }
 
 impl Lineage {
-    fn new(image: Image, origins: Origins, is_current: bool) -> Box<Self> {
-        Box::new(Self { image, origins, is_current, is_forgotten: AtomicU64::new(0) })
+    fn new(image: Image, guide: Arc<[u8]>, origins: Origins, is_current: bool) -> Box<Self> {
+        Box::new(Self { image, guide, origins, is_current, is_forgotten: AtomicU64::new(0) })
     }
 
     /// That of a leaf with these origins. `count`: the number of records of the base.
-    pub(crate) fn of(image: Image, is_current: bool, origins: Vec<Origin>, count: usize) -> Box<Self> {
+    pub(crate) fn of(
+        image: Image,
+        guide: Arc<[u8]>,
+        is_current: bool,
+        origins: Vec<Origin>,
+        count: usize,
+    ) -> Box<Self> {
         let is_same = origins.len() == count
             && origins.iter().enumerate().all(|(i, origin)| usize::from(*origin) == i + 1);
         let origins = match count > usize::from(Origin::MAX) {
@@ -477,18 +488,23 @@ impl Lineage {
             false if is_same => Origins::Same,
             false => Origins::Each(origins.into()),
         };
-        Self::new(image, origins, is_current)
+        Self::new(image, guide, origins, is_current)
     }
 
     /// That of a leaf that was just saved whole.
-    pub(crate) fn whole(address: Address) -> Box<Self> {
-        Self::new(Image { address, base: None }, Origins::Same, true)
+    pub(crate) fn whole(address: Address, guide: Vec<u8>) -> Box<Self> {
+        Self::new(Image { address, base: None }, guide.into(), Origins::Same, true)
     }
 
     /// That of a leaf whose difference was just saved.
     pub(crate) fn changed(address: Address, difference: Difference) -> Box<Self> {
         let image = Image { address, base: Some(difference.base) };
-        Self::new(image, Origins::Each(difference.origins.into()), true)
+        Self::new(image, difference.guide, Origins::Each(difference.origins.into()), true)
+    }
+
+    /// The guide of the whole image.
+    pub(crate) fn guide(&self) -> &[u8] {
+        &self.guide
     }
 
     /// The image, unless it is forgotten.
@@ -534,11 +550,12 @@ impl Lineage {
     pub(crate) fn after<P: Pairs>(&self, records: usize, changes: &[Spotted<'_, P>]) -> Option<Box<Self>> {
         let image = self.image()?;
         if changes.is_empty() {
-            return Some(Self::new(image, self.origins.clone(), self.is_current));
+            return Some(Self::new(image, Arc::clone(&self.guide), self.origins.clone(), self.is_current));
         }
         let origins = self.origins_after::<P>(records, changes)?;
         let changed = origins.iter().filter(|origin| **origin == 0).count();
-        (changed * 2 <= origins.len()).then(|| Self::new(image, Origins::Each(origins.into()), false))
+        (changed * 2 <= origins.len())
+            .then(|| Self::new(image, Arc::clone(&self.guide), Origins::Each(origins.into()), false))
     }
 
     /// The difference of a leaf from its base. `live` are its records. `None` if a whole image is better, or is needed.
@@ -557,12 +574,12 @@ impl Lineage {
         // The leaves of models are smaller than the head of an image.
         let bytes_max = if IS_SMALL { usize::MAX } else { head.bytes() / SHARE };
         let image = changes::<P>(live, &origins, base, bytes_max)?;
-        Some(Difference { image, origins, base })
+        Some(Difference { image, origins, base, guide: Arc::clone(&self.guide) })
     }
 
     /// Bytes of memory.
     pub(crate) fn memory(&self) -> usize {
         let origins = if let Origins::Each(origins) = &self.origins { size_of_val(&**origins) } else { 0 };
-        size_of::<Self>() + origins
+        size_of::<Self>() + origins + self.guide.len()
     }
 }

@@ -190,7 +190,7 @@ pub(crate) struct Paging {
 pub(crate) struct Turn(Option<(Pid, u64)>);
 
 /// Number of pages that threads can page in at the same time.
-const TURNS: usize = if IS_SMALL { 1 } else { 64 };
+const TURNS: usize = if IS_SMALL { 1 } else { 1024 };
 /// A lookup that reads an image which another lookup read less than this number of reads before pages the leaf in. Larger than the number of
 /// threads that each read a run of keys.
 const SOON: u64 = 32;
@@ -398,6 +398,12 @@ impl<P: Pairs> Tree<P> {
         }))
     }
 
+    /// The guide of a whole image, which is at this address.
+    pub(crate) fn guide_of(&self, whole: &[u8], address: Address) -> Vec<u8> {
+        let shelf = self.shelf.as_ref();
+        shelf.map_or_else(Vec::new, |shelf| guide::of::<P>(whole, shelf.first_piece(address)))
+    }
+
     /// The low key of a leaf, by its page number. `None` if the page is no leaf; `Some(None)` for the first leaf.
     pub fn low_key(&self, page: u32) -> Option<Option<P::KeyBuf>> {
         if u64::from(page) >= self.table.used() {
@@ -468,12 +474,6 @@ impl<'v, P: Pairs> Visit<'v, P> {
             }
         }
         done
-    }
-
-    /// The guide of a whole image, which is at this address.
-    pub(crate) fn guide_of(&self, whole: &[u8], address: Address) -> Vec<u8> {
-        let shelf = self.tree.shelf.as_ref();
-        shelf.map_or_else(Vec::new, |shelf| guide::of::<P>(whole, shelf.first_piece(address)))
     }
 
     /// The value of a key, by its bytes, from the image of an evicted leaf. `None`: the key is absent.
@@ -550,7 +550,12 @@ impl<'v, P: Pairs> Visit<'v, P> {
         let bounds = Bounds { low: outline.low.cloned(), high: outline.high.cloned(), right: outline.right };
         self.tell_change(head);
         let origins = pairs.iter().map(|(_, origin)| *origin).collect();
-        let lineage = Lineage::of(evicted.image, evicted.kept.bytes() == 0, origins, count);
+        let guide = match &*evicted.guide {
+            [] => self.tree.guide_of(image.whole(), evicted.image.whole()),
+            known => known.to_vec(),
+        };
+        let is_current = evicted.kept.bytes() == 0;
+        let lineage = Lineage::of(evicted.image, guide.into(), is_current, origins, count);
         // The contents are the same, so the new page keeps the number.
         let new = New { level: 0, lsn: head.lsn(), bytes };
         let page = self.read_page(new, (&read, copied), bounds, Saved::new(Some(lineage), 0));

@@ -121,8 +121,10 @@ impl<P: Pairs> Tree<P> {
                     (Image { address, base: Some(difference.base) }, Lineage::changed(address, difference))
                 }
                 (None, whole) => {
-                    let address = keep(&whole.unwrap_or_default(), ImageKind::Whole)?;
-                    (Image { address, base: None }, Lineage::whole(address))
+                    let whole = whole.unwrap_or_default();
+                    let address = keep(&whole, ImageKind::Whole)?;
+                    let guide = self.guide_of(&whole, address);
+                    (Image { address, base: None }, Lineage::whole(address, guide))
                 }
             };
             self.visit().install_saved(place(), state, lineage);
@@ -181,7 +183,7 @@ impl<P: Pairs> Tree<P> {
             // R1: the contents are the same.
             let mut leaf = NewEvicted::of(Image { address, base: None }, records, true);
             leaf.copies = evicted.copies.to_new();
-            leaf.guide = visit.guide_of(&whole, address).into();
+            leaf.guide = visit.tree.guide_of(&whole, address).into();
             visit.replace_stub(pid, head, evicted, visit.stub_with(head, bytes, leaf));
             visit.count(Count::PagedIn);
         }
@@ -313,7 +315,7 @@ impl<P: Pairs> Tree<P> {
         let Some((head, evicted)) = visit.stub(pid, stub) else { return Ok(false) };
         let mut leaf = NewEvicted::of(Image { address: moved, base: None }, records.len() as u32, true);
         leaf.copies = evicted.copies.to_new();
-        leaf.guide = visit.guide_of(&whole, moved).into();
+        leaf.guide = visit.tree.guide_of(&whole, moved).into();
         Ok(visit.replace_stub(pid, head, evicted, visit.stub_of(head, leaf)))
     }
 }
