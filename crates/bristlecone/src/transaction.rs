@@ -259,17 +259,20 @@ impl<K: Kind> Scanned<K> {
         let mut scan = if self.descending { scan.descending() } else { scan };
         let mut pairs = self.pairs.iter();
         let (mut is_unchanged, mut is_longer) = (true, false);
-        scan.visit(|key, value| match pairs.next() {
-            Some((read, pair)) => {
-                is_unchanged = key == K::key(read) && value == K::value(pair);
-                is_unchanged
-            }
-            None => {
-                is_longer = true;
-                false
-            }
-        })?;
-        Ok(is_unchanged && pairs.next().is_none() && (self.stopped || !is_longer))
+        let needs_more = |left: usize| left > 0 || !self.stopped;
+        if needs_more(pairs.len()) {
+            scan.visit(|key, value| match pairs.next() {
+                Some((read, pair)) => {
+                    is_unchanged = key == K::key(read) && value == K::value(pair);
+                    is_unchanged && needs_more(pairs.len())
+                }
+                None => {
+                    is_longer = true;
+                    false
+                }
+            })?;
+        }
+        Ok(is_unchanged && pairs.len() == 0 && !is_longer)
     }
 }
 

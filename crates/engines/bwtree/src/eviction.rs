@@ -72,7 +72,8 @@ impl Candidates {
         while segment < SEGMENTS {
             let words = self.0[segment].get().map_or(&[][..], |words| words);
             for (i, word) in words.iter().enumerate().skip(index) {
-                let bits = word.load(Ordering::Relaxed) & mask;
+                // Acquire: a page's word was written before its bit.
+                let bits = word.load(Ordering::Acquire) & mask;
                 if bits != 0 {
                     let before = (1_u64 << (FIRST as usize + segment)) - (1 << FIRST);
                     let page = (before + i as u64) * u64::from(BITS) + u64::from(bits.trailing_zeros());

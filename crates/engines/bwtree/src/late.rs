@@ -27,9 +27,6 @@ use crate::sync::IS_SMALL;
 use crate::table::{Pid, ROOT};
 use crate::tree::{Change, Recorder, Tree, Visit};
 
-/// A change of a batch. `None`: the key is removed.
-pub type ChangeOf<P> = (<P as Pairs>::KeyBuf, Option<<P as Pairs>::ValueBuf>);
-
 /// The late changes that a batch will make in one leaf.
 #[derive(Debug, Default)]
 struct Planned {
@@ -39,14 +36,15 @@ struct Planned {
 
 /// Number of leaves that are prefetched together.
 const TOGETHER: usize = 8;
-/// While it holds a thread slot, memory that is retired is not freed. So a plan of more changes than this holds none.
+/// While a plan holds a thread slot, memory that is retired is not freed. So one of more changes than this holds none, and neither does one that
+/// reads leaves.
 const SLOT_MAX: usize = 4096;
 
 /// Changes that can be made now; see [`Tree::plan`].
 #[derive(Debug)]
 pub struct Plan<'t, P: Pairs> {
     tree: &'t Tree<P>,
-    changes: &'t [ChangeOf<P>],
+    changes: &'t [image::Change<P>],
     /// The leaf of each change. A structure change may move the key to another leaf.
     leaves: Vec<Pid>,
     /// As long as it is held, no page number of `leaves` gets another page (M2). `None`: they are not used.
@@ -74,7 +72,7 @@ impl<P: Pairs> Copy for Blind<'_, P> {}
 
 impl<P: Pairs> Visit<'_, P> {
     /// The leaves of at most [`TOGETHER`] keys. Their cache misses overlap: all descents stop above the leaf, then each goes on.
-    fn leaves(&self, changes: &[ChangeOf<P>]) -> impl Iterator<Item = (Pid, Head<'_, P>)> {
+    fn leaves(&self, changes: &[image::Change<P>]) -> impl Iterator<Item = (Pid, Head<'_, P>)> {
         let mut pids = [ROOT; TOGETHER];
         for (pid, (key, _)) in pids.iter_mut().zip(changes) {
             let target = At(key.borrow());
@@ -140,7 +138,12 @@ impl<P: Pairs> Plan<'_, P> {
 
 impl Planned {
     /// Adds a change of a leaf. Returns the evicted leaf if its late changes are too many then.
-    fn add<P: Pairs>(&mut self, pid: Pid, head: Head<'_, P>, (key, value): &ChangeOf<P>) -> Option<Stub> {
+    fn add<P: Pairs>(
+        &mut self,
+        pid: Pid,
+        head: Head<'_, P>,
+        (key, value): &image::Change<P>,
+    ) -> Option<Stub> {
         let Body::Evicted { leaf, .. } = head.body() else { return None };
         if self.leaf != Some(pid) {
             *self = Self { leaf: Some(pid), bytes: leaf.kept.late.len() };
@@ -191,8 +194,8 @@ impl<P: Pairs> Tree<P> {
     ///
     /// # Errors
     /// `Unreadable`.
-    pub fn plan<'t>(&'t self, changes: &'t [ChangeOf<P>]) -> Result<Plan<'t, P>> {
-        let slot = (changes.len() <= SLOT_MAX).then(|| self.epochs.enter());
+    pub fn plan<'t>(&'t self, changes: &'t [image::Change<P>]) -> Result<Plan<'t, P>> {
+        let mut slot = (changes.len() <= SLOT_MAX).then(|| self.epochs.enter());
         let mut leaves = Vec::with_capacity(changes.len());
         let mut planned = Planned::default();
         let mut rest = changes;
@@ -206,6 +209,8 @@ impl<P: Pairs> Tree<P> {
             drop(visit);
             rest = &changes[leaves.len()..];
             if let Some((pid, stub)) = too_many {
+                // Reads take long.
+                slot = None;
                 self.page_in(pid, stub)?;
             }
         }

@@ -59,7 +59,7 @@ pub use check::Check;
 pub use error::{Error, Result};
 pub use eviction::Residence;
 pub use image::{Address, Image, ImageKind, Late};
-pub use late::{ChangeOf, Plan};
+pub use late::Plan;
 pub use options::{LEAF_CHAIN_MAX, Options};
 pub use paged::Shelf;
 pub use pairs::Pairs;

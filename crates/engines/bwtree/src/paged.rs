@@ -180,7 +180,7 @@ impl NewEvicted<'_> {
 /// Turns to page in: one thread at a time for each page.
 #[derive(Debug)]
 pub(crate) struct Paging {
-    turns: [Mutex<Turn>; TURNS],
+    turns: Box<[Mutex<Turn>]>,
     /// Number of reads of images by lookups. No protocol reads it.
     lookups: std::sync::atomic::AtomicU64,
 }
@@ -197,7 +197,7 @@ const SOON: u64 = 32;
 
 impl Paging {
     pub(crate) fn new() -> Self {
-        Self { turns: std::array::from_fn(|_| Mutex::default()), lookups: 0.into() }
+        Self { turns: (0..TURNS).map(|_| Mutex::default()).collect(), lookups: 0.into() }
     }
 
     pub(crate) fn turn(&self, pid: Pid) -> MutexGuard<'_, Turn> {

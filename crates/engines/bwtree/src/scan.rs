@@ -269,8 +269,8 @@ impl<P: Pairs> Cursor<'_, P> {
         self.of.is_some()
     }
 
-    /// Calls `with` with the next records of the leaf, as long as it returns true and at most `max` times. Returns the number of calls. All
-    /// records are of one state of the leaf. 0: there are no more, or the leaf has another state now, so the cursor needs [a leaf](Self::place)
+    /// Calls `with` with the next records of the leaf, as long as it returns true, at most `max` times and at least once. Returns the number
+    /// of calls. All records are of one state of the leaf. 0: there are no more, or the leaf has another state now, so the cursor needs [a leaf](Self::place)
     /// again. While `with` runs, memory that is retired cannot be freed.
     #[inline(always)]
     pub fn visit(&mut self, max: usize, mut with: impl FnMut(&P::Key, &P::Value) -> bool) -> usize {
@@ -281,11 +281,11 @@ impl<P: Pairs> Cursor<'_, P> {
             && let Body::Leaf { run, .. } = head.body()
         {
             let (mut last, mut count) = (None, 0);
-            while count < max {
+            loop {
                 self.rest.fetch_ahead::<P>(run, self.descends);
                 let Some((key, value)) = self.rest.next(head, run, self.descends) else { break };
                 (last, count) = (Some(key), count + 1);
-                if !with(key, value) {
+                if !with(key, value) || count >= max {
                     break;
                 }
             }

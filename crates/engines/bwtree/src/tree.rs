@@ -626,11 +626,18 @@ impl<P: Pairs> Visit<'_, P> {
         self.leaf_from(ROOT, target)
     }
 
-    /// As [`leaf`](Self::leaf), by a descent from a page (see [`find_from`](Self::find_from)).
+    /// As [`leaf`](Self::leaf). Looks first at the page to which an inner page has led for this target. The thread has held a thread slot since
+    /// then, so the page's number has no other page (M2). If a structure change has moved the target, the descent begins at the root.
     #[inline(always)]
     pub(crate) fn leaf_from(&self, pid: Pid, target: impl Target<P>) -> (Pid, Head<'_, P>) {
+        if pid != ROOT
+            && let Some(head) = self.load(pid)
+            && let Step::Here = step(head, target, 0)
+        {
+            return (pid, head);
+        }
         loop {
-            if let Some(found) = self.find_from(pid, target, 0) {
+            if let Some(found) = self.find(target, 0) {
                 return found;
             }
         }
@@ -641,18 +648,7 @@ impl<P: Pairs> Visit<'_, P> {
     /// A descent that finds an incomplete split or merge completes it.
     #[inline(always)]
     pub(crate) fn find(&self, target: impl Target<P>, level: u32) -> Option<(Pid, Head<'_, P>)> {
-        self.find_from(ROOT, target, level)
-    }
-
-    /// As [`find`](Self::find), from the root or from a page to which an inner page has led, for this target. The thread has held a thread slot
-    /// since then, so the page's number has no other page (M2).
-    #[inline(always)]
-    pub(crate) fn find_from(
-        &self,
-        mut pid: Pid,
-        target: impl Target<P>,
-        level: u32,
-    ) -> Option<(Pid, Head<'_, P>)> {
+        let mut pid = ROOT;
         loop {
             let Some(head) = self.load(pid) else {
                 pid = ROOT;

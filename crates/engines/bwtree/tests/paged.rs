@@ -475,6 +475,21 @@ fn a_plan_finds_the_leaves_of_its_keys_after_structure_changes() {
     }
 }
 
+/// All keys of a plan are in one leaf at first. It splits while the changes are made.
+#[test]
+fn a_plan_of_ascending_keys_follows_the_splits_from_the_root() {
+    let tree = Tree::<Bytes>::with_shelf(options(false), Arc::new(Images::default()) as _).unwrap();
+    let key = |number: u32| format!("key {number:05}").into_bytes();
+    (0..2000).for_each(|number| _ = tree.put(&key(number), &[1; 20]).unwrap());
+    let before = tree.stats();
+    let changes: Vec<_> = (2000..6000).map(|number| (key(number).into(), Some(vec![2; 20]))).collect();
+    tree.plan(&changes).unwrap().make(|_| ()).unwrap();
+    let after = tree.stats();
+    assert!(after.splits > before.splits + 20, "{after:?}");
+    assert!(after.helped < before.helped + 20, "the descents completed splits that were complete: {after:?}");
+    assert_eq!(tree.len(), 6000);
+}
+
 fn churn(seed: u64, is_tiny: bool, steps: usize) {
     let mut random = fastrand::Rng::with_seed(seed);
     let images = Arc::new(Images::default());

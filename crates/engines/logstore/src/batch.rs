@@ -13,7 +13,7 @@ use crate::settings::BATCH_BYTES_MAX;
 use crate::store::{Store, check_length, thread};
 
 /// A write of a batch: `None` removes the key.
-pub type BatchWrite<P> = bwtree::ChangeOf<P>;
+pub type BatchWrite<P> = bwtree::image::Change<P>;
 
 /// The result of a batch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -87,6 +87,7 @@ impl<P: Pairs> Store<P> {
         if writes.is_empty() {
             return Ok(found);
         }
+        log.write_ahead()?;
         let alone = self.gate.alone();
         // A2: after this each leaf is in memory, or has room for its late changes.
         let plan = self.tree.plan(&writes).map_err(|error| self.refused(error))?;

@@ -308,7 +308,7 @@ impl<P: Pairs> Store<P> {
         Ok(done)
     }
 
-    /// A cursor over the pairs between two bounds. A scan is not a snapshot; each pair is current when it is returned.
+    /// A cursor over the pairs between two bounds. A scan is not a snapshot: each pair is as it was when the cursor read it.
     pub fn range(&self, from: Bound<&P::Key>, to: Bound<&P::Key>, descends: bool) -> StoreCursor<'_, P> {
         let cursor = match descends {
             false => self.tree.range(from, to),
@@ -552,8 +552,8 @@ impl<P: Pairs> StoreCursor<'_, P> {
         Ok(found)
     }
 
-    /// Calls `with` with the next pairs, as long as it returns true. False at the end. Up to `together` pairs are read together. While `with`
-    /// runs, memory that is retired cannot be freed.
+    /// Calls `with` with the next pairs, as long as it returns true. False at the end. Up to `together` pairs, and at least one, are read
+    /// together. While `with` runs, memory that is retired cannot be freed.
     ///
     /// # Errors
     /// As [`Store::get`]. `with` may have been called.
@@ -578,7 +578,18 @@ impl<P: Pairs> StoreCursor<'_, P> {
             {
                 self.states = self.cursor.states();
                 store.counts.leaves(thread(), 1);
-                store.wait_readable(log.end())?;
+                let end = log.end();
+                if store.stable() < end && !defer(end) {
+                    // The leaf may change during the wait, each time. So each wait is for a pair.
+                    let mut first = None;
+                    self.cursor.visit(1, |key, value| {
+                        first = Some((P::own_key(key), P::own_value(value)));
+                        false
+                    });
+                    store.wait_for(end)?;
+                    goes_on = first.is_none_or(|(key, value)| with(key.borrow(), value.borrow()));
+                    continue;
+                }
             }
             let mut refused = None;
             self.cursor.visit(together, |key, value| {
