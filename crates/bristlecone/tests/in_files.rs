@@ -2,11 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use bristlecone::{Durability, Error, Options, Store, StoreU64, WriteOptions, backup, compact, salvage};
+use bristlecone::{Durability, Error, Options, Store, StoreU64, backup, compact, salvage};
 
-use crate::common::{existing, scratch, visited};
+use crate::common::{existing, scratch};
 
 const ENGINE: &str = "bwtree";
 
@@ -104,31 +103,6 @@ fn contents_four_times_the_memory_are_read_and_changed_by_several_threads() {
 }
 
 /// After a batch that needs more than the budget, its thread waits for the eviction, or does a part of it.
-/// Each leaf that a scan reads may have to become durable first. Meanwhile a writer that never pauses changes it.
-#[test]
-fn scans_of_a_leaf_that_is_written_without_end_come_to_an_end() {
-    let dir = scratch();
-    let store = Store::open(dir.path(), options().durability(Durability::Power)).unwrap();
-    (0..6).for_each(|number| _ = store.put(&key(number), b"first").unwrap());
-    let done = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let (writer, is_done) = (store.with(WriteOptions { sync: false }), &done);
-        scope.spawn(move || {
-            let mut number = 0;
-            while !is_done.load(Ordering::Acquire) {
-                writer.put(&key(number % 6), b"next").unwrap();
-                number += 1;
-            }
-        });
-        for round in 0..30 {
-            let scan = || if round % 2 == 0 { store.scan(..) } else { store.scan(..).descending() };
-            assert_eq!(scan().map(Result::unwrap).count(), 6);
-            assert_eq!(visited(scan()).len(), 6);
-        }
-        done.store(true, Ordering::Release);
-    });
-}
-
 #[test]
 fn waits_for_memory_are_counted() {
     let dir = scratch();

@@ -270,11 +270,11 @@ impl<P: Pairs> Cursor<'_, P> {
     }
 
     /// Calls `with` with the next records of the leaf, as long as it returns true, at most `max` times and at least once. Returns the number
-    /// of calls. All records are of one state of the leaf. 0: there are no more, or the leaf has another state now, so the cursor needs [a leaf](Self::place)
-    /// again. While `with` runs, memory that is retired cannot be freed.
+    /// of calls, 0 if the leaf has no more records. All records are of one state of the leaf. `None`: the leaf has another state now. Then, and
+    /// after 0 calls, the cursor needs [a leaf](Self::place) again. While `with` runs, memory that is retired cannot be freed.
     #[inline(always)]
-    pub fn visit(&mut self, max: usize, mut with: impl FnMut(&P::Key, &P::Value) -> bool) -> usize {
-        let Some((pid, lsn)) = self.of else { return 0 };
+    pub fn visit(&mut self, max: usize, mut with: impl FnMut(&P::Key, &P::Value) -> bool) -> Option<usize> {
+        let (pid, lsn) = self.of?;
         let visit = self.tree.visit();
         let head = visit.load(pid).filter(|head| head.lsn() == lsn && head.seen() == self.rest.seen);
         if let Some(head) = head
@@ -291,7 +291,7 @@ impl<P: Pairs> Cursor<'_, P> {
             }
             if let Some(last) = last {
                 P::own_key_in(last, &mut self.last);
-                return count;
+                return Some(count);
             }
             // The scan continues in the next leaf.
             self.last = None;
@@ -300,12 +300,15 @@ impl<P: Pairs> Cursor<'_, P> {
                 Some(low) if self.descends => self.to = Bound::Excluded(low),
                 Some(high) => self.from = Bound::Included(high),
             }
-        } else if let Some(last) = self.last.take() {
+            self.of = None;
+            return Some(0);
+        }
+        if let Some(last) = self.last.take() {
             // The scan continues behind the last record.
             *if self.descends { &mut self.to } else { &mut self.from } = Bound::Excluded(last);
         }
         self.of = None;
-        0
+        None
     }
 
     /// Calls `with` with the next record. `None` at the end, or after an error. While `with` runs, memory that is retired cannot be freed.
@@ -316,7 +319,7 @@ impl<P: Pairs> Cursor<'_, P> {
                 found = with.take().map(|with| with(key, value));
                 false
             };
-            if self.visit(1, take) > 0 {
+            if self.visit(1, take).is_some_and(|count| count > 0) {
                 break;
             }
         }

@@ -580,12 +580,15 @@ impl<P: Pairs> StoreCursor<'_, P> {
                 store.counts.leaves(thread(), 1);
                 let end = log.end();
                 if store.stable() < end && !defer(end) {
-                    // The leaf may change during the wait, each time. So each wait is for a pair.
+                    // The leaf may change during the wait, each time. So each wait is for a pair, or for the end of the leaf.
                     let mut first = None;
-                    self.cursor.visit(1, |key, value| {
+                    let read = self.cursor.visit(1, |key, value| {
                         first = Some((P::own_key(key), P::own_value(value)));
                         false
                     });
+                    if read.is_none() {
+                        continue;
+                    }
                     store.wait_for(end)?;
                     goes_on = first.is_none_or(|(key, value)| with(key.borrow(), value.borrow()));
                     continue;

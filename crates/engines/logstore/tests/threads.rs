@@ -1,6 +1,11 @@
 //! Several threads: writers of their own keys, batches over all of them, readers, and the upkeep.
 
+use std::ops::Bound;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+use bwtree::Change;
+use logstore::Settings;
 
 use crate::common::{Dir, Model, compare, create, delete, get, open, put, small};
 
@@ -65,4 +70,40 @@ fn threads_lose_nothing_and_readers_see_whole_batches() {
     let store = open(&dir.0, small(false)).unwrap();
     compare(&store, &model);
     assert_eq!(get(&store, b"000 all").unwrap(), Some(599u32.to_be_bytes().to_vec()));
+}
+
+/// A scan waits until a leaf is durable. Meanwhile a writer that never pauses changes it. Each wait is for a pair all the same, so the number
+/// of syncs is in proportion to the pairs.
+#[test]
+fn scans_of_a_leaf_that_is_written_without_end_need_few_syncs() {
+    // On a disk, where syncs take long.
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("scans-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let dir = Dir(dir);
+    let store = create(&dir.0, Settings { survives_power: true, ..Settings::default() });
+    let key = |number: u8| [b'k', number];
+    (0..6).for_each(|number| _ = put(&store, &key(number), b"first").unwrap());
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in (0..6).cycle().take_while(|_| !done.load(Ordering::Acquire)) {
+                store.update(&key(number), |_| Change::Put(&b"next"[..]), false).unwrap();
+            }
+        });
+        while get(&store, &key(5)).unwrap().unwrap() == b"first" {}
+        let (scans, before) = (40, store.stats().log.syncs);
+        for round in 0..scans {
+            let mut cursor = store.range(Bound::Unbounded, Bound::Unbounded, round % 2 == 0);
+            let mut pairs = 0;
+            while cursor.next_pair().unwrap().is_some() {
+                pairs += 1;
+            }
+            assert_eq!(pairs, 6);
+        }
+        let syncs = store.stats().log.syncs - before;
+        done.store(true, Ordering::Release);
+        println!("{syncs} syncs");
+        // A leaf may also change directly after the scan has found it.
+        assert!((scans..scans * 7 * 5).contains(&syncs), "{syncs} syncs for {scans} scans of 6 pairs");
+    });
 }
