@@ -531,9 +531,9 @@ impl<'a, K: Kind> Scan<'a, K> {
         Ok(is_inside)
     }
 
-    /// Calls `with` with the next pairs, as long as it returns true. The next call continues behind the last of them. An engine may lend its own
-    /// bytes, without copies: with `bwtree` this is nearly twice as fast as [`Scan::next_into`]. Then it reads up to 32 pairs together, and frees
-    /// no memory while `with` runs, so `with` should not wait.
+    /// Calls `with` with the next pairs, as long as it returns true. The next call continues behind the last of them. An engine may lend its
+    /// own bytes, without copies: with `bwtree` this is nearly twice as fast as [`Scan::next_into`]. Then it reads up to 32 pairs together, and
+    /// frees no memory while `with` runs, so `with` should not wait.
     ///
     /// # Errors
     /// As [`Scan::next_into`].

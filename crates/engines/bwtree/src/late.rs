@@ -36,12 +36,13 @@ struct Planned {
 
 /// Number of leaves that are prefetched together.
 const TOGETHER: usize = 8;
-/// While a plan holds a thread slot, memory that is retired is not freed. So one of more changes than this holds none, and neither does one that
-/// reads leaves.
+/// While a plan holds a thread slot, memory that is retired is not freed. So a plan of more changes than this holds none. A plan that reads
+/// leaves releases its slot.
 const SLOT_MAX: usize = 4096;
 
 /// Changes that can be made now; see [`Tree::plan`].
 #[derive(Debug)]
+#[must_use = "a plan changes nothing before `make`"]
 pub struct Plan<'t, P: Pairs> {
     tree: &'t Tree<P>,
     changes: &'t [image::Change<P>],
@@ -174,7 +175,7 @@ impl<P: Pairs> Tree<P> {
         self.set_from(ROOT, key, value, always, log)
     }
 
-    /// As [`set`](Self::set), with a descent that begins at this page.
+    /// As [`set`](Self::set), but looks for the key in this leaf first.
     fn set_from(
         &self,
         pid: Pid,

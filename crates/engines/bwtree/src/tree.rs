@@ -300,7 +300,7 @@ impl<P: Pairs> Tree<P> {
         Ok((was_there == Some(true), lsn))
     }
 
-    /// The common path of all updates, with a descent that begins at the page `start`. Returns whether the key existed, and the LSN, or 0 if
+    /// The common path of all updates. Looks for the key in the leaf `start` first. Returns whether the key existed, and the LSN, or 0 if
     /// nothing was changed. With `blind`, an evicted leaf may get this late change, and then it is not known whether the key existed.
     #[inline(always)]
     pub(crate) fn change_logged<V: Borrow<P::Value>>(
@@ -626,8 +626,8 @@ impl<P: Pairs> Visit<'_, P> {
         self.leaf_from(ROOT, target)
     }
 
-    /// As [`leaf`](Self::leaf). Looks first at the page to which an inner page has led for this target. The thread has held a thread slot since
-    /// then, so the page's number has no other page (M2). If a structure change has moved the target, the descent begins at the root.
+    /// As [`leaf`](Self::leaf). Looks first at the page to which an inner page has led for this target. The thread has held a thread slot
+    /// since then, so the page's number has no other page (M2). If a structure change has moved the target, the descent begins at the root.
     #[inline(always)]
     pub(crate) fn leaf_from(&self, pid: Pid, target: impl Target<P>) -> (Pid, Head<'_, P>) {
         if pid != ROOT
