@@ -39,6 +39,7 @@ const UNSAFE_FILES: [&str; 25] = [
     "crates/engines/bwtree/src/node.rs",
     "crates/engines/bwtree/src/node/graves.rs",
     "crates/engines/bwtree/src/pool.rs",
+    "crates/engines/bwtree/src/pool/spaces.rs",
     "crates/engines/bwtree/src/record.rs",
     "crates/engines/bwtree/src/slab.rs",
     "crates/engines/bwtree/src/table.rs",

@@ -71,6 +71,12 @@ const LATE: u32 = 1 << 30;
 const ALL: u32 = 1 << 29;
 /// Bits of a number of parts.
 const COUNT: u32 = ALL - 1;
+/// Bytes of an image before its records, or before its parts.
+const HEAD: usize = 12;
+/// Bytes of a record besides its key and its value.
+const NUMBERS: usize = 8;
+/// An image of changes first gets space for this many bytes.
+const FIRST: usize = 1 << 10;
 /// Bytes of a late change besides its key and its value.
 pub(crate) const LATE_BYTES: usize = 8;
 /// The value bytes of a late change that removes its key.
@@ -110,9 +116,9 @@ fn put_record<P: Pairs>(record: P::Record<'_>, to: &mut Vec<u8>) {
     to[head + 4..head + 8].copy_from_slice(&(value_bytes as u32).to_le_bytes());
 }
 
-/// The whole image of these records.
-pub(crate) fn whole<P: Pairs>(records: &[P::Record<'_>]) -> Vec<u8> {
-    let mut image = Vec::new();
+/// The whole image of these records. `bytes`: its approximate length.
+pub(crate) fn whole<P: Pairs>(records: &[P::Record<'_>], bytes: usize) -> Vec<u8> {
+    let mut image = Vec::with_capacity(bytes);
     put_number(records.len(), &mut image);
     records.iter().for_each(|record| put_record::<P>(*record, &mut image));
     image
@@ -120,7 +126,8 @@ pub(crate) fn whole<P: Pairs>(records: &[P::Record<'_>]) -> Vec<u8> {
 
 /// The whole image of records that were read from images.
 pub(crate) fn whole_of(records: &[(Raw<'_>, Origin)]) -> Vec<u8> {
-    let mut image = Vec::new();
+    let bytes = records.iter().map(|((key, value), _)| NUMBERS + key.len() + value.len());
+    let mut image = Vec::with_capacity(HEAD + bytes.sum::<usize>());
     put_number(records.len(), &mut image);
     for ((key, value), _) in records {
         put_number(key.len(), &mut image);
@@ -138,7 +145,8 @@ pub(crate) fn changes<P: Pairs>(
     base: Address,
     bytes_max: usize,
 ) -> Option<Vec<u8>> {
-    let (mut image, mut parts, mut at) = (vec![0; 4], 0, 0);
+    let (mut image, mut parts, mut at) = (Vec::with_capacity(bytes_max.min(FIRST)), 0, 0);
+    image.extend([0; 4]);
     image.extend(base.0.get().to_le_bytes());
     while at < records.len() && image.len() <= bytes_max {
         let first = usize::from(origins[at]);
@@ -227,7 +235,7 @@ pub(crate) fn key_bytes<P: Pairs>(key: &P::Key) -> Vec<u8> {
 /// An image of changes with these late changes added: to `changes`, or to all records of the base. `None` if bytes are damaged.
 pub(crate) fn with_late<P: Pairs>(changes: Option<&[u8]>, base: Address, late: &[u8]) -> Option<Vec<u8>> {
     let newer = decode_late(late)?;
-    let mut image = Vec::new();
+    let mut image = Vec::with_capacity(changes.map_or(HEAD, <[u8]>::len) + late.len());
     let late = match changes {
         None => {
             image.extend((MARK | LATE | ALL).to_le_bytes());

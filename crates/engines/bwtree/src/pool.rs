@@ -6,9 +6,9 @@
 //! random places, and each would otherwise cost a page-table walk.
 //!
 //! A thread that frees more than it makes gives its surplus to the tree's *depot*, one *batch* of blocks at a time. The depot is a stack of
-//! batches for each size. Chunks are freed when the tree is dropped. In a tree with a memory budget, blocks of
-//! 256 bytes and more have no lists: threads share chunks that are cut into blocks of any size, behind a lock. Leaves and smaller blocks have
-//! chunks of their own.
+//! batches for each size. Chunks are freed when the tree is dropped. In a tree with a memory budget, blocks of 256 bytes and more are not in
+//! these lists: threads share chunks that are cut into blocks of any size, behind a lock (`spaces`). Leaves and smaller blocks have chunks of
+//! their own.
 //!
 //! Invariants:
 //! * A1: a block has an owner, or is in one list of one pool, or is in one batch.
@@ -19,14 +19,16 @@
 //!
 //! Commit points: the exchange that puts a batch on its stack, and the one that takes it.
 
+mod spaces;
+
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
-use std::collections::{BTreeMap, BTreeSet};
 use std::ptr::{self, NonNull};
 use std::sync::PoisonError;
 
+use spaces::Spaces;
+
 use crate::omission::{Omission, is_omitted};
 use crate::sync::{AtomicPtr, AtomicU64, IS_SMALL, Mutex, MutexGuard, Ordering, OwnedCell};
-use crate::units::{UNITS, Units};
 
 /// A block whose size is a multiple of this begins at a multiple of this. It is two cache lines, which processors fetch together.
 pub(crate) const ALIGN: usize = 128;
@@ -55,24 +57,7 @@ pub(crate) const BATCH: usize = if IS_SMALL { 64 } else { 128 << 10 };
 /// The same in a tree with a memory budget: free blocks of sizes that are not needed now count against the budget.
 pub(crate) const BATCH_SMALL: usize = if IS_SMALL { 64 } else { 8 << 10 };
 
-/// Bytes of a unit of a chunk that is cut into blocks of any size. Most blocks there are nodes of evicted leaves, of two to four units.
-const UNIT: usize = ALIGN;
-/// Smaller blocks have lists.
-const SPACED_MIN: usize = 256;
-/// Blocks of more bytes have chunks of their own. The changes that evicted leaves keep often get new blocks. Among them, leaves would find
-/// no long runs of free units.
-const LARGE: usize = 4 << 10;
-/// The greatest page size of the system.
-const SYSTEM_PAGE: usize = 64 << 10;
-/// Bytes of such a chunk.
-const SPACE: usize = UNITS * UNIT;
-/// Such chunks are allocated together. One by one, each would leave a gap in the heap, because it begins at a page. The bytes of a group are
-/// not those of a huge page, which has another layout.
-const SPACES: usize = if IS_SMALL { 1 } else { 15 };
-const GROUP: usize = SPACE * SPACES;
-
-const _: () = assert!(FINE >= SPACED_MIN && CHUNK_MIN >= 4096 && POOLED_MAX <= CHUNK_MAX);
-const _: () = assert!(SPACE.is_multiple_of(SYSTEM_PAGE), "chunks of a group begin at pages of the system");
+const _: () = assert!(FINE >= spaces::MIN && CHUNK_MIN >= 4096 && POOLED_MAX <= CHUNK_MAX);
 
 /// A block of memory. The owner of this value owns the memory.
 #[derive(Debug)]
@@ -113,7 +98,7 @@ pub(crate) fn block_bytes(bytes: usize) -> usize {
 fn layout(bytes: usize) -> Layout {
     let align = match bytes {
         // Only whole pages of the system can be given back.
-        GROUP => SYSTEM_PAGE,
+        spaces::GROUP => spaces::SYSTEM_PAGE,
         HUGE_PAGE.. => HUGE_PAGE,
         _ => ALIGN,
     };
@@ -164,110 +149,10 @@ struct Stack {
     is_popped: AtomicU64,
 }
 
-/// The blocks of more than [`FINE`] bytes of a tree with a memory budget. They are cut out of chunks of units, and free neighbours join
-/// again. Lists of free blocks by size would keep much memory: all leaves grow at the same time, so nearly all free blocks would have sizes
-/// that no leaf has at the moment.
-#[derive(Debug, Default)]
-struct Spaces {
-    /// By address.
-    chunks: BTreeMap<usize, Chunk>,
-    /// [`SPACES`] chunks each.
-    groups: Vec<NonNull<u8>>,
-    /// The longest run of free units of each chunk, and its address.
-    by_longest: BTreeSet<(usize, usize)>,
-    /// Number of chunks without blocks whose memory was not released.
-    spare: usize,
-}
-
-/// A chunk of units.
-#[derive(Debug)]
-struct Chunk {
-    at: NonNull<u8>,
-    units: Units,
-    /// It has no blocks, and its memory was given back to the system.
-    is_released: bool,
-}
-
-impl Spaces {
-    /// Takes a block of this length. Also returns the bytes that this call allocated from the system. O(log chunks + units / 64).
-    fn take(&mut self, bytes: usize) -> (Block, usize) {
-        let count = bytes.div_ceil(UNIT);
-        let found = self.by_longest.range((count, 0)..).next().copied();
-        let (longest, address) = found.unwrap_or_else(|| {
-            let first = allocate(GROUP);
-            self.groups.push(first);
-            for i in 0..SPACES {
-                // SAFETY: within the memory that was allocated.
-                let at = unsafe { first.add(i * SPACE) };
-                let (address, units) = (at.addr().get(), Units::new());
-                self.chunks.insert(address, Chunk { at, units, is_released: true });
-                self.by_longest.insert((UNITS, address));
-            }
-            (UNITS, first.addr().get())
-        });
-        let Some(chunk) = self.chunks.get_mut(&address) else { unreachable!("a chunk is not known") };
-        let more = if chunk.is_released { SPACE } else { 0 };
-        if chunk.units.is_free() && !chunk.is_released {
-            self.spare -= 1;
-        }
-        chunk.is_released = false;
-        let Some(from) = chunk.units.take(count) else { unreachable!("a run is shorter than noted") };
-        self.by_longest.remove(&(longest, address));
-        self.by_longest.insert((chunk.units.longest(), address));
-        // SAFETY: the units are within the chunk, and no other block has them.
-        let at = unsafe { chunk.at.add(from * UNIT) };
-        (Block { at, bytes }, more)
-    }
-
-    /// Frees a block. Returns the bytes that this call gave back to the system: those of a chunk without blocks, if there is another one.
-    fn give(&mut self, block: &Block) -> usize {
-        let address = block.at.addr().get();
-        let Some((start, chunk)) = self.chunks.range_mut(..=address).next_back() else {
-            unreachable!("a block is in no chunk")
-        };
-        let before = chunk.units.longest();
-        chunk.units.give((address - start) / UNIT, block.bytes.div_ceil(UNIT));
-        self.by_longest.remove(&(before, *start));
-        self.by_longest.insert((chunk.units.longest(), *start));
-        if !chunk.units.is_free() {
-            return 0;
-        }
-        if self.spare > 0 && release(chunk.at) {
-            chunk.is_released = true;
-            return SPACE;
-        }
-        self.spare += 1;
-        0
-    }
-}
-
-/// Gives the memory of a chunk without blocks back to the system, which provides it again when it is written. False if this is not possible.
-fn release(at: NonNull<u8>) -> bool {
-    #[cfg(all(target_os = "linux", not(miri)))]
-    {
-        // SAFETY: the chunk is owned, and no block of it is in use, so its contents are not needed.
-        unsafe { libc::madvise(at.as_ptr().cast(), SPACE, libc::MADV_DONTNEED) == 0 }
-    }
-    #[cfg(not(all(target_os = "linux", not(miri))))]
-    {
-        let _ = at;
-        false
-    }
-}
-
-impl Drop for Spaces {
-    fn drop(&mut self) {
-        for at in self.groups.drain(..) {
-            // SAFETY: `take` made it with this layout. The tree is dropped, so no block of it is in use.
-            unsafe { dealloc(at.as_ptr(), layout(GROUP)) };
-        }
-    }
-}
-
 /// Stacks of batches of free blocks, by size.
 #[derive(Debug)]
 pub(crate) struct Depot {
-    /// In a tree with a memory budget: for blocks of up to [`LARGE`] bytes, and for larger ones.
+    /// In a tree with a memory budget: for blocks of up to [`LARGE`](spaces::LARGE) bytes, and for larger ones.
     spaces: Option<[Mutex<Spaces>; 2]>,
     stacks: [Stack; SIZES],
     /// Approximate bytes of a batch.
@@ -293,11 +178,11 @@ impl Depot {
     /// The spaces for blocks of this many bytes. `None`: they are in lists.
     #[inline(always)]
     fn spaces(&self, bytes: usize) -> Option<MutexGuard<'_, Spaces>> {
-        if bytes < SPACED_MIN {
+        if bytes < spaces::MIN {
             return None;
         }
         let [small, large] = self.spaces.as_ref()?;
-        let spaces = if bytes > LARGE { large } else { small };
+        let spaces = if bytes > spaces::LARGE { large } else { small };
         Some(spaces.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -395,9 +280,9 @@ impl Pool {
     #[inline]
     pub(crate) fn take_for_node(&mut self, bytes: usize, depot: &Depot) -> (Block, usize) {
         if (FINE + 1..=POOLED_MAX).contains(&bytes)
-            && let Some(mut spaces) = depot.spaces(bytes.next_multiple_of(UNIT))
+            && let Some(mut spaces) = depot.spaces(bytes.next_multiple_of(spaces::UNIT))
         {
-            return spaces.take(bytes.next_multiple_of(UNIT));
+            return spaces.take(bytes.next_multiple_of(spaces::UNIT));
         }
         self.take(bytes, depot)
     }

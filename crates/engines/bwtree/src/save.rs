@@ -111,7 +111,8 @@ impl<P: Pairs> Tree<P> {
                 return Ok(saved(image, records, true));
             }
             let difference = known.lineage.as_ref().and_then(|lineage| self.difference(lineage, head, &live));
-            let (state, whole) = (head.lsn(), difference.is_none().then(|| image::whole::<P>(&live)));
+            let (state, whole) =
+                (head.lsn(), difference.is_none().then(|| image::whole::<P>(&live, head.bytes())));
             // Without a visit, so that retired memory can be freed while the image is written.
             drop(live);
             drop(visit);
@@ -211,17 +212,20 @@ impl<P: Pairs> Tree<P> {
     }
 
     /// Tells the shelf which images the saves of the next leaves will read: of `count` leaves from the one that contains `from` on (`None`: the
-    /// first leaf). O(log records + count).
-    pub fn prefetch_leaves(&self, from: Option<&P::Key>, count: usize) {
+    /// first leaf). Returns the key at which the leaf behind them begins. O(log records + count).
+    pub fn prefetch_leaves(&self, from: Option<&P::Key>, count: usize) -> Option<P::KeyBuf> {
         let (visit, mut addresses) = (self.visit(), Vec::new());
         let (_, mut head) = visit.leaf(from.map_or(Place::First, Place::At));
-        for _ in 0..count {
+        for number in 1.. {
             self.read_by_save(head, &mut addresses);
-            let Some(next) = Outline::of(head).right.and_then(|right| visit.load(right)) else { break };
+            let next = Outline::of(head).right.filter(|_| number < count).and_then(|right| visit.load(right));
+            let Some(next) = next else { break };
             head = next;
         }
+        let end = Outline::of(head).high.map(|high| P::own_key(high.borrow()));
         drop(visit);
         self.prefetch(addresses);
+        end
     }
 
     /// Tells the shelf which images the saves of the next pages will read: of `count` pages from this number on that the eviction looks at.

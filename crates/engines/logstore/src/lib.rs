@@ -5,7 +5,7 @@
 //! * [`batch`]: several writes in one step.
 //! * `log`: the commit log. `turns`: its group commit. `replay`: its reading. `recovery`: the use of its records at an open. `buffer`: its
 //!   buffers, which threads fill without a lock. `record`: the contents of its records.
-//! * `segments`: images of leaves. `checkpoint`: the leaves of the store at a checkpoint.
+//! * `segments`: images of leaves. `ahead`: reads of images before they are needed. `checkpoint`: the leaves of the store at a checkpoint.
 //! * `pieces`: reads of files in pieces. `counts`: counts of operations.
 //! * `gate`: single updates and batches exclude each other. `marks`: which keys have updates that are not durable yet.
 //! * [`salvage`]: reads a damaged store.
@@ -16,6 +16,7 @@
 //! The tree itself, with eviction and page-in of leaves, is the crate `bwtree`.
 #![forbid(unsafe_code)]
 
+mod ahead;
 pub mod batch;
 mod buffer;
 mod checkpoint;

@@ -24,13 +24,14 @@ use std::fs::{File, OpenOptions};
 use std::num::NonZeroU64;
 use std::ops::Range;
 use std::path::PathBuf;
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, OnceLock, RwLock};
 
 use bwtree::guide::PIECE;
 use bwtree::{Address, ImageKind, Shelf};
 use pmem::file::{io, will_read};
 use pmem::{Error, Result, system};
 
+use crate::ahead::{self, Ahead};
 use crate::header::{self, Header, Kind, word};
 use crate::omission::{Omission, is_omitted};
 use crate::pieces::Pieces;
@@ -81,8 +82,9 @@ impl Parts {
     }
 }
 
+/// A segment file.
 #[derive(Debug)]
-struct Segment {
+pub(crate) struct Segment {
     file: File,
     path: PathBuf,
     /// Bytes that are written.
@@ -104,6 +106,11 @@ impl Segment {
         }
         read.truncate(at);
         Ok(read)
+    }
+
+    /// Asks the system to begin a read.
+    pub(crate) fn will_read(&self, from: u64, bytes: u64) {
+        will_read(&self.file, from, bytes);
     }
 
     fn written(&self) -> u64 {
@@ -158,6 +165,8 @@ pub(crate) struct Segments {
     syncs: bool,
     open: RwLock<BTreeMap<u64, Arc<Segment>>>,
     writer: Mutex<Writer>,
+    /// Started with the first reads ahead.
+    ahead: OnceLock<Option<Ahead>>,
     /// The error of the last failed read of an image.
     error: Mutex<Option<Error>>,
     written: std::sync::atomic::AtomicU64,
@@ -214,6 +223,7 @@ impl Segments {
             bytes,
             syncs,
             open: RwLock::new(open),
+            ahead: OnceLock::new(),
             error: Mutex::new(None),
             writer: Mutex::new(Writer { next_number, ..Writer::default() }),
             written: 0.into(),
@@ -240,6 +250,7 @@ impl Segments {
             bytes: SEGMENT,
             syncs: false,
             open: RwLock::new(open),
+            ahead: OnceLock::new(),
             error: Mutex::new(None),
             writer: Mutex::new(Writer::default()),
             written: 0.into(),
@@ -536,6 +547,7 @@ impl Shelf for Segments {
     fn prefetch(&self, addresses: &mut [Address]) {
         addresses.sort_unstable();
         let mut images = addresses.iter().map(|address| Parts::of(*address)).peekable();
+        let mut group = Vec::with_capacity(addresses.len());
         while let Some(first) = images.next() {
             // Images that are near each other are one read.
             let mut end = first.offset + first.bytes.max(UNIT);
@@ -546,9 +558,16 @@ impl Shelf for Segments {
             if let Some(segment) = self.find(first.segment) {
                 let end = end.min(segment.written());
                 if first.offset < end {
-                    will_read(&segment.file, first.offset, end - first.offset);
+                    group.push((segment, first.offset, end - first.offset));
                 }
             }
+        }
+        // A reader asks for one image, and needs it now. Small segments are those of tests.
+        let may_wait = addresses.len() > 1 && self.bytes == SEGMENT;
+        let helper = may_wait.then(|| self.ahead.get_or_init(Ahead::start)).and_then(Option::as_ref);
+        match helper {
+            Some(helper) => helper.ask(group),
+            None => ahead::ask(&group),
         }
     }
 
@@ -569,6 +588,30 @@ impl Shelf for Segments {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+
+    /// The thread that reads ahead ends with the segments, whatever it was asked for, and the images are the same.
+    #[test]
+    fn images_are_read_ahead() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = Place { dir: dir.path().to_owned(), stem: "s".into(), store: 7 };
+        let segments = Segments::open(place, SEGMENT, false, &[], true).unwrap();
+        let image = |number: usize| vec![number as u8; 100 + number * 37 % 5000];
+        let append = |number| segments.append(&image(number), ImageKind::Whole, 1).unwrap();
+        let mut addresses: Vec<Address> = (0..300).map(append).collect();
+        // Some are not written yet.
+        segments.write_all().unwrap();
+        addresses.extend((300..320).map(append));
+        let asked = addresses.clone();
+        segments.prefetch(&mut [asked[0]]);
+        assert!(segments.ahead.get().is_none(), "one image does not wait for a thread");
+        for round in 0..100 {
+            segments.prefetch(&mut asked[round..].to_vec());
+            assert!(segments.ahead.get().is_some_and(Option::is_some));
+        }
+        for (number, address) in addresses.iter().enumerate() {
+            assert_eq!(segments.image(*address).unwrap(), image(number));
+        }
+    }
 
     #[test]
     fn an_address_keeps_its_parts() {

@@ -51,8 +51,8 @@ const UNSAVED: u64 = 6;
 pub(crate) struct Upkeep {
     /// The page that the next round of the eviction begins with.
     hand: u32,
-    /// For the pages before this one, the images that a save reads are prefetched.
-    prefetched: u32,
+    /// For the pages before the second one, the images that a save reads are prefetched. Behind the first one, the next pages are due.
+    prefetched: (u32, u32),
     /// Number of the published checkpoint.
     pub(crate) number: u64,
     pub(crate) stats: StoreStats,
@@ -240,7 +240,7 @@ impl<P: Pairs> Store<P> {
         let mut was_useless = false;
         while laps <= LAPS {
             let Some((page, residence)) = self.tree.candidate(upkeep.hand) else {
-                (upkeep.hand, upkeep.prefetched, laps) = (0, 0, laps + 1);
+                (upkeep.hand, upkeep.prefetched, laps) = (0, (0, 0), laps + 1);
                 self.evict_saved(upkeep, &mut saved)?;
                 was_useless = upkeep.stats.evictions + dropped == before;
                 before = upkeep.stats.evictions + dropped;
@@ -266,8 +266,9 @@ impl<P: Pairs> Store<P> {
                 }
                 // After two laps, also changes that need not be saved yet.
                 Residence::Unsaved if laps > 1 || self.tree.unsaved_bytes() > self.budget(UNSAVED) => {
-                    if page >= upkeep.prefetched {
-                        upkeep.prefetched = self.tree.prefetch_pages(page, AHEAD);
+                    let (due, end) = upkeep.prefetched;
+                    if page >= due {
+                        upkeep.prefetched = (end, self.tree.prefetch_pages(end.max(page), AHEAD));
                     }
                     // The save may have read the leaf.
                     if self.save(page)? {
@@ -361,9 +362,13 @@ impl<P: Pairs> Store<P> {
         let mut writer = Writer::begin(&self.place, number, redo)?;
         let (mut live, mut leaves) = (Live::default(), 0u64);
         let mut from: Option<P::KeyBuf> = None;
+        // The images of this leaf and those behind it are prefetched next. The requests are one group ahead of the saves.
+        let mut ahead = self.tree.prefetch_leaves(None, AHEAD);
         loop {
-            if leaves.is_multiple_of(AHEAD as u64) {
-                self.tree.prefetch_leaves(from.as_ref().map(Borrow::borrow), AHEAD);
+            if leaves.is_multiple_of(AHEAD as u64)
+                && let Some(key) = &ahead
+            {
+                ahead = self.tree.prefetch_leaves(Some(key.borrow()), AHEAD);
             }
             let saved =
                 self.tree.save(from.as_ref().map(Borrow::borrow), |image, kind| self.append(image, kind))?;
