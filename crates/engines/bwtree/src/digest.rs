@@ -27,28 +27,33 @@ pub(crate) fn of(changes: &[u8]) -> Vec<u8> {
     let Some(Decoded { base: Some(_), is_all, parts, late, .. }) = image::decode(changes) else {
         return Vec::new();
     };
-    let mut digest = vec![0; NUMBER];
-    let mut add = |key: &[u8]| digest.extend(hint_of(key).to_le_bytes());
-    let mut live: Vec<u8> = Vec::new();
+    let (mut count, mut end) = (late.len(), 0);
     for part in &parts {
         match *part {
-            Part::Record((key, _)) => add(key),
-            Part::Run { first, count } => {
-                let end = first + count;
-                if end > usize::from(u16::MAX) {
-                    return Vec::new();
-                }
-                live.resize(live.len().max(end.div_ceil(8)), 0);
-                (first..end).for_each(|index| live[index / 8] |= 1 << (index % 8));
-            }
+            Part::Record(_) => count += 1,
+            Part::Run { first, count } => end = end.max(first + count),
         }
     }
-    late.iter().for_each(|(key, _)| add(key));
-    let count = digest.len() / NUMBER - 1;
-    let Some(count) = u16::try_from(count).ok().filter(|count| *count < ALL) else { return Vec::new() };
-    digest[..NUMBER].copy_from_slice(&(count | if is_all { ALL } else { 0 }).to_le_bytes());
-    if !is_all {
-        digest.extend(live);
+    if count >= usize::from(ALL) || end > usize::from(u16::MAX) {
+        return Vec::new();
+    }
+    let bitmap = if is_all { 0 } else { end.div_ceil(8) };
+    let mut digest = vec![0; NUMBER * (1 + count) + bitmap];
+    let (hashes, live) = digest.split_at_mut(NUMBER * (1 + count));
+    let (number, hashes) = hashes.split_at_mut(NUMBER);
+    number.copy_from_slice(&(count as u16 | if is_all { ALL } else { 0 }).to_le_bytes());
+    let records = parts.iter().filter_map(|part| match part {
+        Part::Record((key, _)) => Some(*key),
+        Part::Run { .. } => None,
+    });
+    let keys = records.chain(late.iter().map(|(key, _)| *key));
+    for (hash, key) in hashes.chunks_exact_mut(NUMBER).zip(keys) {
+        hash.copy_from_slice(&hint_of(key).to_le_bytes());
+    }
+    for part in &parts {
+        if let (Part::Run { first, count }, false) = (part, is_all) {
+            (*first..first + count).for_each(|index| live[index / 8] |= 1 << (index % 8));
+        }
     }
     digest
 }

@@ -73,8 +73,12 @@ pub(crate) fn of<P: Pairs>(whole: &[u8], first: usize) -> Vec<u8> {
         let (skip, length) = (u16::try_from(skip).ok()?, u32::try_from(whole.len()).ok()?);
         let (narrow, mut records) =
             (u16::try_from(first).ok()?, image::records_with_offsets(whole)?.peekable());
-        let mut guide = [&skip.to_le_bytes()[..], &narrow.to_le_bytes(), &length.to_le_bytes()].concat();
-        let (mut before, mut ranks) = (0_u16, Vec::new());
+        let count = pieces(first, whole.len()).count();
+        let mut guide = Vec::with_capacity(HEAD + count * ENTRY);
+        guide.extend(skip.to_le_bytes());
+        guide.extend(narrow.to_le_bytes());
+        guide.extend(length.to_le_bytes());
+        let (mut before, mut ranks) = (0_u16, Vec::with_capacity(count));
         for range in pieces(first, whole.len()) {
             let own = records.peek().copied().filter(|(at, _)| *at < range.end);
             let (offset, rank) = match own {

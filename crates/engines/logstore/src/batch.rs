@@ -12,6 +12,9 @@ use crate::record;
 use crate::settings::BATCH_BYTES_MAX;
 use crate::store::{Store, check_length, thread};
 
+/// The contents of a batch first get space for at most this many bytes.
+const RESERVED: usize = 1 << 20;
+
 /// A write of a batch: `None` removes the key.
 pub type BatchWrite<P> = bwtree::image::Change<P>;
 
@@ -112,7 +115,11 @@ impl<P: Pairs> Store<P> {
         writes.reverse();
         writes.dedup_by(|later, first| later.0 == first.0);
         writes.reverse();
-        let mut contents = Vec::new();
+        let own = |(key, value): &BatchWrite<P>| {
+            record::HEAD + P::fresh_space(key.borrow(), value.as_ref().map(Borrow::borrow))
+        };
+        let bytes = writes.iter().map(own).sum::<usize>();
+        let mut contents = Vec::with_capacity(bytes.min(RESERVED));
         for (key, value) in writes.iter() {
             let before = contents.len();
             record::encode::<P>(key.borrow(), value.as_ref().map(Borrow::borrow), &mut contents);

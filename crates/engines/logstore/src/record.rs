@@ -12,7 +12,8 @@ use bwtree::{Late, Pairs};
 
 const PUT: u8 = 1;
 const DELETE: u8 = 2;
-const HEAD: usize = 12;
+/// Bytes of an update besides its key and its value.
+pub(crate) const HEAD: usize = 12;
 
 /// Appends an update. `None` as the value: the key is removed.
 pub(crate) fn encode<P: Pairs>(key: &P::Key, value: Option<&P::Value>, to: &mut Vec<u8>) {

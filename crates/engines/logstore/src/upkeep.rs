@@ -42,7 +42,7 @@ const LOG_MAX: u64 = 2;
 /// Pause of a thread that waits until another one has evicted leaves.
 const WAIT: Duration = Duration::from_micros(100);
 /// Number of leaves whose images are prefetched together, before these leaves are saved.
-const AHEAD: usize = 32;
+const AHEAD: usize = 64;
 /// Evicted leaves keep changes up to this share.
 const UNSAVED: u64 = 6;
 
