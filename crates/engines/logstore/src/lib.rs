@@ -5,7 +5,8 @@
 //! * [`batch`]: several writes in one step.
 //! * `log`: the commit log. `turns`: its group commit. `replay`: its reading. `recovery`: the use of its records at an open. `buffer`: its
 //!   buffers, which threads fill without a lock. `record`: the contents of its records.
-//! * `segments`: images of leaves. `ahead`: reads of images before they are needed. `checkpoint`: the leaves of the store at a checkpoint.
+//! * `segments`: images of leaves. `segment`: one file of them. `stream`: its end. `helper`: threads that read and write
+//!   them. `checkpoint`: the leaves of the store at a checkpoint.
 //! * `pieces`: reads of files in pieces. `counts`: counts of operations.
 //! * `gate`: single updates and batches exclude each other. `marks`: which keys have updates that are not durable yet.
 //! * [`salvage`]: reads a damaged store.
@@ -16,7 +17,6 @@
 //! The tree itself, with eviction and page-in of leaves, is the crate `bwtree`.
 #![forbid(unsafe_code)]
 
-mod ahead;
 pub mod batch;
 mod buffer;
 mod checkpoint;
@@ -24,6 +24,7 @@ pub mod copy;
 mod counts;
 mod gate;
 mod header;
+mod helper;
 pub mod identity;
 mod log;
 mod marks;
@@ -34,9 +35,11 @@ mod record;
 mod recovery;
 mod replay;
 pub mod salvage;
+mod segment;
 mod segments;
 mod settings;
 pub mod store;
+mod stream;
 mod sync;
 mod turns;
 mod upkeep;

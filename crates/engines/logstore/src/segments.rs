@@ -8,8 +8,9 @@
 //! ```
 //!
 //! Invariants:
-//! * P1: an image is read from its file when it is written, and from the buffer before. A leaf in memory is evicted only when its image is
-//!   written ([`Segments::is_written`]).
+//! * P1: an image is read from its file when it is written, and from a buffer before. A leaf in memory is evicted only when its image is
+//!   written ([`Segments::is_written`]). A buffer that is *handed over* is written by another thread, and stays until that has succeeded.
+//!   The next buffer of the same kind is handed over after that. So each file is written from the front to the end.
 //! * P2: a checkpoint is published only when the segments of its images are synced.
 //! * P3: a segment is removed only when no current image and no image of the published checkpoint is in it, and the checkpoint is durable.
 //!   The base of changes that were made since the checkpoint began is current, too ([`Segments::begin_checkpoint`]).
@@ -20,10 +21,8 @@
 //! One thread at a time appends and removes; any number of threads read.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{File, OpenOptions};
-use std::num::NonZeroU64;
+use std::fs::OpenOptions;
 use std::ops::Range;
-use std::path::PathBuf;
 use std::sync::{Arc, OnceLock, RwLock};
 
 use bwtree::guide::PIECE;
@@ -31,92 +30,24 @@ use bwtree::{Address, ImageKind, Shelf};
 use pmem::file::{io, will_read};
 use pmem::{Error, Result, system};
 
-use crate::ahead::{self, Ahead};
 use crate::header::{self, Header, Kind, word};
+use crate::helper::Helper;
 use crate::omission::{Omission, is_omitted};
 use crate::pieces::Pieces;
 use crate::place::Place;
+use crate::segment::{Parts, SEGMENT, SEGMENT_MAX, Segment, UNIT};
+use crate::stream::Stream;
 use crate::sync::{Mutex, PoisonError, lock};
 
 /// The name of segments.
 pub(crate) const PAGES: &str = "pages";
-/// Bytes of a segment at which the next one begins.
-pub(crate) const SEGMENT: u64 = 64 << 20;
 /// Bytes that are collected before a write.
 const BUFFER: usize = 1 << 20;
-const UNIT: u64 = 64;
 /// A prefetch also reads bytes that it does not need, if at most this number are between two images. A read has a cost of its own.
 const NEAR: u64 = 8 << 10;
+/// Bytes before an image.
 const HEAD: usize = 40;
 const MAGIC: u32 = 0x4547_4d49;
-const SEGMENT_MAX: u64 = (1 << 24) - 1;
-const OFFSET_BITS: u32 = 20;
-const LENGTH_BITS: u32 = 18;
-const _: () = assert!(SEGMENT <= UNIT << OFFSET_BITS);
-
-/// An address in its parts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Parts {
-    pub(crate) segment: u64,
-    pub(crate) offset: u64,
-    /// Bytes with head and padding. 0: unknown.
-    pub(crate) bytes: u64,
-}
-
-impl Parts {
-    fn pack(self) -> Option<Address> {
-        let length = self.bytes / UNIT;
-        let length = if length < 1 << LENGTH_BITS { length } else { 0 };
-        let packed =
-            self.segment << (OFFSET_BITS + LENGTH_BITS) | (self.offset / UNIT) << LENGTH_BITS | length;
-        (self.segment <= SEGMENT_MAX).then(|| NonZeroU64::new(packed).map(Address)).flatten()
-    }
-
-    pub(crate) fn of(address: Address) -> Self {
-        let packed = address.0.get();
-        Self {
-            segment: packed >> (OFFSET_BITS + LENGTH_BITS),
-            offset: (packed >> LENGTH_BITS & ((1 << OFFSET_BITS) - 1)) * UNIT,
-            bytes: (packed & ((1 << LENGTH_BITS) - 1)) * UNIT,
-        }
-    }
-}
-
-/// A segment file.
-#[derive(Debug)]
-pub(crate) struct Segment {
-    file: File,
-    path: PathBuf,
-    /// Bytes that are written.
-    written: std::sync::atomic::AtomicU64,
-}
-
-impl Segment {
-    /// Reads bytes, or fewer at the end of the file.
-    fn read(&self, from: u64, bytes: usize) -> Result<Vec<u8>> {
-        let mut read = vec![0; bytes];
-        let mut at = 0;
-        while at < read.len() {
-            match system::read_at(&self.file, &self.path, from + at as u64, &mut read[at..]) {
-                Ok(0) => break,
-                Ok(count) => at += count,
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(source) => return Err(io("cannot read", &self.path, source)),
-            }
-        }
-        read.truncate(at);
-        Ok(read)
-    }
-
-    /// Asks the system to begin a read.
-    pub(crate) fn will_read(&self, from: u64, bytes: u64) {
-        will_read(&self.file, from, bytes);
-    }
-
-    fn written(&self) -> u64 {
-        self.written.load(std::sync::atomic::Ordering::Acquire)
-    }
-}
 
 /// The segments to which nothing was appended after a moment.
 #[derive(Clone, Copy, Debug)]
@@ -132,14 +63,6 @@ impl Filled {
     pub(crate) fn has(&self, number: u64) -> bool {
         number < self.end && !self.current.contains(&Some(number))
     }
-}
-
-/// A segment that is appended to.
-#[derive(Debug, Default)]
-struct Stream {
-    current: Option<(u64, Arc<Segment>)>,
-    /// Bytes that are not written yet.
-    buffer: Vec<u8>,
 }
 
 /// The segments that are appended to.
@@ -165,8 +88,10 @@ pub(crate) struct Segments {
     syncs: bool,
     open: RwLock<BTreeMap<u64, Arc<Segment>>>,
     writer: Mutex<Writer>,
-    /// Started with the first reads ahead.
-    ahead: OnceLock<Option<Ahead>>,
+    /// Asks the system for images that will be read. Started when it is needed, as is the next one.
+    reader: OnceLock<Option<Helper>>,
+    /// Writes buffers that are handed over.
+    writing: OnceLock<Option<Helper>>,
     /// The error of the last failed read of an image.
     error: Mutex<Option<Error>>,
     written: std::sync::atomic::AtomicU64,
@@ -223,7 +148,8 @@ impl Segments {
             bytes,
             syncs,
             open: RwLock::new(open),
-            ahead: OnceLock::new(),
+            reader: OnceLock::new(),
+            writing: OnceLock::new(),
             error: Mutex::new(None),
             writer: Mutex::new(Writer { next_number, ..Writer::default() }),
             written: 0.into(),
@@ -250,7 +176,8 @@ impl Segments {
             bytes: SEGMENT,
             syncs: false,
             open: RwLock::new(open),
-            ahead: OnceLock::new(),
+            reader: OnceLock::new(),
+            writing: OnceLock::new(),
             error: Mutex::new(None),
             writer: Mutex::new(Writer::default()),
             written: 0.into(),
@@ -305,18 +232,17 @@ impl Segments {
         let mut writer = lock(&self.writer);
         let bytes = (HEAD + image.len()).next_multiple_of(UNIT as usize);
         let stream = &writer.streams[kind as usize];
-        let written = stream.current.as_ref().map_or(0, |(_, segment)| segment.written());
-        let end = written + stream.buffer.len() as u64;
+        let end = stream.at + stream.buffer.len() as u64;
         if stream.current.is_none() || (end + bytes as u64 > self.bytes && end > header::BYTES as u64) {
             self.begin(&mut writer, kind)?;
         }
         let Writer { streams, unsynced, images, .. } = &mut *writer;
         *images += 1;
         let stream = &mut streams[kind as usize];
-        let Some((number, segment)) = stream.current.clone() else { return Err(Error::Closed) };
+        let Some((segment, _)) = stream.current else { return Err(Error::Closed) };
         let buffer = &mut stream.buffer;
-        let offset = segment.written() + buffer.len() as u64;
-        let parts = Parts { segment: number, offset, bytes: bytes as u64 };
+        let offset = stream.at + buffer.len() as u64;
+        let parts = Parts { segment, offset, bytes: bytes as u64 };
         let address = parts.pack().ok_or(Error::Full { max_bytes: self.bytes * SEGMENT_MAX })?;
         let from = buffer.len();
         buffer.extend(MAGIC.to_le_bytes());
@@ -330,7 +256,7 @@ impl Segments {
         buffer[from + 4..from + 8].copy_from_slice(&sum.to_le_bytes());
         buffer.resize(from + bytes, 0);
         if buffer.len() >= BUFFER {
-            self.write(stream, unsynced)?;
+            self.hand_over(stream, unsynced)?;
         }
         Ok(address)
     }
@@ -367,33 +293,43 @@ impl Segments {
         Ok(())
     }
 
-    fn write(&self, stream: &mut Stream, unsynced: &mut Vec<Arc<Segment>>) -> Result<()> {
-        use std::sync::atomic::Ordering;
-        let Stream { current: Some((_, segment)), buffer } = stream else { return Ok(()) };
-        if buffer.is_empty() {
-            return Ok(());
-        }
-        let at = segment.written();
-        system::write_all_at(&segment.file, &segment.path, at, buffer).map_err(|source| {
-            match source.kind() {
-                std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
-                    Error::NoSpace { path: segment.path.clone(), bytes: buffer.len() as u64 }
-                }
-                _ => io("cannot write", &segment.path, source),
-            }
-        })?;
+    /// Lets another thread write all images that were appended. Waits until those of the call before are written.
+    ///
+    /// # Errors
+    /// As [`write_all`](Self::write_all), for the images of the call before.
+    pub(crate) fn hand_over_all(&self) -> Result<()> {
+        let mut writer = lock(&self.writer);
+        let Writer { streams, unsynced, .. } = &mut *writer;
+        streams.iter_mut().try_for_each(|stream| self.hand_over(stream, unsynced))
+    }
+
+    fn hand_over(&self, stream: &mut Stream, unsynced: &mut Vec<Arc<Segment>>) -> Result<()> {
+        self.note(stream, unsynced);
+        // Small segments are those of tests. There, the next call writes the buffer.
+        let helper =
+            (self.bytes == SEGMENT).then(|| self.writing.get_or_init(|| Helper::start("page-writer")));
+        stream.hand_over(helper.and_then(Option::as_ref))
+    }
+
+    /// Notes that a buffer will be written.
+    fn note(&self, stream: &Stream, unsynced: &mut Vec<Arc<Segment>>) {
+        let Some((_, segment)) = stream.current.as_ref().filter(|_| !stream.buffer.is_empty()) else {
+            return;
+        };
+        self.written.fetch_add(stream.buffer.len() as u64, std::sync::atomic::Ordering::Relaxed);
         if !unsynced.iter().any(|other| Arc::ptr_eq(other, segment)) {
             unsynced.push(Arc::clone(segment));
         }
-        segment.written.store(at + buffer.len() as u64, Ordering::Release);
-        self.written.fetch_add(buffer.len() as u64, Ordering::Relaxed);
-        buffer.clear();
-        Ok(())
+    }
+
+    fn write(&self, stream: &mut Stream, unsynced: &mut Vec<Arc<Segment>>) -> Result<()> {
+        self.note(stream, unsynced);
+        stream.write()
     }
 
     /// Begins the next segment.
     fn begin(&self, writer: &mut Writer, kind: ImageKind) -> Result<()> {
-        self.write(&mut writer.streams[kind as usize], &mut writer.unsynced)?;
+        self.hand_over(&mut writer.streams[kind as usize], &mut writer.unsynced)?;
         let number = writer.next_number;
         let path = self.place.path(PAGES, number);
         let mut how = OpenOptions::new();
@@ -405,7 +341,7 @@ impl Segments {
         writer.next_number += 1;
         let stream = &mut writer.streams[kind as usize];
         stream.buffer.extend(header.encode());
-        stream.current = Some((number, Arc::clone(&segment)));
+        (stream.current, stream.at) = (Some((number, Arc::clone(&segment))), 0);
         self.open.write().unwrap_or_else(PoisonError::into_inner).insert(number, segment);
         Ok(())
     }
@@ -451,6 +387,10 @@ impl Segments {
             if let Some(segment) = segment {
                 system::remove_file(&segment.path)
                     .map_err(|source| io("cannot remove", &segment.path, source))?;
+                // The close returns the file's blocks to the file system, which may take long.
+                if let Some(helper) = self.writing.get().and_then(Option::as_ref) {
+                    helper.run(move || drop(segment));
+                }
             }
         }
         Ok(())
@@ -468,11 +408,10 @@ impl Segments {
             return None;
         }
         let writer = lock(&self.writer);
-        let is_in = |stream: &&Stream| stream.current.as_ref().is_some_and(|own| own.0 == parts.segment);
-        let buffer = &writer.streams.iter().find(is_in)?.buffer;
-        let from = parts.offset.checked_sub(segment.written())? as usize;
-        let bytes = word(buffer, from + 16) as usize;
-        Some(buffer.get(from + HEAD..(from + HEAD).checked_add(bytes)?)?.to_vec())
+        // None: it was written meanwhile.
+        let image = writer.streams.iter().find_map(|stream| stream.bytes(parts.segment, parts.offset))?;
+        let bytes = word(image, 16) as usize;
+        Some(image.get(HEAD..HEAD.checked_add(bytes)?)?.to_vec())
     }
 
     fn unreadable(&self, error: Error) -> bwtree::Error {
@@ -564,10 +503,13 @@ impl Shelf for Segments {
         }
         // A reader asks for one image, and needs it now. Small segments are those of tests.
         let may_wait = addresses.len() > 1 && self.bytes == SEGMENT;
-        let helper = may_wait.then(|| self.ahead.get_or_init(Ahead::start)).and_then(Option::as_ref);
-        match helper {
-            Some(helper) => helper.ask(group),
-            None => ahead::ask(&group),
+        let helper = may_wait.then(|| self.reader.get_or_init(|| Helper::start("read-ahead")));
+        let ask = move || {
+            group.iter().for_each(|(segment, from, bytes)| will_read(&segment.file, *from, *bytes));
+        };
+        match helper.and_then(Option::as_ref) {
+            Some(helper) => helper.run(ask),
+            None => ask(),
         }
     }
 
@@ -589,12 +531,104 @@ impl Shelf for Segments {
 mod tests {
     use super::*;
 
+    fn segments(dir: &tempfile::TempDir, bytes: u64) -> Segments {
+        let place = Place { dir: dir.path().to_owned(), stem: "s".into(), store: 7 };
+        Segments::open(place, bytes, false, &[], true).unwrap()
+    }
+
+    #[test]
+    fn a_buffer_that_is_handed_over_is_read_and_written_before_the_next_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let segments = segments(&dir, 4 << 10);
+        let (mut images, mut written) = (Vec::new(), 0);
+        for round in 0..100_u8 {
+            let image = vec![round; 700 + usize::from(round)];
+            images.push((segments.append(&image, ImageKind::Whole, u64::from(round)).unwrap(), image));
+            match round % 5 {
+                1 => written = images.len(),
+                4 => segments.hand_over_all().unwrap(),
+                _ => {}
+            }
+            if round % 5 == 1 {
+                segments.write_all().unwrap();
+            }
+            for (number, (address, image)) in images.iter().enumerate() {
+                assert_eq!(&segments.image(*address).unwrap(), image);
+                assert!(number >= written || segments.is_written(*address));
+            }
+            assert!(round % 5 != 4 || !segments.is_written(images[images.len() - 1].0));
+        }
+        segments.write_all().unwrap();
+        let found = segments.sizes().into_iter().flat_map(|(number, _)| segments.images(number).unwrap());
+        let found: Vec<Address> = found.map(|(_, address)| address).collect();
+        assert_eq!(found, images.iter().map(|(address, _)| *address).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_buffer_that_a_thread_did_not_write_is_written_again() {
+        for has_ended in [true, false] {
+            let dir = tempfile::tempdir().unwrap();
+            let segments = segments(&dir, 4 << 10);
+            let first = segments.append(&[1; 500], ImageKind::Changes, 1).unwrap();
+            segments.hand_over_all().unwrap();
+            let (done, result) = std::sync::mpsc::sync_channel(1);
+            if !has_ended {
+                done.send(Err(std::io::ErrorKind::StorageFull.into())).unwrap();
+            }
+            drop(done);
+            lock(&segments.writer).streams[ImageKind::Changes as usize].handed.as_mut().unwrap().result =
+                Some(result);
+            let second = segments.append(&[2; 500], ImageKind::Changes, 2).unwrap();
+            segments.hand_over_all().unwrap();
+            assert!(segments.is_written(first) && !segments.is_written(second));
+            assert_eq!(segments.image(first).unwrap(), [1; 500]);
+            assert_eq!(segments.image(second).unwrap(), [2; 500]);
+        }
+    }
+
+    /// Threads read images while they are appended, handed over, and written by another thread.
+    #[test]
+    fn images_are_read_while_a_thread_writes_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let segments = segments(&dir, SEGMENT);
+        let image = |number: usize| vec![number as u8; 100 + number * 37 % 9000];
+        let images = Mutex::new(Vec::<Address>::new());
+        std::thread::scope(|scope| {
+            for seed in 0..2 {
+                let (images, segments) = (&images, &segments);
+                scope.spawn(move || {
+                    let mut random = fastrand::Rng::with_seed(seed);
+                    loop {
+                        let known = lock(images).clone();
+                        for _ in 0..100.min(known.len()) {
+                            // Mostly the newest ones, which are not written yet.
+                            let last = random.usize(1..=known.len());
+                            let number = known.len() - 1 - random.usize(..last);
+                            assert_eq!(segments.image(known[number]).unwrap(), image(number));
+                        }
+                        if known.len() == 3000 {
+                            return;
+                        }
+                    }
+                });
+            }
+            for number in 0..3000 {
+                let kind = if number % 3 == 0 { ImageKind::Whole } else { ImageKind::Changes };
+                let address = segments.append(&image(number), kind, 1).unwrap();
+                lock(&images).push(address);
+                if number % 64 == 63 {
+                    segments.hand_over_all().unwrap();
+                }
+            }
+        });
+        assert!(segments.writing.get().is_some_and(Option::is_some));
+    }
+
     /// The thread that reads ahead ends with the segments, whatever it was asked for, and the images are the same.
     #[test]
     fn images_are_read_ahead() {
         let dir = tempfile::tempdir().unwrap();
-        let place = Place { dir: dir.path().to_owned(), stem: "s".into(), store: 7 };
-        let segments = Segments::open(place, SEGMENT, false, &[], true).unwrap();
+        let segments = segments(&dir, SEGMENT);
         let image = |number: usize| vec![number as u8; 100 + number * 37 % 5000];
         let append = |number| segments.append(&image(number), ImageKind::Whole, 1).unwrap();
         let mut addresses: Vec<Address> = (0..300).map(append).collect();
@@ -603,28 +637,13 @@ mod tests {
         addresses.extend((300..320).map(append));
         let asked = addresses.clone();
         segments.prefetch(&mut [asked[0]]);
-        assert!(segments.ahead.get().is_none(), "one image does not wait for a thread");
+        assert!(segments.reader.get().is_none(), "one image does not wait for a thread");
         for round in 0..100 {
             segments.prefetch(&mut asked[round..].to_vec());
-            assert!(segments.ahead.get().is_some_and(Option::is_some));
+            assert!(segments.reader.get().is_some_and(Option::is_some));
         }
         for (number, address) in addresses.iter().enumerate() {
             assert_eq!(segments.image(*address).unwrap(), image(number));
         }
-    }
-
-    #[test]
-    fn an_address_keeps_its_parts() {
-        for segment in [1, 2, SEGMENT_MAX] {
-            for offset in [512, SEGMENT - 64] {
-                for bytes in [64, 4096, (64 << 18) - 64] {
-                    let parts = Parts { segment, offset, bytes };
-                    assert_eq!(parts.pack().map(Parts::of), Some(parts));
-                }
-                let large = Parts { segment, offset, bytes: 64 << 18 };
-                assert_eq!(large.pack().map(Parts::of), Some(Parts { bytes: 0, ..large }));
-            }
-        }
-        assert_eq!(Parts { segment: SEGMENT_MAX + 1, offset: 0, bytes: 0 }.pack(), None);
     }
 }

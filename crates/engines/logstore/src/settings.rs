@@ -6,7 +6,7 @@ use bwtree::Options;
 
 use crate::buffer::WORD;
 use crate::log::{LogStats, Sizes};
-use crate::segments::SEGMENT;
+use crate::segment::SEGMENT;
 
 /// The buffers of the log take at most 1 / `LOG_PART` of the memory budget, unless that is less than [`WORDS_MIN`] for each.
 const LOG_PART: u64 = 64;

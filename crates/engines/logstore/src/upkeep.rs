@@ -12,7 +12,8 @@ use pmem::{Error, Result};
 use crate::checkpoint::{self, Writer};
 use crate::log::Log;
 use crate::omission::{Omission, is_omitted};
-use crate::segments::{Filled, Parts};
+use crate::segment::Parts;
+use crate::segments::Filled;
 use crate::settings::StoreStats;
 use crate::store::{Failure, Store, thread};
 use crate::sync::{lock, try_lock};
@@ -43,6 +44,8 @@ const LOG_MAX: u64 = 2;
 const WAIT: Duration = Duration::from_micros(100);
 /// Number of leaves whose images are prefetched together, before these leaves are saved.
 const AHEAD: usize = 64;
+/// Number of pages that are saved before their images are written.
+const TOGETHER: usize = 64;
 /// Evicted leaves keep changes up to this share.
 const UNSAVED: u64 = 6;
 
@@ -60,6 +63,8 @@ pub(crate) struct Upkeep {
     images_at: u64,
     /// True if a batch kept a leaf in memory in this round of the eviction.
     was_refused: bool,
+    /// Pages that were saved, and whose images are handed over. They are evicted when those of the next pages are.
+    handed: Vec<u32>,
     /// When a round of the eviction could not evict enough.
     failed_at: Option<Instant>,
     /// True if all segments with free space are to be cleaned.
@@ -277,8 +282,8 @@ impl<P: Pairs> Store<P> {
                 }
                 Residence::Unsaved | Residence::Used | Residence::Copies => {}
             }
-            if saved.len() >= 64 {
-                self.evict_saved(upkeep, &mut saved)?;
+            if saved.len() >= TOGETHER {
+                self.hand_over(upkeep, &mut saved)?;
             }
             steps += 1;
             if steps.is_multiple_of(128) {
@@ -288,7 +293,7 @@ impl<P: Pairs> Store<P> {
                 break;
             }
         }
-        self.evict_saved(upkeep, &mut saved)?;
+        self.hand_over(upkeep, &mut saved)?;
         self.tree.reclaim();
         let used = self.used_bytes();
         // A leaf that a batch kept in memory can be evicted after it.
@@ -299,12 +304,24 @@ impl<P: Pairs> Store<P> {
         Ok(())
     }
 
+    /// Evicts all pages that were saved, after their images are written.
     fn evict_saved(&self, upkeep: &mut Upkeep, saved: &mut Vec<u32>) -> Result<()> {
+        self.hand_over(upkeep, saved)?;
+        if !upkeep.handed.is_empty() && !is_omitted(Omission::Written) {
+            self.segments.write_all()?;
+        }
+        std::mem::take(&mut upkeep.handed).into_iter().for_each(|page| _ = self.evict(upkeep, page, false));
+        Ok(())
+    }
+
+    /// Lets the images of these pages be written while the next pages are saved. Evicts the pages of the call before.
+    fn hand_over(&self, upkeep: &mut Upkeep, saved: &mut Vec<u32>) -> Result<()> {
         if !saved.is_empty() {
             if !is_omitted(Omission::Written) {
-                self.segments.write_all()?;
+                self.segments.hand_over_all()?;
             }
-            saved.drain(..).for_each(|page| _ = self.evict(upkeep, page, false));
+            let before = std::mem::replace(&mut upkeep.handed, std::mem::take(saved));
+            before.into_iter().for_each(|page| _ = self.evict(upkeep, page, false));
         }
         Ok(())
     }

@@ -1,0 +1,112 @@
+//! One segment file, and the addresses of images in it. The format is that of [`segments`](crate::segments).
+
+use std::fs::File;
+use std::num::NonZeroU64;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bwtree::Address;
+use pmem::file::io;
+use pmem::{Result, system};
+
+/// Bytes of a segment at which the next one begins.
+pub(crate) const SEGMENT: u64 = 64 << 20;
+/// Images begin at multiples of this.
+pub(crate) const UNIT: u64 = 64;
+pub(crate) const SEGMENT_MAX: u64 = (1 << 24) - 1;
+const OFFSET_BITS: u32 = 20;
+const LENGTH_BITS: u32 = 18;
+const _: () = assert!(SEGMENT <= UNIT << OFFSET_BITS);
+
+/// An address in its parts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Parts {
+    pub(crate) segment: u64,
+    pub(crate) offset: u64,
+    /// Bytes with head and padding. 0: unknown.
+    pub(crate) bytes: u64,
+}
+
+impl Parts {
+    /// `None`: there are too many segments.
+    pub(crate) fn pack(self) -> Option<Address> {
+        let length = self.bytes / UNIT;
+        let length = if length < 1 << LENGTH_BITS { length } else { 0 };
+        let packed =
+            self.segment << (OFFSET_BITS + LENGTH_BITS) | (self.offset / UNIT) << LENGTH_BITS | length;
+        (self.segment <= SEGMENT_MAX).then(|| NonZeroU64::new(packed).map(Address)).flatten()
+    }
+
+    pub(crate) fn of(address: Address) -> Self {
+        let packed = address.0.get();
+        Self {
+            segment: packed >> (OFFSET_BITS + LENGTH_BITS),
+            offset: (packed >> LENGTH_BITS & ((1 << OFFSET_BITS) - 1)) * UNIT,
+            bytes: (packed & ((1 << LENGTH_BITS) - 1)) * UNIT,
+        }
+    }
+}
+
+/// A segment file.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    pub(crate) file: File,
+    pub(crate) path: PathBuf,
+    /// Bytes that are written.
+    pub(crate) written: AtomicU64,
+}
+
+impl Segment {
+    /// Reads bytes, or fewer at the end of the file.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(crate) fn read(&self, from: u64, bytes: usize) -> Result<Vec<u8>> {
+        let mut read = vec![0; bytes];
+        let mut at = 0;
+        while at < read.len() {
+            match system::read_at(&self.file, &self.path, from + at as u64, &mut read[at..]) {
+                Ok(0) => break,
+                Ok(count) => at += count,
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(source) => return Err(io("cannot read", &self.path, source)),
+            }
+        }
+        read.truncate(at);
+        Ok(read)
+    }
+
+    /// Writes bytes behind those that are written.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(crate) fn write(&self, at: u64, bytes: &[u8]) -> std::io::Result<()> {
+        system::write_all_at(&self.file, &self.path, at, bytes)?;
+        self.written.store(at + bytes.len() as u64, Ordering::Release);
+        Ok(())
+    }
+
+    pub(crate) fn written(&self) -> u64 {
+        self.written.load(Ordering::Acquire)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_keeps_its_parts() {
+        for segment in [1, 2, SEGMENT_MAX] {
+            for offset in [512, SEGMENT - 64] {
+                for bytes in [64, 4096, (64 << 18) - 64] {
+                    let parts = Parts { segment, offset, bytes };
+                    assert_eq!(parts.pack().map(Parts::of), Some(parts));
+                }
+                let large = Parts { segment, offset, bytes: 64 << 18 };
+                assert_eq!(large.pack().map(Parts::of), Some(Parts { bytes: 0, ..large }));
+            }
+        }
+        assert_eq!(Parts { segment: SEGMENT_MAX + 1, offset: 0, bytes: 0 }.pack(), None);
+    }
+}
