@@ -71,7 +71,7 @@ const LATE: u32 = 1 << 30;
 const ALL: u32 = 1 << 29;
 /// Bits of a number of parts.
 const COUNT: u32 = ALL - 1;
-/// Bytes of an image before its records, or before its parts.
+/// Bytes of an image of changes before its parts. A whole image has fewer.
 const HEAD: usize = 12;
 /// Bytes of a record besides its key and its value.
 const NUMBERS: usize = 8;

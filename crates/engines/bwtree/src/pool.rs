@@ -11,7 +11,7 @@
 //! their own.
 //!
 //! Invariants:
-//! * A1: a block has an owner, or is in one list of one pool, or is in one batch.
+//! * A1: a block has an owner, or is in one list of one pool, of one batch, or of `spaces`.
 //! * A2: a pool belongs to the thread that holds the thread slot (E1 of [`epoch`](crate::epoch)).
 //! * A3: a batch belongs to the thread that made it until it is on the stack, and then to the thread that takes it from there. One thread at
 //!   a time takes batches from a stack, so it follows no link of a batch that another thread may have taken, and a batch that it found on
@@ -175,7 +175,7 @@ impl Depot {
         Self { spaces, stacks: std::array::from_fn(stack), batch_bytes, chunk_max }
     }
 
-    /// The spaces for blocks of this many bytes. `None`: they are in lists.
+    /// The spaces for blocks of this many bytes. `None`: pools have them.
     #[inline(always)]
     fn spaces(&self, bytes: usize) -> Option<MutexGuard<'_, Spaces>> {
         if bytes < spaces::MIN {

@@ -212,7 +212,7 @@ impl<P: Pairs> Tree<P> {
     }
 
     /// Tells the shelf which images the saves of the next leaves will read: of `count` leaves from the one that contains `from` on (`None`: the
-    /// first leaf). Returns the key at which the leaf behind them begins. O(log records + count).
+    /// first leaf). Returns the key at which the leaf behind them begins; `None` behind the last one. O(log records + count).
     pub fn prefetch_leaves(&self, from: Option<&P::Key>, count: usize) -> Option<P::KeyBuf> {
         let (visit, mut addresses) = (self.visit(), Vec::new());
         let (_, mut head) = visit.leaf(from.map_or(Place::First, Place::At));

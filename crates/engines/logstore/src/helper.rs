@@ -1,5 +1,5 @@
 //! Threads that do work for the upkeep: calls of the system that take long. The upkeep is one thread, and with data beyond memory all updates
-//! wait for it. A third of its time went into requests for reads, and into writes.
+//! wait for it. Nearly a third of its time went into requests for reads, and into writes.
 //!
 //! A helper does its jobs one after the other, in the order in which it gets them.
 
@@ -44,5 +44,39 @@ impl Drop for Helper {
             // A job that panicked has ended the thread, and has left no result.
             let _ = thread.join();
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    #[test]
+    fn all_jobs_are_done_by_the_end() {
+        let (helper, done) = (Helper::start("test").unwrap(), Arc::new(Mutex::new(Vec::new())));
+        for number in 0..1000 {
+            let done = Arc::clone(&done);
+            helper.run(move || done.lock().unwrap().push(number));
+        }
+        drop(helper);
+        let mut done = done.lock().unwrap().clone();
+        done.sort_unstable();
+        assert_eq!(done, (0..1000).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_helper_that_panicked_leaves_the_jobs_to_the_caller() {
+        let helper = Helper::start("test").unwrap();
+        helper.run(|| panic!("a job of a test panics"));
+        let thread = helper.thread.as_ref().unwrap();
+        while !thread.is_finished() {
+            std::thread::yield_now();
+        }
+        let done = Arc::new(Mutex::new(false));
+        let own = Arc::clone(&done);
+        helper.run(move || *own.lock().unwrap() = true);
+        assert!(*done.lock().unwrap());
     }
 }

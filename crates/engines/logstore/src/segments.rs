@@ -9,8 +9,8 @@
 //!
 //! Invariants:
 //! * P1: an image is read from its file when it is written, and from a buffer before. A leaf in memory is evicted only when its image is
-//!   written ([`Segments::is_written`]). A buffer that is *handed over* is written by another thread, and stays until that has succeeded.
-//!   The next buffer of the same kind is handed over after that. So each file is written from the front to the end.
+//!   written ([`Segments::is_written`]). A buffer that is *handed over* stays until it is written: by a helper, or by the next call that
+//!   needs that. The next buffer of the same kind is handed over after that. So each file is written from the front to the end.
 //! * P2: a checkpoint is published only when the segments of its images are synced.
 //! * P3: a segment is removed only when no current image and no image of the published checkpoint is in it, and the checkpoint is durable.
 //!   The base of changes that were made since the checkpoint began is current, too ([`Segments::begin_checkpoint`]).
@@ -36,13 +36,11 @@ use crate::omission::{Omission, is_omitted};
 use crate::pieces::Pieces;
 use crate::place::Place;
 use crate::segment::{Parts, SEGMENT, SEGMENT_MAX, Segment, UNIT};
-use crate::stream::Stream;
+use crate::stream::{BUFFER, Stream};
 use crate::sync::{Mutex, PoisonError, lock};
 
 /// The name of segments.
 pub(crate) const PAGES: &str = "pages";
-/// Bytes that are collected before a write.
-const BUFFER: usize = 1 << 20;
 /// A prefetch also reads bytes that it does not need, if at most this number are between two images. A read has a cost of its own.
 const NEAR: u64 = 8 << 10;
 /// Bytes before an image.
@@ -305,10 +303,17 @@ impl Segments {
 
     fn hand_over(&self, stream: &mut Stream, unsynced: &mut Vec<Arc<Segment>>) -> Result<()> {
         self.note(stream, unsynced);
+        let at = stream.at;
         // Small segments are those of tests. There, the next call writes the buffer.
         let helper =
             (self.bytes == SEGMENT).then(|| self.writing.get_or_init(|| Helper::start("page-writer")));
-        stream.hand_over(helper.and_then(Option::as_ref))
+        let done = stream.hand_over(helper.and_then(Option::as_ref));
+        self.count(stream.at - at);
+        done
+    }
+
+    fn count(&self, bytes: u64) {
+        self.written.fetch_add(bytes, std::sync::atomic::Ordering::Relaxed);
     }
 
     /// Notes that a buffer will be written.
@@ -316,7 +321,6 @@ impl Segments {
         let Some((_, segment)) = stream.current.as_ref().filter(|_| !stream.buffer.is_empty()) else {
             return;
         };
-        self.written.fetch_add(stream.buffer.len() as u64, std::sync::atomic::Ordering::Relaxed);
         if !unsynced.iter().any(|other| Arc::ptr_eq(other, segment)) {
             unsynced.push(Arc::clone(segment));
         }
@@ -324,7 +328,10 @@ impl Segments {
 
     fn write(&self, stream: &mut Stream, unsynced: &mut Vec<Arc<Segment>>) -> Result<()> {
         self.note(stream, unsynced);
-        stream.write()
+        let at = stream.at;
+        let done = stream.write();
+        self.count(stream.at - at);
+        done
     }
 
     /// Begins the next segment.
@@ -387,8 +394,8 @@ impl Segments {
             if let Some(segment) = segment {
                 system::remove_file(&segment.path)
                     .map_err(|source| io("cannot remove", &segment.path, source))?;
-                // The close returns the file's blocks to the file system, which may take long.
-                if let Some(helper) = self.writing.get().and_then(Option::as_ref) {
+                // The close returns the file's blocks to the file system, which may take long. No write waits behind it.
+                if let Some(helper) = self.reader.get().and_then(Option::as_ref) {
                     helper.run(move || drop(segment));
                 }
             }
@@ -529,6 +536,8 @@ impl Shelf for Segments {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use super::*;
 
     fn segments(dir: &tempfile::TempDir, bytes: u64) -> Segments {
@@ -586,42 +595,62 @@ mod tests {
         }
     }
 
-    /// Threads read images while they are appended, handed over, and written by another thread.
+    /// Threads read images while they are appended, handed over, and written by another thread, in more than one segment.
     #[test]
     fn images_are_read_while_a_thread_writes_them() {
+        const COUNT: usize = 3000;
         let dir = tempfile::tempdir().unwrap();
         let segments = segments(&dir, SEGMENT);
-        let image = |number: usize| vec![number as u8; 100 + number * 37 % 9000];
-        let images = Mutex::new(Vec::<Address>::new());
+        let image = |number: usize| vec![number as u8; 100 + number * 37 % 60_000];
+        let (images, done) = (Mutex::new(Vec::<Address>::new()), AtomicBool::new(false));
         std::thread::scope(|scope| {
             for seed in 0..2 {
-                let (images, segments) = (&images, &segments);
+                let (images, segments, done) = (&images, &segments, &done);
                 scope.spawn(move || {
                     let mut random = fastrand::Rng::with_seed(seed);
-                    loop {
+                    while !done.load(Ordering::Acquire) {
                         let known = lock(images).clone();
-                        for _ in 0..100.min(known.len()) {
-                            // Mostly the newest ones, which are not written yet.
-                            let last = random.usize(1..=known.len());
-                            let number = known.len() - 1 - random.usize(..last);
+                        for _ in 0..20.min(known.len()) {
+                            let number = random.usize(..known.len());
                             assert_eq!(segments.image(known[number]).unwrap(), image(number));
-                        }
-                        if known.len() == 3000 {
-                            return;
                         }
                     }
                 });
             }
-            for number in 0..3000 {
-                let kind = if number % 3 == 0 { ImageKind::Whole } else { ImageKind::Changes };
-                let address = segments.append(&image(number), kind, 1).unwrap();
-                lock(&images).push(address);
-                if number % 64 == 63 {
-                    segments.hand_over_all().unwrap();
+            let work = || -> Result<()> {
+                for number in 0..COUNT {
+                    let kind = if number % 8 == 0 { ImageKind::Whole } else { ImageKind::Changes };
+                    let address = segments.append(&image(number), kind, 1)?;
+                    lock(&images).push(address);
+                    if number % 64 == 63 {
+                        segments.hand_over_all()?;
+                    }
+                    // The newest ones are in buffers, or handed over.
+                    for back in [0, 1, 70] {
+                        let Some(number) = number.checked_sub(back) else { continue };
+                        let address = lock(&images)[number];
+                        assert_eq!(segments.image(address)?, image(number));
+                    }
                 }
-            }
+                segments.sync()
+            };
+            let worked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+            done.store(true, Ordering::Release);
+            worked.unwrap().unwrap();
         });
         assert!(segments.writing.get().is_some_and(Option::is_some));
+        let numbers: BTreeSet<u64> =
+            lock(&images).iter().map(|address| Parts::of(*address).segment).collect();
+        assert_eq!(numbers.len(), 3);
+        // A file that is removed while it is open, and is then closed by a helper.
+        segments.prefetch(&mut lock(&images).clone());
+        let first = Parts::of(lock(&images)[1]).segment;
+        segments.remove(&[first]).unwrap();
+        assert!(!segments.place.path(PAGES, first).exists());
+        for (number, address) in lock(&images).iter().enumerate() {
+            let found = segments.image(*address).ok();
+            assert_eq!(found, (Parts::of(*address).segment != first).then(|| image(number)));
+        }
     }
 
     /// The thread that reads ahead ends with the segments, whatever it was asked for, and the images are the same.

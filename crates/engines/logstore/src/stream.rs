@@ -9,6 +9,9 @@ use pmem::{Error, Result};
 use crate::helper::Helper;
 use crate::segment::Segment;
 
+/// Bytes that are collected before a write.
+pub(crate) const BUFFER: usize = 1 << 20;
+
 /// A buffer that is handed over (P1).
 #[derive(Debug)]
 pub(crate) struct Handed {
@@ -40,8 +43,8 @@ impl Stream {
             bytes.get(from..).filter(|bytes| !bytes.is_empty())
         })
     }
-    /// Lets a thread write the buffer. Before, waits until the buffer that was handed over is written. Without a thread, the next call of
-    /// a method writes it.
+    /// Lets a thread write the buffer. Before, waits until the buffer that was handed over is written. Without a thread, the next hand-over
+    /// or write does it.
     ///
     /// # Errors
     /// `NoSpace`; `Io`: the buffer that was handed over is not written. A later call tries again.
@@ -98,6 +101,8 @@ impl Stream {
         let mut spare =
             self.handed.take().and_then(|handed| Arc::into_inner(handed.bytes)).unwrap_or_default();
         spare.clear();
+        // One large image has made it longer.
+        spare.shrink_to(2 * BUFFER);
         Ok(spare)
     }
 }

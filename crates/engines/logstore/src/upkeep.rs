@@ -44,8 +44,9 @@ const LOG_MAX: u64 = 2;
 const WAIT: Duration = Duration::from_micros(100);
 /// Number of leaves whose images are prefetched together, before these leaves are saved.
 const AHEAD: usize = 64;
-/// Number of pages that are saved before their images are written.
+/// Number of pages that are saved before their images are written. Fewer if they take more than this part of the budget.
 const TOGETHER: usize = 64;
+const TOGETHER_PART: u64 = 64;
 /// Evicted leaves keep changes up to this share.
 const UNSAVED: u64 = 6;
 
@@ -54,7 +55,7 @@ const UNSAVED: u64 = 6;
 pub(crate) struct Upkeep {
     /// The page that the next round of the eviction begins with.
     hand: u32,
-    /// For the pages before the second one, the images that a save reads are prefetched. Behind the first one, the next pages are due.
+    /// For the pages before the second one, the images that a save reads are prefetched. From the first one on, the next pages are due.
     prefetched: (u32, u32),
     /// Number of the published checkpoint.
     pub(crate) number: u64,
@@ -63,7 +64,8 @@ pub(crate) struct Upkeep {
     images_at: u64,
     /// True if a batch kept a leaf in memory in this round of the eviction.
     was_refused: bool,
-    /// Pages that were saved, and whose images are handed over. They are evicted when those of the next pages are.
+    /// Pages that were saved, and whose images are handed over. They are evicted when those of the next pages are, even if they were used
+    /// meanwhile.
     handed: Vec<u32>,
     /// When a round of the eviction could not evict enough.
     failed_at: Option<Instant>,
@@ -238,7 +240,7 @@ impl<P: Pairs> Store<P> {
             return Ok(());
         }
         // Pages that were saved and wait for the write of their images.
-        let mut saved: Vec<u32> = Vec::new();
+        let (mut saved, mut saved_bytes): (Vec<u32>, u64) = (Vec::new(), 0);
         let (mut laps, mut steps) = (0u32, 0u32);
         // Evicted leaves, and leaves that lost copies, before this lap.
         let (mut before, mut dropped) = (upkeep.stats.evictions, 0);
@@ -265,8 +267,11 @@ impl<P: Pairs> Store<P> {
                 Residence::Dirty | Residence::Unsaved if self.settings.read_only => {}
                 Residence::Dirty => {
                     let may_keep = self.tree.unsaved_bytes() < self.budget(UNSAVED);
-                    if !(may_keep && self.evict(upkeep, page, true)) && self.save(page)? {
+                    if !(may_keep && self.evict(upkeep, page, true))
+                        && let Some(bytes) = self.save(page)?
+                    {
                         saved.push(page);
+                        saved_bytes += bytes;
                     }
                 }
                 // After two laps, also changes that need not be saved yet.
@@ -276,14 +281,16 @@ impl<P: Pairs> Store<P> {
                         upkeep.prefetched = (end, self.tree.prefetch_pages(end.max(page), AHEAD));
                     }
                     // The save may have read the leaf.
-                    if self.save(page)? {
+                    if let Some(bytes) = self.save(page)? {
                         saved.push(page);
+                        saved_bytes += bytes;
                     }
                 }
                 Residence::Unsaved | Residence::Used | Residence::Copies => {}
             }
-            if saved.len() >= TOGETHER {
+            if saved.len() >= TOGETHER || saved_bytes > self.settings.memory_bytes / TOGETHER_PART {
                 self.hand_over(upkeep, &mut saved)?;
+                saved_bytes = 0;
             }
             steps += 1;
             if steps.is_multiple_of(128) {
@@ -334,11 +341,12 @@ impl<P: Pairs> Store<P> {
         self.segments.append(image, kind, lsn).map_err(Failure)
     }
 
-    /// Appends the image of a leaf, by its page number. False if the page is no leaf.
-    fn save(&self, page: u32) -> Result<bool> {
-        let Some(low) = self.tree.low_key(page) else { return Ok(false) };
-        self.tree.save(low.as_ref().map(Borrow::borrow), |image, kind| self.append(image, kind))?;
-        Ok(true)
+    /// Appends the image of a leaf, by its page number. Returns the bytes of the leaf. `None`: the page is no leaf.
+    fn save(&self, page: u32) -> Result<Option<u64>> {
+        let Some(low) = self.tree.low_key(page) else { return Ok(None) };
+        let saved =
+            self.tree.save(low.as_ref().map(Borrow::borrow), |image, kind| self.append(image, kind))?;
+        Ok(Some(saved.bytes))
     }
 
     /// Evicts a leaf that is saved, or, if it `may_keep` its changes, one with few changes. False if it is still in memory.
@@ -379,13 +387,17 @@ impl<P: Pairs> Store<P> {
         let mut writer = Writer::begin(&self.place, number, redo)?;
         let (mut live, mut leaves) = (Live::default(), 0u64);
         let mut from: Option<P::KeyBuf> = None;
-        // The images of this leaf and those behind it are prefetched next. The requests are one group ahead of the saves.
-        let mut ahead = self.tree.prefetch_leaves(None, AHEAD);
+        // The images of the leaves before the second key are prefetched. From the first key on, the next ones are due: requests are one group
+        // ahead of the saves. Behind the last leaf, there is no key.
+        let prefetch = |from: Option<&P::KeyBuf>| self.tree.prefetch_leaves(from.map(Borrow::borrow), AHEAD);
+        let mut due = prefetch(None);
+        let mut end = due.as_ref().and_then(|key| prefetch(Some(key)));
         loop {
-            if leaves.is_multiple_of(AHEAD as u64)
-                && let Some(key) = &ahead
-            {
-                ahead = self.tree.prefetch_leaves(Some(key.borrow()), AHEAD);
+            // Leaves split and merge meanwhile, so keys are compared, not counted.
+            if due.is_some() && from >= due {
+                let next = end.as_ref().map(|end| from.as_ref().map_or(end, |from| from.max(end)));
+                let next = next.and_then(|next| prefetch(Some(next)));
+                (due, end) = (end, next);
             }
             let saved =
                 self.tree.save(from.as_ref().map(Borrow::borrow), |image, kind| self.append(image, kind))?;
