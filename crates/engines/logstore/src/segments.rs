@@ -302,35 +302,32 @@ impl Segments {
     }
 
     fn hand_over(&self, stream: &mut Stream, unsynced: &mut Vec<Arc<Segment>>) -> Result<()> {
-        self.note(stream, unsynced);
-        let at = stream.at;
         // Small segments are those of tests. There, the next call writes the buffer.
         let helper =
             (self.bytes == SEGMENT).then(|| self.writing.get_or_init(|| Helper::start("page-writer")));
-        let done = stream.hand_over(helper.and_then(Option::as_ref));
-        self.count(stream.at - at);
-        done
-    }
-
-    fn count(&self, bytes: u64) {
-        self.written.fetch_add(bytes, std::sync::atomic::Ordering::Relaxed);
-    }
-
-    /// Notes that a buffer will be written.
-    fn note(&self, stream: &Stream, unsynced: &mut Vec<Arc<Segment>>) {
-        let Some((_, segment)) = stream.current.as_ref().filter(|_| !stream.buffer.is_empty()) else {
-            return;
-        };
-        if !unsynced.iter().any(|other| Arc::ptr_eq(other, segment)) {
-            unsynced.push(Arc::clone(segment));
-        }
+        self.empty(stream, unsynced, |stream| stream.hand_over(helper.and_then(Option::as_ref)))
     }
 
     fn write(&self, stream: &mut Stream, unsynced: &mut Vec<Arc<Segment>>) -> Result<()> {
-        self.note(stream, unsynced);
+        self.empty(stream, unsynced, Stream::write)
+    }
+
+    /// Lets `work` empty the buffer of a stream.
+    fn empty(
+        &self,
+        stream: &mut Stream,
+        unsynced: &mut Vec<Arc<Segment>>,
+        work: impl FnOnce(&mut Stream) -> Result<()>,
+    ) -> Result<()> {
+        if let Some((_, segment)) = stream.current.as_ref().filter(|_| !stream.buffer.is_empty())
+            && !unsynced.iter().any(|other| Arc::ptr_eq(other, segment))
+        {
+            unsynced.push(Arc::clone(segment));
+        }
         let at = stream.at;
-        let done = stream.write();
-        self.count(stream.at - at);
+        let done = work(stream);
+        // A buffer that stays is counted later.
+        self.written.fetch_add(stream.at - at, std::sync::atomic::Ordering::Relaxed);
         done
     }
 
