@@ -43,6 +43,7 @@ impl Stream {
             bytes.get(from..).filter(|bytes| !bytes.is_empty())
         })
     }
+
     /// Lets a thread write the buffer. Before, waits until the buffer that was handed over is written. Without a thread, the next hand-over
     /// or write does it.
     ///
@@ -51,7 +52,7 @@ impl Stream {
     pub(crate) fn hand_over(&mut self, helper: Option<&Helper>) -> Result<()> {
         let spare = self.finish()?;
         let Some((number, segment)) = self.current.clone().filter(|_| !self.buffer.is_empty()) else {
-            self.buffer = if self.buffer.capacity() == 0 { spare } else { std::mem::take(&mut self.buffer) };
+            self.reuse(spare);
             return Ok(());
         };
         let (at, bytes) = (self.at, Arc::new(std::mem::replace(&mut self.buffer, spare)));
@@ -78,10 +79,14 @@ impl Stream {
     pub(crate) fn write(&mut self) -> Result<()> {
         self.hand_over(None)?;
         let spare = self.finish()?;
+        self.reuse(spare);
+        Ok(())
+    }
+
+    fn reuse(&mut self, spare: Vec<u8>) {
         if self.buffer.capacity() == 0 {
             self.buffer = spare;
         }
-        Ok(())
     }
 
     /// Waits until the buffer that is handed over is written. If that failed, writes it. Returns an empty buffer.
