@@ -13,6 +13,7 @@ use pmem::{Result, system};
 pub(crate) const SEGMENT: u64 = 64 << 20;
 /// Images begin at multiples of this.
 pub(crate) const UNIT: u64 = 64;
+/// The greatest number of a segment.
 pub(crate) const SEGMENT_MAX: u64 = (1 << 24) - 1;
 const OFFSET_BITS: u32 = 20;
 const LENGTH_BITS: u32 = 18;

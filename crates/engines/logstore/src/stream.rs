@@ -83,6 +83,7 @@ impl Stream {
         Ok(())
     }
 
+    /// Keeps an empty buffer for the next images, unless there is one.
     fn reuse(&mut self, spare: Vec<u8>) {
         if self.buffer.capacity() == 0 {
             self.buffer = spare;

@@ -60,9 +60,6 @@ struct Chunk {
     is_released: bool,
 }
 
-// SAFETY: the memory is owned, and bytes belong to no thread.
-unsafe impl Send for Spaces {}
-
 impl Spaces {
     /// Takes a block of this length. Also returns the bytes that this call allocated from the system. O(1) if a list has one, else
     /// O(log chunks + units / 64).
