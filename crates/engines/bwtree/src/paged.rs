@@ -60,12 +60,13 @@ pub trait Shelf: Debug + Send + Sync {
     fn read_part(&self, address: Address, part: Range<usize>) -> Result<Vec<u8>>;
 
     /// The bytes of an image before the first boundary of a page of the file system, at least 1 and at most [`PIECE`](crate::guide::PIECE).
+    /// `usize::MAX`: the image can only be read as a whole.
     fn first_piece(&self, address: Address) -> usize;
 
     /// Says that the images at these addresses will be read soon, so that the reads overlap. May change their order.
     fn prefetch(&self, _addresses: &mut [Address]) {}
 
-    /// The number of bytes of an image, or a few more. 0: it is not known.
+    /// The number of bytes that an image takes in its file, or a few more. 0: it is not known.
     fn size(&self, _address: Address) -> usize {
         0
     }

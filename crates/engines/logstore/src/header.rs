@@ -12,8 +12,10 @@ use pmem::{Error, Result};
 /// Bytes of the header.
 pub(crate) const BYTES: usize = 512;
 const MAGIC: &[u8; 8] = b"BRSTPAGE";
-/// Version of the format of all files of this crate.
-pub(crate) const VERSION: u32 = 3;
+/// Version of the format of all files that this crate writes.
+pub(crate) const VERSION: u32 = 4;
+/// The oldest version that it reads. Before version 4 there were no packed images.
+const OLDEST: u32 = 3;
 const TEXT: usize = 44;
 const SUM: usize = BYTES - 4;
 
@@ -75,7 +77,7 @@ impl Header {
             return Err(foreign("its header is damaged"));
         }
         let version = word(bytes, 8) as u32;
-        if version != VERSION {
+        if !(OLDEST..=VERSION).contains(&version) {
             return Err(Error::Version { found: version.into(), known: VERSION.into() });
         }
         if word(bytes, 12) as u32 != kind as u32 {
@@ -133,5 +135,23 @@ mod tests {
         }
         assert!(Header::decode(&bytes, Kind::Segment, 7, path).is_err());
         assert!(Header::decode(&bytes, Kind::Log, 8, path).is_err());
+    }
+
+    #[test]
+    fn the_version_before_is_read_and_others_are_refused() {
+        let header = Header { kind: Kind::Log, store: 7, number: 3, lsn: 99, text: String::new() };
+        for version in 0..9 {
+            let mut bytes = header.encode();
+            bytes[8..12].copy_from_slice(&u32::to_le_bytes(version));
+            let sum = crc32c::crc32c(&bytes[..SUM]);
+            bytes[SUM..].copy_from_slice(&sum.to_le_bytes());
+            match Header::decode(&bytes, Kind::Log, 7, Path::new("file")) {
+                Ok(found) => assert!((3..=4).contains(&version) && found == header),
+                Err(Error::Version { found, .. }) => {
+                    assert!(!(3..=4).contains(&version) && found == u64::from(version));
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
     }
 }

@@ -17,6 +17,7 @@ pub(crate) const UNIT: u64 = 64;
 pub(crate) const SEGMENT_MAX: u64 = (1 << 24) - 1;
 const OFFSET_BITS: u32 = 20;
 const LENGTH_BITS: u32 = 18;
+const PACKED: u64 = 1 << 62;
 const _: () = assert!(SEGMENT <= UNIT << OFFSET_BITS);
 
 /// An address in its parts.
@@ -26,6 +27,8 @@ pub(crate) struct Parts {
     pub(crate) offset: u64,
     /// Bytes with head and padding. 0: unknown.
     pub(crate) bytes: u64,
+    /// True if the image is compressed ([`packed`](crate::packed)).
+    pub(crate) is_packed: bool,
 }
 
 impl Parts {
@@ -35,15 +38,17 @@ impl Parts {
         let length = if length < 1 << LENGTH_BITS { length } else { 0 };
         let packed =
             self.segment << (OFFSET_BITS + LENGTH_BITS) | (self.offset / UNIT) << LENGTH_BITS | length;
+        let packed = if self.is_packed { packed | PACKED } else { packed };
         (self.segment <= SEGMENT_MAX).then(|| NonZeroU64::new(packed).map(Address)).flatten()
     }
 
     pub(crate) fn of(address: Address) -> Self {
         let packed = address.0.get();
         Self {
-            segment: packed >> (OFFSET_BITS + LENGTH_BITS),
+            segment: packed >> (OFFSET_BITS + LENGTH_BITS) & SEGMENT_MAX,
             offset: (packed >> LENGTH_BITS & ((1 << OFFSET_BITS) - 1)) * UNIT,
             bytes: (packed & ((1 << LENGTH_BITS) - 1)) * UNIT,
+            is_packed: packed & PACKED != 0,
         }
     }
 }
@@ -101,13 +106,15 @@ mod tests {
         for segment in [1, 2, SEGMENT_MAX] {
             for offset in [512, SEGMENT - 64] {
                 for bytes in [64, 4096, (64 << 18) - 64] {
-                    let parts = Parts { segment, offset, bytes };
-                    assert_eq!(parts.pack().map(Parts::of), Some(parts));
+                    for is_packed in [false, true] {
+                        let parts = Parts { segment, offset, bytes, is_packed };
+                        assert_eq!(parts.pack().map(Parts::of), Some(parts));
+                    }
                 }
-                let large = Parts { segment, offset, bytes: 64 << 18 };
+                let large = Parts { segment, offset, bytes: 64 << 18, is_packed: false };
                 assert_eq!(large.pack().map(Parts::of), Some(Parts { bytes: 0, ..large }));
             }
         }
-        assert_eq!(Parts { segment: SEGMENT_MAX + 1, offset: 0, bytes: 0 }.pack(), None);
+        assert_eq!(Parts { segment: SEGMENT_MAX + 1, offset: 0, bytes: 0, is_packed: false }.pack(), None);
     }
 }

@@ -2,9 +2,9 @@
 //!
 //! ```text
 //! file      header (512 bytes) | image | image | …
-//! image     magic: u32 | CRC-32C of the rest: u32 | id of the store: u64 | bytes: u64 | LSN after the log's last record: u64 |
-//!           number of the image since the open: u64 | bytes … | zeros up to a multiple of 64
-//! address   segment: 24 bits | offset / 64: 20 bits | length / 64: 18 bits, 0 if it needs more
+//! image     magic: u32 | CRC-32C of the rest: u32 | id of the store: u64 | bytes, the highest bit if it is packed: u64 |
+//!           LSN after the log's last record: u64 | number of the image since the open: u64 | bytes … | zeros up to a multiple of 64
+//! address   0: 1 bit | packed: 1 bit | segment: 24 bits | offset / 64: 20 bits | length / 64: 18 bits, 0 if it needs more
 //! ```
 //!
 //! Invariants:
@@ -30,12 +30,15 @@ use bwtree::{Address, ImageKind, Shelf};
 use pmem::file::{io, will_read};
 use pmem::{Error, Result, system};
 
-use crate::header::{self, Header, Kind, word};
+use crate::head::{self, HEAD, Head, UNSUMMED};
+use crate::header::{self, Header, Kind};
 use crate::helper::Helper;
 use crate::omission::{Omission, is_omitted};
+use crate::packed::{Packer, unpack};
 use crate::pieces::Pieces;
 use crate::place::Place;
 use crate::segment::{Parts, SEGMENT, SEGMENT_MAX, Segment, UNIT};
+use crate::settings::Settings;
 use crate::stream::{BUFFER, Stream};
 use crate::sync::{Mutex, PoisonError, lock};
 
@@ -43,9 +46,6 @@ use crate::sync::{Mutex, PoisonError, lock};
 pub(crate) const PAGES: &str = "pages";
 /// A prefetch also reads bytes that it does not need, if at most this number are between two images. A read has a cost of its own.
 const NEAR: u64 = 8 << 10;
-/// Bytes before an image.
-const HEAD: usize = 40;
-const MAGIC: u32 = 0x4547_4d49;
 
 /// The segments to which nothing was appended after a moment.
 #[derive(Clone, Copy, Debug)]
@@ -84,6 +84,8 @@ pub(crate) struct Segments {
     /// Bytes of a segment.
     bytes: u64,
     syncs: bool,
+    /// Compresses images. `None`: they are not compressed.
+    packer: Option<Mutex<Packer>>,
     open: RwLock<BTreeMap<u64, Arc<Segment>>>,
     writer: Mutex<Writer>,
     /// Asks the system for images that will be read. Started when it is needed, as is the next one.
@@ -94,6 +96,8 @@ pub(crate) struct Segments {
     error: Mutex<Option<Error>>,
     written: std::sync::atomic::AtomicU64,
     read: std::sync::atomic::AtomicU64,
+    /// Bytes that compression has saved.
+    saved: std::sync::atomic::AtomicU64,
 }
 
 impl Segments {
@@ -102,13 +106,8 @@ impl Segments {
     ///
     /// # Errors
     /// `Foreign`; `Io`; `Corrupt` if one is missing.
-    pub(crate) fn open(
-        place: Place,
-        bytes: u64,
-        syncs: bool,
-        used: &[u64],
-        may_remove: bool,
-    ) -> Result<Self> {
+    pub(crate) fn open(place: Place, settings: &Settings, used: &[u64]) -> Result<Self> {
+        let (syncs, may_remove) = (settings.survives_power, !settings.read_only);
         let mut open = BTreeMap::new();
         let found = place.numbers(PAGES)?;
         for number in used {
@@ -141,18 +140,8 @@ impl Segments {
         }
         // A file with a greater number was not made by a store.
         let next_number = found.iter().rfind(|number| **number <= SEGMENT_MAX).map_or(1, |last| last + 1);
-        Ok(Self {
-            place,
-            bytes,
-            syncs,
-            open: RwLock::new(open),
-            reader: OnceLock::new(),
-            writing: OnceLock::new(),
-            error: Mutex::new(None),
-            writer: Mutex::new(Writer { next_number, ..Writer::default() }),
-            written: 0.into(),
-            read: 0.into(),
-        })
+        let packer = settings.compresses.then(Mutex::default);
+        Ok(Self { packer, ..Self::of(place, settings.segment(), syncs, open, next_number) })
     }
 
     /// All segments that can be read, also those with a damaged header. Only for salvage.
@@ -169,18 +158,30 @@ impl Segments {
                 open.insert(number, Arc::new(Segment { file, path, written: length.len().into() }));
             }
         }
-        Ok(Self {
+        Ok(Self::of(place, SEGMENT, false, open, 0))
+    }
+
+    fn of(
+        place: Place,
+        bytes: u64,
+        syncs: bool,
+        open: BTreeMap<u64, Arc<Segment>>,
+        next_number: u64,
+    ) -> Self {
+        Self {
             place,
-            bytes: SEGMENT,
-            syncs: false,
+            bytes,
+            syncs,
+            packer: None,
             open: RwLock::new(open),
             reader: OnceLock::new(),
             writing: OnceLock::new(),
             error: Mutex::new(None),
-            writer: Mutex::new(Writer::default()),
+            writer: Mutex::new(Writer { next_number, ..Writer::default() }),
             written: 0.into(),
             read: 0.into(),
-        })
+            saved: 0.into(),
+        }
     }
 
     /// The good images of a segment: the LSN and the number of each, and its address.
@@ -192,30 +193,19 @@ impl Segments {
         let mut pieces = Pieces::open(&segment.path)?;
         let (mut images, mut at) = (Vec::new(), header::BYTES as u64);
         while at + HEAD as u64 <= pieces.len() {
-            let head = pieces.get(at, HEAD)?;
-            let [first, store, bytes, lsn, order] = [0, 8, 16, 24, 32].map(|at| word(head, at));
-            let bytes = bytes.saturating_add(HEAD as u64);
-            let is_good = first as u32 == MAGIC
-                && store == self.place.store
-                && pieces.sum(at, bytes, 8)? == Some((first >> 32) as u32);
-            if !is_good {
+            let head = Head::decode(pieces.get(at, HEAD)?, self.place.store);
+            let bytes = head.map_or(0, |head| head.bytes.saturating_add(HEAD as u64));
+            let sum = pieces.sum(at, bytes, UNSUMMED)?;
+            let Some(head) = head.filter(|head| sum == Some(head.sum)) else {
                 at += UNIT;
                 continue;
-            }
+            };
             let bytes = bytes.next_multiple_of(UNIT);
-            let parts = Parts { segment: number, offset: at, bytes };
-            images.extend(parts.pack().map(|address| ((lsn, order), address)));
+            let parts = Parts { segment: number, offset: at, bytes, is_packed: head.is_packed };
+            images.extend(parts.pack().map(|address| ((head.lsn, head.number), address)));
             at += bytes;
         }
         Ok(images)
-    }
-
-    /// True if these bytes are an image of this store, with its head, without padding.
-    fn is_good(&self, image: &[u8]) -> bool {
-        image.len() >= HEAD
-            && word(image, 0) as u32 == MAGIC
-            && word(image, 8) == self.place.store
-            && crc32c::crc32c(&image[8..]) == (word(image, 0) >> 32) as u32
     }
 
     fn find(&self, number: u64) -> Option<Arc<Segment>> {
@@ -227,8 +217,12 @@ impl Segments {
     /// # Errors
     /// `NoSpace`; `Io`; `Full` if there are too many segments.
     pub(crate) fn append(&self, image: &[u8], kind: ImageKind, lsn: u64) -> Result<Address> {
+        // Before the lock that readers of buffers need.
+        let mut packer = self.packer.as_ref().map(lock);
+        let packed = packer.as_mut().and_then(|packer| packer.pack(image));
+        let (contents, is_packed) = (packed.unwrap_or(image), packed.is_some());
         let mut writer = lock(&self.writer);
-        let bytes = (HEAD + image.len()).next_multiple_of(UNIT as usize);
+        let bytes = (HEAD + contents.len()).next_multiple_of(UNIT as usize);
         let stream = &writer.streams[kind as usize];
         let end = stream.at + stream.buffer.len() as u64;
         if stream.current.is_none() || (end + bytes as u64 > self.bytes && end > header::BYTES as u64) {
@@ -240,18 +234,11 @@ impl Segments {
         let Some((segment, _)) = stream.current else { return Err(Error::Closed) };
         let buffer = &mut stream.buffer;
         let offset = stream.at + buffer.len() as u64;
-        let parts = Parts { segment, offset, bytes: bytes as u64 };
+        let parts = Parts { segment, offset, bytes: bytes as u64, is_packed };
         let address = parts.pack().ok_or(Error::Full { max_bytes: self.bytes * SEGMENT_MAX })?;
         let from = buffer.len();
-        buffer.extend(MAGIC.to_le_bytes());
-        buffer.extend([0; 4]);
-        buffer.extend(self.place.store.to_le_bytes());
-        for number in [image.len() as u64, lsn, *images] {
-            buffer.extend(number.to_le_bytes());
-        }
-        buffer.extend(image);
-        let sum = crc32c::crc32c(&buffer[from + 8..]);
-        buffer[from + 4..from + 8].copy_from_slice(&sum.to_le_bytes());
+        head::append(buffer, self.place.store, contents, is_packed, (lsn, *images));
+        self.saved.fetch_add((image.len() - contents.len()) as u64, std::sync::atomic::Ordering::Relaxed);
         buffer.resize(from + bytes, 0);
         if buffer.len() >= BUFFER {
             self.hand_over(stream, unsynced)?;
@@ -406,6 +393,11 @@ impl Segments {
         (self.written.load(Ordering::Relaxed), self.read.load(Ordering::Relaxed))
     }
 
+    /// Bytes that compression has saved since the store was opened.
+    pub(crate) fn saved(&self) -> u64 {
+        self.saved.load(std::sync::atomic::Ordering::Relaxed)
+    }
+
     /// An image that is not written yet (P1).
     fn buffered(&self, parts: Parts, segment: &Segment) -> Option<Vec<u8>> {
         if parts.offset < segment.written() || is_omitted(Omission::Written) {
@@ -414,8 +406,10 @@ impl Segments {
         let writer = lock(&self.writer);
         // None: it was written meanwhile.
         let image = writer.streams.iter().find_map(|stream| stream.bytes(parts.segment, parts.offset))?;
-        let bytes = word(image, 16) as usize;
-        Some(image.get(HEAD..HEAD.checked_add(bytes)?)?.to_vec())
+        let Head { bytes, is_packed, .. } = Head::decode(image, self.place.store)?;
+        let contents = image.get(HEAD..HEAD.checked_add(bytes as usize)?)?.to_vec();
+        drop(writer);
+        if is_packed { unpack(&contents) } else { Some(contents) }
     }
 
     fn unreadable(&self, error: Error) -> bwtree::Error {
@@ -435,6 +429,9 @@ impl Segments {
         if let Some(image) = self.buffered(parts, &segment) {
             return Ok(image.get(part).unwrap_or_default().to_vec());
         }
+        if parts.is_packed {
+            return Ok(self.image(address)?.get(part).unwrap_or_default().to_vec());
+        }
         let read = segment.read(parts.offset + (HEAD + part.start) as u64, part.len())?;
         self.read.fetch_add(read.len() as u64, std::sync::atomic::Ordering::Relaxed);
         Ok(read)
@@ -453,22 +450,24 @@ impl Segments {
         }
         let read = |bytes: usize| segment.read(parts.offset, bytes);
         let mut image = read(if parts.bytes > 0 { parts.bytes as usize } else { HEAD })?;
-        let bytes = word(&image, 16);
-        let is_image =
-            image.len() >= HEAD && word(&image, 0) as u32 == MAGIC && word(&image, 8) == self.place.store;
+        let Head { sum, bytes, is_packed, .. } =
+            Head::decode(&image, self.place.store).ok_or_else(corrupt)?;
         // No length beyond the file is believed.
-        if !is_image || bytes > segment.written().saturating_sub(parts.offset) {
+        if bytes > segment.written().saturating_sub(parts.offset) {
             return Err(corrupt());
         }
         let end = HEAD + bytes as usize;
         if parts.bytes == 0 {
             image = read(end)?;
         }
-        if image.len() < end || !self.is_good(&image[..end]) {
+        if image.len() < end || crc32c::crc32c(&image[UNSUMMED..end]) != sum {
             return Err(corrupt());
         }
         self.read.fetch_add(end as u64, std::sync::atomic::Ordering::Relaxed);
         image.truncate(end);
+        if is_packed {
+            return unpack(&image[HEAD..]).ok_or_else(corrupt);
+        }
         image.drain(..HEAD);
         Ok(image)
     }
@@ -484,11 +483,15 @@ impl Shelf for Segments {
     }
 
     fn first_piece(&self, address: Address) -> usize {
-        PIECE - (Parts::of(address).offset as usize + HEAD) % PIECE
+        let parts = Parts::of(address);
+        if parts.is_packed { usize::MAX } else { PIECE - (parts.offset as usize + HEAD) % PIECE }
     }
 
     fn prefetch(&self, addresses: &mut [Address]) {
-        addresses.sort_unstable();
+        addresses.sort_unstable_by_key(|address| {
+            let Parts { segment, offset, .. } = Parts::of(*address);
+            (segment, offset)
+        });
         let mut images = addresses.iter().map(|address| Parts::of(*address)).peekable();
         let mut group = Vec::with_capacity(addresses.len());
         while let Some(first) = images.next() {
@@ -532,144 +535,4 @@ impl Shelf for Segments {
 }
 
 #[cfg(all(test, not(loom)))]
-mod tests {
-    use std::sync::atomic::{AtomicBool, Ordering};
-
-    use super::*;
-
-    fn segments(dir: &tempfile::TempDir, bytes: u64) -> Segments {
-        let place = Place { dir: dir.path().to_owned(), stem: "s".into(), store: 7 };
-        Segments::open(place, bytes, false, &[], true).unwrap()
-    }
-
-    #[test]
-    fn a_buffer_that_is_handed_over_is_read_and_written_before_the_next_one() {
-        let dir = tempfile::tempdir().unwrap();
-        let segments = segments(&dir, 4 << 10);
-        let (mut images, mut written) = (Vec::new(), 0);
-        for round in 0..100_u8 {
-            let image = vec![round; 700 + usize::from(round)];
-            images.push((segments.append(&image, ImageKind::Whole, u64::from(round)).unwrap(), image));
-            match round % 5 {
-                1 => written = images.len(),
-                4 => segments.hand_over_all().unwrap(),
-                _ => {}
-            }
-            if round % 5 == 1 {
-                segments.write_all().unwrap();
-            }
-            for (number, (address, image)) in images.iter().enumerate() {
-                assert_eq!(&segments.image(*address).unwrap(), image);
-                assert!(number >= written || segments.is_written(*address));
-            }
-            assert!(round % 5 != 4 || !segments.is_written(images[images.len() - 1].0));
-        }
-        segments.write_all().unwrap();
-        let found = segments.sizes().into_iter().flat_map(|(number, _)| segments.images(number).unwrap());
-        let found: Vec<Address> = found.map(|(_, address)| address).collect();
-        assert_eq!(found, images.iter().map(|(address, _)| *address).collect::<Vec<_>>());
-    }
-
-    #[test]
-    fn a_buffer_that_a_thread_did_not_write_is_written_again() {
-        for has_ended in [true, false] {
-            let dir = tempfile::tempdir().unwrap();
-            let segments = segments(&dir, 4 << 10);
-            let first = segments.append(&[1; 500], ImageKind::Changes, 1).unwrap();
-            segments.hand_over_all().unwrap();
-            let (done, result) = std::sync::mpsc::sync_channel(1);
-            if !has_ended {
-                done.send(Err(std::io::ErrorKind::StorageFull.into())).unwrap();
-            }
-            drop(done);
-            lock(&segments.writer).streams[ImageKind::Changes as usize].handed.as_mut().unwrap().result =
-                Some(result);
-            let second = segments.append(&[2; 500], ImageKind::Changes, 2).unwrap();
-            segments.hand_over_all().unwrap();
-            assert!(segments.is_written(first) && !segments.is_written(second));
-            assert_eq!(segments.image(first).unwrap(), [1; 500]);
-            assert_eq!(segments.image(second).unwrap(), [2; 500]);
-        }
-    }
-
-    /// Threads read images while they are appended, handed over, and written by another thread, in more than one segment.
-    #[test]
-    fn images_are_read_while_a_thread_writes_them() {
-        const COUNT: usize = 3000;
-        let dir = tempfile::tempdir().unwrap();
-        let segments = segments(&dir, SEGMENT);
-        let image = |number: usize| vec![number as u8; 100 + number * 37 % 60_000];
-        let (images, done) = (Mutex::new(Vec::<Address>::new()), AtomicBool::new(false));
-        std::thread::scope(|scope| {
-            for seed in 0..2 {
-                let (images, segments, done) = (&images, &segments, &done);
-                scope.spawn(move || {
-                    let mut random = fastrand::Rng::with_seed(seed);
-                    while !done.load(Ordering::Acquire) {
-                        let known = lock(images).clone();
-                        for _ in 0..20.min(known.len()) {
-                            let number = random.usize(..known.len());
-                            assert_eq!(segments.image(known[number]).unwrap(), image(number));
-                        }
-                    }
-                });
-            }
-            let work = || -> Result<()> {
-                for number in 0..COUNT {
-                    let kind = if number % 8 == 0 { ImageKind::Whole } else { ImageKind::Changes };
-                    let address = segments.append(&image(number), kind, 1)?;
-                    lock(&images).push(address);
-                    if number % 64 == 63 {
-                        segments.hand_over_all()?;
-                    }
-                    // The newest ones are in buffers, or handed over.
-                    for back in [0, 1, 70] {
-                        let Some(number) = number.checked_sub(back) else { continue };
-                        let address = lock(&images)[number];
-                        assert_eq!(segments.image(address)?, image(number));
-                    }
-                }
-                segments.sync()
-            };
-            let worked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
-            done.store(true, Ordering::Release);
-            worked.unwrap().unwrap();
-        });
-        assert!(segments.writing.get().is_some_and(Option::is_some));
-        let numbers: BTreeSet<u64> =
-            lock(&images).iter().map(|address| Parts::of(*address).segment).collect();
-        assert_eq!(numbers.len(), 3);
-        // A file that is removed while it is open, and is then closed by a helper.
-        segments.prefetch(&mut lock(&images).clone());
-        let first = Parts::of(lock(&images)[1]).segment;
-        segments.remove(&[first]).unwrap();
-        assert!(!segments.place.path(PAGES, first).exists());
-        for (number, address) in lock(&images).iter().enumerate() {
-            let found = segments.image(*address).ok();
-            assert_eq!(found, (Parts::of(*address).segment != first).then(|| image(number)));
-        }
-    }
-
-    /// The thread that reads ahead ends with the segments, whatever it was asked for, and the images are the same.
-    #[test]
-    fn images_are_read_ahead() {
-        let dir = tempfile::tempdir().unwrap();
-        let segments = segments(&dir, SEGMENT);
-        let image = |number: usize| vec![number as u8; 100 + number * 37 % 5000];
-        let append = |number| segments.append(&image(number), ImageKind::Whole, 1).unwrap();
-        let mut addresses: Vec<Address> = (0..300).map(append).collect();
-        // Some are not written yet.
-        segments.write_all().unwrap();
-        addresses.extend((300..320).map(append));
-        let asked = addresses.clone();
-        segments.prefetch(&mut [asked[0]]);
-        assert!(segments.reader.get().is_none(), "one image does not wait for a thread");
-        for round in 0..100 {
-            segments.prefetch(&mut asked[round..].to_vec());
-            assert!(segments.reader.get().is_some_and(Option::is_some));
-        }
-        for (number, address) in addresses.iter().enumerate() {
-            assert_eq!(segments.image(*address).unwrap(), image(number));
-        }
-    }
-}
+mod tests;

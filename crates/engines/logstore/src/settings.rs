@@ -24,6 +24,8 @@ pub struct Settings {
     pub log_bytes: u64,
     /// Bytes of a leaf, with its records, above which it is split.
     pub page_bytes: usize,
+    /// True: new images are compressed. Images that exist stay as they are.
+    pub compresses: bool,
     /// Sizes for tests: small buffers, log files, segments and pages.
     pub is_small: bool,
     /// True: the files are not changed, and updates are refused.
@@ -37,6 +39,7 @@ impl Default for Settings {
             memory_bytes: u64::MAX,
             log_bytes: 64 << 20,
             page_bytes: 16 << 10,
+            compresses: false,
             is_small: false,
             read_only: false,
         }
@@ -102,6 +105,8 @@ pub struct StoreStats {
     pub image_bytes_written: u64,
     /// Bytes of images read since the open.
     pub image_bytes_read: u64,
+    /// Bytes that compression has saved in the images written since the open.
+    pub saved_bytes: u64,
     /// Bytes of all segments.
     pub segment_bytes: u64,
     /// Bytes of the images that the last checkpoint names.

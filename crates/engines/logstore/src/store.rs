@@ -172,9 +172,7 @@ impl<P: Pairs> Store<P> {
         let mut used: Vec<u64> = images.flatten().map(|address| Parts::of(address).segment).collect();
         used.sort_unstable();
         used.dedup();
-        let (bytes, syncs) = (settings.segment(), settings.survives_power);
-        let segments = Segments::open(place.clone(), bytes, syncs, &used, !settings.read_only)?;
-        let segments = Arc::new(segments);
+        let segments = Arc::new(Segments::open(place.clone(), &settings, &used)?);
         let mut opened = Opened { leaves: leaves.len() as u64, ..Opened::default() };
         let mut live = Live::default();
         leaves.iter().for_each(|leaf| live.add(leaf));
@@ -488,6 +486,7 @@ impl<P: Pairs> Store<P> {
             log: self.log.as_ref().map(Log::stats).unwrap_or_default(),
             image_bytes_written: written,
             image_bytes_read: read,
+            saved_bytes: self.segments.saved(),
             segment_bytes: self.segments.sizes().iter().map(|(_, bytes)| bytes).sum(),
             paged_in: self.tree.paged_in(),
             unsaved_bytes: self.tree.unsaved_bytes(),

@@ -21,6 +21,7 @@ fn churn(seed: u64, settings: &Settings, keys: u32, steps: usize) -> logstore::S
             all.checkpoints += stats.checkpoints;
             all.moved_images += stats.moved_images;
             all.image_bytes_read += stats.image_bytes_read;
+            all.saved_bytes += stats.saved_bytes;
             match random.u32(..3) {
                 0 => store.close().unwrap(),
                 1 => store.commit().unwrap(),
@@ -43,11 +44,32 @@ fn churn(seed: u64, settings: &Settings, keys: u32, steps: usize) -> logstore::S
 #[test]
 fn a_store_is_a_map_across_restarts() {
     for seed in 0..4 {
-        let all = churn(seed, &small(seed % 2 == 0), 400, 6000);
+        let settings = Settings { compresses: seed >= 2, ..small(seed % 2 == 0) };
+        let all = churn(seed, &settings, 400, 6000);
         assert!(all.evictions > 100 && all.checkpoints > 10 && all.image_bytes_read > 0, "{all:?}");
         assert!(all.moved_images > 0, "{all:?}");
+        assert_eq!(all.saved_bytes > 0, settings.compresses);
     }
     churn(9, &Settings { memory_bytes: 1 << 20, log_bytes: 100_000, ..Settings::default() }, 3000, 5000);
+}
+
+/// Images of both forms are beside each other. The form of new ones changes with each open.
+#[test]
+fn a_store_is_opened_with_and_without_compression() {
+    let dir = Dir::new("forms");
+    let (mut model, mut random) = (Model::new(), fastrand::Rng::with_seed(5));
+    let mut store = create(&dir.0, small(true));
+    for turn in 0..12 {
+        (0..400).for_each(|_| step(&store, &mut model, 300, &mut random));
+        let has_saved = store.stats().saved_bytes > 0;
+        assert_eq!(has_saved, turn % 2 == 1);
+        if turn % 3 > 0 {
+            store.close().unwrap();
+        }
+        drop(store);
+        store = open(&dir.0, Settings { compresses: turn % 2 == 0, ..small(true) }).unwrap();
+        compare(&store, &model);
+    }
 }
 
 #[test]

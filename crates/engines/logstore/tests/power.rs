@@ -31,6 +31,7 @@ fn nothing_acknowledged_is_lost_by_a_power_cut() {
     assert!(total.newer > 0 && total.kills > 0 && total.closes > 0, "{total:?}");
     assert!(total.checkpoints > 0 && total.evictions > 0 && total.moved_images > 0, "{total:?}");
     assert!(total.compactions > 4 * rounds && total.copies > rounds, "{total:?}");
+    assert!(total.saved_bytes > 0, "{total:?}");
 }
 
 /// Every cut of short lives: while a store is made, checkpointed, closed and opened again.

@@ -99,6 +99,7 @@ pub struct Tally {
     pub checkpoints: u64,
     pub evictions: u64,
     pub moved_images: u64,
+    pub saved_bytes: u64,
     pub compactions: u64,
     /// Backups, each opened and compared.
     pub copies: u64,
@@ -116,6 +117,7 @@ impl Tally {
         self.checkpoints += other.checkpoints;
         self.evictions += other.evictions;
         self.moved_images += other.moved_images;
+        self.saved_bytes += other.saved_bytes;
         self.compactions += other.compactions;
         self.copies += other.copies;
     }
@@ -124,13 +126,15 @@ impl Tally {
         self.checkpoints += stats.checkpoints;
         self.evictions += stats.evictions;
         self.moved_images += stats.moved_images;
+        self.saved_bytes += stats.saved_bytes;
     }
 }
 
 /// Settings by a seed: a budget of memory of some leaves, and a short log.
 pub fn settings(seed: u64) -> Settings {
     let mut random = fastrand::Rng::with_seed(seed);
-    Settings { memory_bytes: random.u64(4..16) << 10, log_bytes: random.u64(1..4) << 10, ..small(true) }
+    let (memory_bytes, log_bytes) = (random.u64(4..16) << 10, random.u64(1..4) << 10);
+    Settings { memory_bytes, log_bytes, compresses: random.bool(), ..small(true) }
 }
 
 impl Life {

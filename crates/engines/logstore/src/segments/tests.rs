@@ -1,0 +1,178 @@
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::*;
+
+fn segments(dir: &tempfile::TempDir, bytes: u64) -> Segments {
+    let place = Place { dir: dir.path().to_owned(), stem: "s".into(), store: 7 };
+    let settings = Settings { survives_power: false, is_small: bytes < SEGMENT, ..Settings::default() };
+    assert_eq!(settings.segment(), bytes);
+    Segments::open(place, &settings, &[]).unwrap()
+}
+
+#[test]
+fn a_buffer_that_is_handed_over_is_read_and_written_before_the_next_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let segments = segments(&dir, 4 << 10);
+    let (mut images, mut written) = (Vec::new(), 0);
+    for round in 0..100_u8 {
+        let image = vec![round; 700 + usize::from(round)];
+        images.push((segments.append(&image, ImageKind::Whole, u64::from(round)).unwrap(), image));
+        match round % 5 {
+            1 => written = images.len(),
+            4 => segments.hand_over_all().unwrap(),
+            _ => {}
+        }
+        if round % 5 == 1 {
+            segments.write_all().unwrap();
+        }
+        for (number, (address, image)) in images.iter().enumerate() {
+            assert_eq!(&segments.image(*address).unwrap(), image);
+            assert!(number >= written || segments.is_written(*address));
+        }
+        assert!(round % 5 != 4 || !segments.is_written(images[images.len() - 1].0));
+    }
+    segments.write_all().unwrap();
+    let found = segments.sizes().into_iter().flat_map(|(number, _)| segments.images(number).unwrap());
+    let found: Vec<Address> = found.map(|(_, address)| address).collect();
+    assert_eq!(found, images.iter().map(|(address, _)| *address).collect::<Vec<_>>());
+}
+
+/// Packed and other images, in buffers and in the file.
+#[test]
+fn images_are_packed_if_that_saves_enough() {
+    let (dir, mut random) = (tempfile::tempdir().unwrap(), fastrand::Rng::with_seed(1));
+    let mut segments = segments(&dir, SEGMENT);
+    segments.packer = Some(Mutex::default());
+    let mut images = Vec::new();
+    for number in 0..60_usize {
+        let image: Vec<u8> = match number % 3 {
+            0 => (0..5000).map(|_| random.u8(..)).collect(),
+            _ => (0..5000 + number).map(|at| (at / 10) as u8).collect(),
+        };
+        images.push((segments.append(&image, ImageKind::Whole, number as u64).unwrap(), image));
+        if number == 50 {
+            segments.write_all().unwrap();
+        }
+    }
+    assert!(segments.saved() > 40 * 2500);
+    for (number, (address, image)) in images.iter().enumerate() {
+        let parts = Parts::of(*address);
+        assert_eq!(parts.is_packed, number % 3 > 0);
+        assert_eq!(parts.bytes < 2500, parts.is_packed);
+        assert_eq!(segments.first_piece(*address) == usize::MAX, parts.is_packed);
+        assert_eq!(&segments.image(*address).unwrap(), image);
+        for part in [0..PIECE, 100..200, 4000..5000] {
+            assert_eq!(segments.part(*address, part.clone()).unwrap(), image[part]);
+        }
+    }
+    segments.write_all().unwrap();
+    let addresses: Vec<Address> = images.iter().map(|(address, _)| *address).collect();
+    let found = segments.images(1).unwrap().into_iter().map(|(_, address)| address);
+    assert_eq!(found.collect::<Vec<_>>(), addresses);
+    // The order of images in the file is not that of their addresses.
+    let mut sorted = addresses.clone();
+    segments.prefetch(&mut sorted);
+    assert_eq!(sorted, addresses);
+}
+
+#[test]
+fn a_buffer_that_a_thread_did_not_write_is_written_again() {
+    for has_ended in [true, false] {
+        let dir = tempfile::tempdir().unwrap();
+        let segments = segments(&dir, 4 << 10);
+        let first = segments.append(&[1; 500], ImageKind::Changes, 1).unwrap();
+        segments.hand_over_all().unwrap();
+        let (done, result) = std::sync::mpsc::sync_channel(1);
+        if !has_ended {
+            done.send(Err(std::io::ErrorKind::StorageFull.into())).unwrap();
+        }
+        drop(done);
+        lock(&segments.writer).streams[ImageKind::Changes as usize].handed.as_mut().unwrap().result =
+            Some(result);
+        let second = segments.append(&[2; 500], ImageKind::Changes, 2).unwrap();
+        segments.hand_over_all().unwrap();
+        assert!(segments.is_written(first) && !segments.is_written(second));
+        assert_eq!(segments.image(first).unwrap(), [1; 500]);
+        assert_eq!(segments.image(second).unwrap(), [2; 500]);
+    }
+}
+
+/// Threads read images while they are appended, handed over, and written by another thread, in more than one segment.
+#[test]
+fn images_are_read_while_a_thread_writes_them() {
+    const COUNT: usize = 3000;
+    let dir = tempfile::tempdir().unwrap();
+    let segments = segments(&dir, SEGMENT);
+    let image = |number: usize| vec![number as u8; 100 + number * 37 % 60_000];
+    let (images, done) = (Mutex::new(Vec::<Address>::new()), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        for seed in 0..2 {
+            let (images, segments, done) = (&images, &segments, &done);
+            scope.spawn(move || {
+                let mut random = fastrand::Rng::with_seed(seed);
+                while !done.load(Ordering::Acquire) {
+                    let known = lock(images).clone();
+                    for _ in 0..20.min(known.len()) {
+                        let number = random.usize(..known.len());
+                        assert_eq!(segments.image(known[number]).unwrap(), image(number));
+                    }
+                }
+            });
+        }
+        let work = || -> Result<()> {
+            for number in 0..COUNT {
+                let kind = if number % 8 == 0 { ImageKind::Whole } else { ImageKind::Changes };
+                let address = segments.append(&image(number), kind, 1)?;
+                lock(&images).push(address);
+                if number % 64 == 63 {
+                    segments.hand_over_all()?;
+                }
+                // The newest ones are in buffers, or handed over.
+                for back in [0, 1, 70] {
+                    let Some(number) = number.checked_sub(back) else { continue };
+                    let address = lock(&images)[number];
+                    assert_eq!(segments.image(address)?, image(number));
+                }
+            }
+            segments.sync()
+        };
+        let worked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+        done.store(true, Ordering::Release);
+        worked.unwrap().unwrap();
+    });
+    assert!(segments.writing.get().is_some_and(Option::is_some));
+    let numbers: BTreeSet<u64> = lock(&images).iter().map(|address| Parts::of(*address).segment).collect();
+    assert_eq!(numbers.len(), 3);
+    // A file that is removed while it is open, and is then closed by a helper.
+    segments.prefetch(&mut lock(&images).clone());
+    let first = Parts::of(lock(&images)[1]).segment;
+    segments.remove(&[first]).unwrap();
+    assert!(!segments.place.path(PAGES, first).exists());
+    for (number, address) in lock(&images).iter().enumerate() {
+        let found = segments.image(*address).ok();
+        assert_eq!(found, (Parts::of(*address).segment != first).then(|| image(number)));
+    }
+}
+
+/// The thread that reads ahead ends with the segments, whatever it was asked for, and the images are the same.
+#[test]
+fn images_are_read_ahead() {
+    let dir = tempfile::tempdir().unwrap();
+    let segments = segments(&dir, SEGMENT);
+    let image = |number: usize| vec![number as u8; 100 + number * 37 % 5000];
+    let append = |number| segments.append(&image(number), ImageKind::Whole, 1).unwrap();
+    let mut addresses: Vec<Address> = (0..300).map(append).collect();
+    // Some are not written yet.
+    segments.write_all().unwrap();
+    addresses.extend((300..320).map(append));
+    let asked = addresses.clone();
+    segments.prefetch(&mut [asked[0]]);
+    assert!(segments.reader.get().is_none(), "one image does not wait for a thread");
+    for round in 0..100 {
+        segments.prefetch(&mut asked[round..].to_vec());
+        assert!(segments.reader.get().is_some_and(Option::is_some));
+    }
+    for (number, address) in addresses.iter().enumerate() {
+        assert_eq!(segments.image(*address).unwrap(), image(number));
+    }
+}
