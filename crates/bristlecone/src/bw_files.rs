@@ -46,6 +46,7 @@ pub(crate) fn open<K: Kind, P: PairsOf<K> + 'static>(files: &Files<'_>) -> InFil
         memory_bytes: files.memory_bytes,
         log_bytes: files.log_bytes,
         page_bytes: form.node_lines as usize * PAGE_BYTES,
+        compresses: files.compresses,
         read_only: files.read_only,
         ..Settings::default()
     };
@@ -160,6 +161,7 @@ impl<P: Pairs + 'static> Lifecycle for BwFiles<P> {
             put_bytes: stats.put_bytes,
             log_bytes: stats.log.written_bytes,
             image_bytes: stats.image_bytes_written,
+            saved_bytes: stats.saved_bytes,
             read_bytes: stats.image_bytes_read,
             syncs: stats.log.syncs,
             checkpoints: stats.checkpoints,

@@ -65,7 +65,7 @@ pub use compact::{Compacted, compact};
 pub use durable_engine::Engine;
 pub use error::{Error, ErrorKind, Result};
 pub use latency::{EVERY as TIMED_EVERY, LatencyStats, Percentiles};
-pub use options::Options;
+pub use options::{Compression, Options};
 /// Makes the process end with a message and an exit code if a page of a mapped store is not available (SIGBUS).
 pub use pmem::bus::explain as explain_bus_errors;
 pub use pmem::region::FORMAT_VERSION;

@@ -13,7 +13,7 @@ use pmem::journal::{MEMORY_MIN, memory_default};
 use crate::durable_engine::{Described, Engine, node_lines};
 use crate::error::{Error, Result};
 use crate::in_files::{Identity, Opener};
-use crate::options::Options;
+use crate::options::{Compression, Options};
 use crate::store_dir::{FILE_NAME, StoreDir, remove_parts, with_lasting_name};
 use crate::tabled::Tabled;
 
@@ -38,6 +38,7 @@ fn files<'f>(dir: &'f Path, identity: &Identity, form: &'f Form) -> Files<'f> {
         form,
         memory_bytes: memory_default(),
         log_bytes: LOG_BYTES,
+        compresses: false,
         read_only: false,
     }
 }
@@ -95,6 +96,7 @@ pub(crate) fn open<K: Tabled>(
             is_found,
             memory_bytes,
             log_bytes: options.journal_bytes.unwrap_or(LOG_BYTES),
+            compresses: options.compression == Compression::Lz4,
             read_only: options.read_only,
             ..files(dir, &identity, &form)
         };

@@ -3,6 +3,19 @@
 use ::index::tables::Clock;
 use pmem::Durability;
 
+use crate::error::{Error, Result};
+
+/// Compression of pages in files.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Compression {
+    /// None.
+    #[default]
+    None,
+    /// LZ4: fast, and about half of the bytes for text.
+    Lz4,
+}
+
 /// Options for opening a store. `Options::default()` has the best known settings for the file system of the directory. Each method sets one
 /// option and returns the options:
 ///
@@ -23,6 +36,7 @@ pub struct Options {
     pub(crate) journal_bytes: Option<u64>,
     pub(crate) max_bytes: u64,
     pub(crate) memory_bytes: Option<u64>,
+    pub(crate) compression: Compression,
     pub(crate) snapshot_bytes: u64,
     pub(crate) tables: bool,
     pub(crate) clock: Clock,
@@ -42,6 +56,7 @@ impl Default for Options {
             journal_bytes: None,
             max_bytes: 1 << 40,
             memory_bytes: None,
+            compression: Compression::None,
             snapshot_bytes: ::index::images::SNAPSHOT_BYTES,
             tables: true,
             clock: Clock::default(),
@@ -104,6 +119,14 @@ impl Options {
         self
     }
 
+    /// Compression of the pages that are written from now on. Pages in files stay as they are, and are read in any case. A page is compressed
+    /// if that saves an eighth. Then a lookup of a key whose page is not in memory reads all of the page. Only for an engine in files of its
+    /// own (`bwtree` with a durability). Default: none.
+    pub fn compression(mut self, compression: Compression) -> Self {
+        self.compression = compression;
+        self
+    }
+
     /// Maximum bytes of volatile memory for before-images: values that were overwritten since a snapshot was opened, or by batches since a
     /// scan began. At this bound the oldest snapshot or scan fails. Engines with [versions](crate::Capabilities::versions) need no
     /// before-images. Default: 256 MiB.
@@ -138,5 +161,16 @@ impl Options {
     pub fn read_only(mut self, is_read_only: bool) -> Self {
         self.read_only = is_read_only;
         self
+    }
+
+    /// An error if a compression is set. For stores without files of their own.
+    pub(crate) fn check_has_no_compression(&self, engine: &str) -> Result<()> {
+        if self.compression == Compression::None {
+            return Ok(());
+        }
+        Err(Error::Option(format!(
+            "compression is only for the files of `bwtree` with power or process durability, and this store (`{engine}`) has no such \
+             files: open it without compression"
+        )))
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use bristlecone::{Durability, Error, Options, Store, StoreU64, backup, compact, salvage};
+use bristlecone::{Compression, Durability, Error, Options, Store, StoreU64, backup, compact, salvage};
 
 use crate::common::{existing, scratch};
 
@@ -100,6 +100,77 @@ fn contents_four_times_the_memory_are_read_and_changed_by_several_threads() {
     let found = store.get(&7u32.to_be_bytes()).unwrap();
     assert!(found == Some(expected(7)));
     assert_eq!(store.check().unwrap().keys, u64::from(keys));
+}
+
+/// Pages of text take less space, and are found by stores that do not compress.
+#[test]
+fn pages_are_compressed_if_a_store_is_asked_for_it() {
+    const KEYS: u32 = 40_000;
+    let value = |number: u32| format!("customer {number}, order {}, country DE; ", number / 3).repeat(16);
+    let mut bytes = Vec::new();
+    for compression in [Compression::None, Compression::Lz4] {
+        let dir = scratch();
+        let store = Store::open(dir.path(), options().compression(compression)).unwrap();
+        for number in 0..KEYS {
+            store.put(&key(number), value(number).as_bytes()).unwrap();
+        }
+        store.close().unwrap();
+        let paging = store.stats().paging.unwrap();
+        assert_eq!(paging.saved_bytes > 0, compression == Compression::Lz4);
+        assert_eq!(paging.compression().is_some_and(|ratio| ratio > 2.0), compression == Compression::Lz4);
+        bytes.push(store.space().live_bytes);
+        drop(store);
+        // The option need not be given again.
+        let store = Store::open(dir.path(), existing().memory_bytes(16 << 20)).unwrap();
+        for number in (0..KEYS).step_by(7) {
+            assert!(store.get(&key(number)).unwrap().is_some_and(|found| found == value(number).as_bytes()));
+        }
+        assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+        assert_eq!(store.stats().paging.unwrap().compression(), None);
+    }
+    assert!(bytes[1] * 2 < bytes[0], "{bytes:?}");
+}
+
+#[test]
+fn compression_is_refused_where_it_would_do_nothing() {
+    let dir = scratch();
+    for engine in ["line", "wbtree"] {
+        let options = Options::default().engine(engine).compression(Compression::Lz4);
+        let error = Store::open(dir.path(), options).map(drop).unwrap_err();
+        assert!(
+            matches!(&error, Error::Option(why) if why.contains("open it without compression")),
+            "{error}"
+        );
+    }
+    Store::open(dir.path(), options().compression(Compression::Lz4)).unwrap().close().unwrap();
+}
+
+/// A store of version 3 of the files: there, pages cannot be compressed. It was made by a server with the commands of `expected`.
+#[test]
+fn a_store_of_the_version_before_is_read_and_changed() {
+    let (dir, golden) = (scratch(), Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden"));
+    for entry in std::fs::read_dir(golden).unwrap().map(Result::unwrap) {
+        let name = entry.file_name().into_string().unwrap();
+        let Some(name) = name.strip_prefix("files-v3-bwtree-bytes-closed.") else { continue };
+        let mut packed = flate2::read::GzDecoder::new(std::fs::File::open(entry.path()).unwrap());
+        let mut file = std::fs::File::create(dir.path().join(name.trim_end_matches(".gz"))).unwrap();
+        std::io::copy(&mut packed, &mut file).unwrap();
+    }
+    let key = |number: u64| format!("key:{number}");
+    let expected = |number: u64| format!("{}{}", "value-".repeat(number as usize % 9), number * number);
+    for compression in [Compression::None, Compression::Lz4] {
+        let store = Store::open(dir.path(), existing().compression(compression)).unwrap();
+        for number in 0..300 {
+            let found = store.get(key(number).as_bytes()).unwrap();
+            assert_eq!(found, (number != 7).then(|| expected(number).into_bytes()));
+        }
+        assert_eq!((store.count().unwrap(), store.check().unwrap().problems), (299, Vec::<String>::new()));
+        for number in 0..300 {
+            store.put(key(number).as_bytes(), expected(number).as_bytes()).unwrap();
+        }
+        store.delete(key(7).as_bytes()).unwrap();
+        store.close().unwrap();
+    }
 }
 
 /// After a batch that needs more than the budget, its thread waits for the eviction, or does a part of it.

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use bristlecone::{Options, Store};
+use bristlecone::{Compression, Options, Store};
 
 use crate::failure::{Failure, Result};
 
@@ -22,12 +22,12 @@ pub struct Common {
 impl Common {
     /// Opens the store. Makes it if it does not exist.
     pub fn open_or_create(&self) -> Result<Store> {
-        self.open_or_create_within(&Memory::default())
+        self.open_or_create_with(&Writing::default())
     }
 
-    /// Like [`Common::open_or_create`], with a bound on memory.
-    pub fn open_or_create_within(&self, memory: &Memory) -> Result<Store> {
-        Ok(Store::open(&self.dir, Options::default().memory_bytes(memory.memory))?)
+    /// Like [`Common::open_or_create`], with options for many writes.
+    pub fn open_or_create_with(&self, writing: &Writing) -> Result<Store> {
+        Ok(Store::open(&self.dir, writing.set(Options::default()))?)
     }
 
     /// Opens the store. An error if it does not exist.
@@ -88,14 +88,38 @@ impl StoreArgument {
     }
 }
 
-/// Memory option of the commands that write many keys.
+/// Options of the commands that write many keys.
 #[derive(clap::Args, Default)]
-pub struct Memory {
+pub struct Writing {
     /// Maximum bytes of memory for changed pages and for writes that are not checkpointed yet, at least 16M [default: a quarter of the
     /// memory of the machine or of the control group]. A smaller bound causes more checkpoints. `bwtree` in files: maximum bytes of
     /// memory for its pages; the others are read from the files.
     #[arg(long, value_name = "BYTES", value_parser = size)]
-    pub memory: Option<u64>,
+    memory: Option<u64>,
+    /// `bwtree` in files: compression of the pages that are written from now on. Pages that exist are read in any case.
+    #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
+    compression: Format,
+}
+
+impl Writing {
+    /// Options with these.
+    pub fn set(&self, options: Options) -> Options {
+        let compression = match self.compression {
+            Format::None => Compression::None,
+            Format::Lz4 => Compression::Lz4,
+        };
+        options.memory_bytes(self.memory).compression(compression)
+    }
+}
+
+/// Format of compressed pages.
+#[derive(Clone, Copy, Default, clap::ValueEnum)]
+enum Format {
+    /// No compression.
+    #[default]
+    None,
+    /// Fast; about half of the bytes for text.
+    Lz4,
 }
 
 /// Parses a number of bytes: digits, then optionally K, M, G or T (powers of 1024). `KB`, `MB` … are the same.

@@ -19,7 +19,7 @@ use terminal::ProgressBar;
 
 use terminal::{Output, progress_bar};
 
-use crate::common::{Common, Memory, Table};
+use crate::common::{Common, Table, Writing};
 use crate::failure::{Failure, Result};
 use crate::input::Lines;
 
@@ -58,7 +58,7 @@ pub struct Arguments {
     #[arg(long, value_name = "NAME", requires = "header")]
     value_column: Option<String>,
     #[command(flatten)]
-    memory: Memory,
+    writing: Writing,
     #[command(flatten)]
     table: Table,
     #[command(flatten)]
@@ -145,7 +145,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     // Open the file before the store: a wrong file name must not make a store.
     let mut lines = Lines::open(&arguments.file, arguments.format.line_bytes_max())?;
     let missing = missing_dirs(&arguments.common.dir);
-    let store = arguments.common.open_or_create_within(&arguments.memory)?;
+    let store = arguments.common.open_or_create_with(&arguments.writing)?;
     let table = arguments.table.make(&store)?.with(UNSYNCED);
     // The store is closed when its last handle is dropped.
     drop(store);

@@ -329,8 +329,8 @@ fn options(arguments: &Arguments) -> Options {
         .engine(arguments.engine.as_deref())
         .durability(durability)
         .node_lines(arguments.node_lines)
-        .journal_bytes(arguments.journal_bytes)
-        .memory_bytes(arguments.memory.memory);
+        .journal_bytes(arguments.journal_bytes);
+    options = arguments.writing.set(options);
     if let Some(bytes) = arguments.max_bytes {
         options = options.max_bytes(bytes);
     }

@@ -21,6 +21,8 @@ pub struct Paging {
     pub log_bytes: u64,
     /// Bytes of images written.
     pub image_bytes: u64,
+    /// Bytes that compression has saved in the images written.
+    pub saved_bytes: u64,
     /// Bytes of images read.
     pub read_bytes: u64,
     /// Syncs of the log.
@@ -43,6 +45,12 @@ impl Paging {
     pub fn hit_rate(&self) -> Option<f64> {
         let misses = self.read_leaves.min(self.used_leaves);
         (self.used_leaves > 0).then(|| (self.used_leaves - misses) as f64 / self.used_leaves as f64)
+    }
+
+    /// Bytes of images before their compression, for each byte written. `None` if compression has saved nothing.
+    pub fn compression(&self) -> Option<f64> {
+        let whole = (self.image_bytes + self.saved_bytes) as f64;
+        (self.saved_bytes > 0 && self.image_bytes > 0).then(|| whole / self.image_bytes as f64)
     }
 
     /// Bytes written to files for each byte of keys and values. `None` without a write.

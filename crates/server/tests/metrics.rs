@@ -94,6 +94,7 @@ fn metrics_of_an_engine_with_pages_count_its_log_and_its_pages() {
     assert!(value(&text, "bristlecone_page_bytes") > 0 && value(&text, "bristlecone_pages_used_total") > 0);
     assert!(value(&text, "bristlecone_page_memory_bytes") > 1 << 20, "{text}");
     assert_eq!(value(&text, "bristlecone_page_waits_total"), 0);
+    assert_eq!(value(&text, "bristlecone_page_bytes_saved_total"), 0);
     assert!(text.contains("\nbristlecone_page_wait_seconds_total 0.000000\n"), "{text}");
     check_form(&text);
 }

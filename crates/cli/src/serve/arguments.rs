@@ -9,7 +9,7 @@ use clap::error::ErrorKind;
 use clap::{Arg, Command};
 
 use super::logging::{Format, Level};
-use crate::common::{Common, Memory, size};
+use crate::common::{Common, Writing, size};
 
 /// The address that stands for no socket.
 pub const NONE: &str = "none";
@@ -82,7 +82,7 @@ pub struct Arguments {
     #[arg(long, value_name = "BYTES", value_parser = size)]
     pub max_bytes: Option<u64>,
     #[command(flatten)]
-    pub memory: Memory,
+    pub writing: Writing,
     /// Maximum bytes of memory for values that were overwritten since a snapshot was opened, or by batches since a scan began [default:
     /// 256M]. At this bound the oldest snapshot or scan fails.
     #[arg(long, value_name = "BYTES", value_parser = size)]

@@ -6,8 +6,8 @@
 use std::path::Path;
 
 use bwtree::Bytes;
-use logstore::{Settings, Store};
 use logstore::salvage::{Lost, salvage};
+use logstore::{Settings, Store};
 
 use crate::common::life::{number_from, settings};
 use crate::common::{Dir, ID, Model, STEM, contents, open, put};

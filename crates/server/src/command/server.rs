@@ -261,6 +261,7 @@ fn paging_fields(paging: &PagingStats) -> Vec<(&'static str, String)> {
         ("pages_moved", paging.moved_images),
         ("page_bytes_read", paging.read_bytes),
         ("page_bytes_written", paging.image_bytes),
+        ("page_bytes_saved", paging.saved_bytes),
         ("log_bytes_written", paging.log_bytes),
         ("log_syncs", paging.syncs),
         ("checkpoints", paging.checkpoints),
