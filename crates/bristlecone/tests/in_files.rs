@@ -145,7 +145,7 @@ fn compression_is_refused_where_it_would_do_nothing() {
     Store::open(dir.path(), options().compression(Compression::Lz4)).unwrap().close().unwrap();
 }
 
-/// A store of version 3 of the files: there, pages cannot be compressed. It was made by a server with the commands of `expected`.
+/// A store of version 3 of the files: there, pages cannot be compressed. A server has put the values of `expected`, and removed a key.
 #[test]
 fn a_store_of_the_version_before_is_read_and_changed() {
     let (dir, golden) = (scratch(), Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden"));

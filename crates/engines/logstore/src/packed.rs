@@ -14,7 +14,7 @@ use crate::stream::BUFFER;
 const LENGTH: usize = 4;
 /// An image is packed if this part of it is saved.
 const PART: usize = 8;
-/// A block of LZ4 is at most so many times as long when it is unpacked: a byte adds 255 to the length of a match.
+/// A block of LZ4 becomes at most this number of times as long when it is unpacked: a byte adds 255 to the length of a match.
 const RATIO_MAX: usize = 255;
 
 /// Packs one image after another, with the same memory.

@@ -98,7 +98,8 @@ fn end_of(kind: Kind, bytes: &[u8], at: usize) -> Option<usize> {
     let [first, second] = [16, 24].map(|field| number(bytes, at + field));
     let length = match kind {
         Kind::Log => second.checked_add(number(bytes, at + 32))?.checked_add(48)?,
-        Kind::Segment => first.checked_add(40)?,
+        // The highest bit says that the image is packed.
+        Kind::Segment => (first << 1 >> 1).checked_add(40)?,
         Kind::Checkpoint => return None,
     };
     at.checked_add(usize::try_from(length).ok()?).filter(|end| *end <= bytes.len() && *end > at + 8)
@@ -234,6 +235,8 @@ fn made<P: Sample>(survives_power: bool, end: End, is_words: bool) -> Base {
         memory_bytes: if end == End::LogOnly { u64::MAX } else { 12 << 10 },
         log_bytes: 1 << 20,
         is_small: true,
+        // In one of the stores.
+        compresses: end == End::Closed,
         ..Settings::default()
     };
     let dir = scratch();
@@ -283,6 +286,7 @@ fn made<P: Sample>(survives_power: bool, end: End, is_words: bool) -> Base {
     }
     if end == End::Closed {
         store.close().expect("a close");
+        assert!(store.stats().saved_bytes > 0, "packed images");
         base.states = vec![model];
     } else {
         store.commit().expect("a commit");

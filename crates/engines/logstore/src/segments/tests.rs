@@ -1,3 +1,5 @@
+//! Tests of the segments over files: buffers, threads that write and read, packed images.
+
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
