@@ -127,7 +127,9 @@ const BENCHES: &[Bench] = &[
     },
     Bench {
         name: "bwtree",
-        arguments: &["bench bwtree --rounds 1 --scale 0.02 --keys 1000000 --caches 100000 --json"],
+        arguments: &[
+            "bench bwtree --rounds 1 --scale 0.02 --keys 1000000 --larger 10 --caches 100000 --json",
+        ],
         competes: true,
         baseline: "Berkeley DB and the skip list in the same run",
         omitted: &[],

@@ -60,6 +60,7 @@ const TABLES: &[Table] = &[
     ("docs/experiments.md", "docs/records/serve-papers.json: trees", papers::memcached_trees_table),
     ("docs/experiments.md", "docs/records/serve-papers.json: tree claims", papers::memcached_verdicts_table),
     ("docs/experiments.md", "docs/records/bwtree.json: rates", papers::rates_table),
+    ("docs/experiments.md", "docs/records/bwtree.json: threads", papers::threads_table),
     ("docs/experiments.md", "docs/records/bwtree.json: claims", papers::paper_verdicts_table),
     ("docs/experiments.md", "docs/records/bwtree.json: loads", papers::loads_table),
 ];

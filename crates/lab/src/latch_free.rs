@@ -3,6 +3,9 @@
 //! Each map is made anew for each workload and thread count, filled as the workload requires, and measured alone. Each thread runs a
 //! contiguous part of the stream of operations. The value of every lookup that finds its key is checked. A lookup that finds nothing is a
 //! fault only in the uniform workload, where every key exists.
+//!
+//! Threads are compared with one thread on larger workloads, which only our tree runs: others need minutes for them. In a small tree, each
+//! leaf was often changed by another processor since its last use, so its cache lines come from there.
 
 mod caches;
 mod maps;
@@ -42,6 +45,8 @@ pub struct Options {
     pub keys: u64,
     /// Thread counts.
     pub threads: Vec<usize>,
+    /// Factor for the workloads on which our tree alone is measured with each number of threads. 0: it is not.
+    pub larger: u32,
     /// Number of rounds; medians are reported.
     pub rounds: usize,
     /// Maximum lengths of delta chains to compare; empty for no comparison.
@@ -127,6 +132,10 @@ pub struct Report {
     pub machine: Vec<Scaling>,
     /// Rates by cell.
     pub rows: Vec<Row>,
+    /// Factor for the workloads of `own`.
+    pub larger: u32,
+    /// Rates of our tree alone, on larger workloads.
+    pub own: Vec<Row>,
     /// Statistics of our tree.
     pub inside: Vec<Inside>,
     /// Rates by length of delta chains.
@@ -137,6 +146,23 @@ pub struct Report {
     pub claims: Vec<Verdict>,
     /// False if this build has no competitors.
     pub with_peers: bool,
+}
+
+impl Gathered {
+    /// The medians.
+    fn rows(&mut self) -> Vec<Row> {
+        let rates = std::mem::take(&mut self.rates);
+        let mut rates: BTreeMap<(Cell, &str), f64> =
+            rates.into_iter().map(|(of, samples)| (of, median(samples))).collect();
+        let cells = std::mem::take(&mut self.order).into_iter();
+        cells
+            .map(|cell| {
+                let maps = self.maps.iter();
+                let own = maps.filter_map(|(name, _)| Some((*name, rates.remove(&(cell.clone(), *name))?)));
+                Row { rate: own.collect(), cell: cell.clone() }
+            })
+            .collect()
+    }
 }
 
 /// Results that are collected during a run.
@@ -157,47 +183,33 @@ pub fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Report, Error> 
     let mut gathered = Gathered::default();
     progress("arithmetic");
     let machine = machine(options);
-    let (scale, seed) = (options.scale, options.seed);
-    // One after the other: the largest stream needs as much memory as the map.
-    measure(
-        options,
-        &place,
-        &streams::xbox(scale, seed),
-        competitors::maps::of_bytes,
-        &mut gathered,
-        progress,
-    )?;
-    let deduplication = streams::deduplication(scale, seed);
-    measure(options, &place, &deduplication, competitors::maps::of_bytes, &mut gathered, progress)?;
-    drop(deduplication);
-    let synthetic = streams::synthetic(scale, seed);
-    measure(options, &place, &synthetic, competitors::maps::of_words, &mut gathered, progress)?;
-    drop(synthetic);
-    let uniform = streams::uniform(options.keys, seed);
-    measure(options, &place, &uniform, competitors::maps::of_words, &mut gathered, progress)?;
-    drop(uniform);
+    measure_all(options, Some(&place), &mut gathered, progress)?;
+    let own = match options.larger {
+        0 => Vec::new(),
+        larger => {
+            let scale = options.scale * f64::from(larger);
+            let keys = options.keys * u64::from(larger);
+            let options = Options { scale, keys, rounds: options.rounds.max(3), ..options.clone() };
+            let mut own = Gathered::default();
+            measure_all(&options, None, &mut own, progress)?;
+            own.rows()
+        }
+    };
     let chains = chains(options, progress)?;
     let loads = options
         .caches
-        .map(|keys| caches::count(keys, seed, &place, progress))
+        .map(|keys| caches::count(keys, options.seed, &place, progress))
         .transpose()?
         .unwrap_or_default();
-    let Gathered { rates, order, inside, maps } = gathered;
-    let mut rates: BTreeMap<(Cell, &str), f64> =
-        rates.into_iter().map(|(of, samples)| (of, median(samples))).collect();
-    let rows: Vec<Row> = order
-        .into_iter()
-        .map(|cell| {
-            let own =
-                maps.iter().filter_map(|(name, _)| Some((*name, rates.remove(&(cell.clone(), *name))?)));
-            Row { rate: own.collect(), cell: cell.clone() }
-        })
-        .collect();
+    let rows = gathered.rows();
+    let Gathered { inside, maps, .. } = gathered;
     Ok(Report {
-        scale,
+        scale: options.scale,
         keys: options.keys,
         rounds: options.rounds,
-        claims: report::claims(&rows, &loads),
+        claims: report::claims(&rows, &own, &loads),
+        larger: options.larger,
+        own,
         with_peers: maps.len() > 2,
         maps,
         machine,
@@ -239,10 +251,27 @@ fn arithmetic(threads: usize) -> f64 {
     })
 }
 
-/// Measures a workload with all maps and thread counts.
+/// Measures all workloads. Without a place, only our tree.
+fn measure_all(
+    options: &Options,
+    place: Option<&Place>,
+    gathered: &mut Gathered,
+    progress: &dyn Fn(&str),
+) -> Result<(), Error> {
+    let (scale, seed) = (options.scale, options.seed);
+    // One after the other: the largest stream needs as much memory as the map.
+    let of_bytes = competitors::maps::of_bytes;
+    measure(options, place, &streams::xbox(scale, seed), of_bytes, gathered, progress)?;
+    measure(options, place, &streams::deduplication(scale, seed), of_bytes, gathered, progress)?;
+    let of_words = competitors::maps::of_words;
+    measure(options, place, &streams::synthetic(scale, seed), of_words, gathered, progress)?;
+    measure(options, place, &streams::uniform(options.keys, seed), of_words, gathered, progress)
+}
+
+/// Measures a workload with all maps and thread counts. Without a place, only our tree.
 fn measure<K: Own + ?Sized, S: Keys<Key = K, Value = K>>(
     options: &Options,
-    place: &Place,
+    place: Option<&Place>,
     workload: &Workload<S>,
     others: fn() -> Vec<Kind<K, K>>,
     gathered: &mut Gathered,
@@ -272,6 +301,7 @@ fn measure<K: Own + ?Sized, S: Keys<Key = K, Value = K>>(
                 gathered.inside.push(inside(workload, *threads, &ours.0));
             }
             drop(ours);
+            let Some(place) = place else { continue };
             for kind in others() {
                 say(kind.name, kind.what);
                 let map = (kind.make)();

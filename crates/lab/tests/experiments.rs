@@ -142,7 +142,7 @@ fn the_cdds_tree_is_measured_in_both_modes_beside_one_without_versions_and_judge
 #[test]
 fn the_bw_tree_is_measured_on_every_workload_beside_other_maps_and_judged() {
     let backing = tempfile::tempdir().unwrap();
-    let report = small("bench bwtree --scale 0.0005 --chains 2,8 --caches 6000", backing.path());
+    let report = small("bench bwtree --scale 0.0005 --larger 2 --chains 2,8 --caches 6000", backing.path());
     let rows = report["rows"].as_array().unwrap();
     let cell =
         |row: &Value| format!("{} {} {}", row["workload"], row["part"], row["threads"]).replace('"', "");
@@ -154,6 +154,11 @@ fn the_bw_tree_is_measured_on_every_workload_beside_other_maps_and_judged() {
         expected.extend(whole.into_iter().chain(parts));
     }
     assert_eq!(cells, expected);
+    let own = report["own"].as_array().unwrap();
+    assert_eq!(own.iter().map(cell).collect::<BTreeSet<_>>(), expected);
+    // Only our tree is measured again.
+    assert!(own.iter().all(|row| row["rate"].as_object().unwrap().keys().eq(["bwtree"])), "{own:?}");
+    assert_eq!(report["larger"], 2);
     for (row, map) in rows.iter().flat_map(|row| ["bwtree", "BTreeMap"].map(|map| (row, map))) {
         assert!(row["rate"][map].as_f64().unwrap() > 0.0, "{row}");
     }

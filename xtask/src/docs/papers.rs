@@ -482,6 +482,33 @@ pub fn rates_table(record: &str) -> Made {
     Ok(made(head(&first, &names), lines))
 }
 
+/// `bench bwtree --larger`: our tree with one thread and with two, on both sizes of the workloads.
+pub fn threads_table(record: &str) -> Made {
+    let reports = Reports::of(record)?;
+    let Some(report) = reports.with("own") else { return Ok(None) };
+    let rate = |rows: &str, workload: &str, part: &str, threads: u64| {
+        let of = |row: &&Value| {
+            (text(row, "workload"), text(row, "part"), row["threads"].as_u64())
+                == (workload, part, Some(threads))
+        };
+        let row = report[rows].as_array().into_iter().flatten().find(of);
+        row.and_then(|row| row["rate"]["bwtree"].as_f64()).unwrap_or(f64::NAN)
+    };
+    let mut lines = Vec::new();
+    let own = report["own"].as_array().into_iter().flatten();
+    for (workload, part) in
+        own.filter(|row| row["threads"] == 1).map(|row| (text(row, "workload"), text(row, "part")))
+    {
+        let [one, two] = [1, 2].map(|threads| rate("own", workload, part, threads));
+        let before = rate("rows", workload, part, 2) / rate("rows", workload, part, 1);
+        let cells = [one / 1e6, two / 1e6, two / one, before].map(|cell| format!("{cell:.2}"));
+        let name = if part == "all" { workload.to_owned() } else { format!("{workload} {part}") };
+        lines.push(line(&name, &cells));
+    }
+    let first = format!("million operations per second, workloads {} times as large", report["larger"]);
+    Ok(made(head(&first, &["1 thread", "2 threads", "ratio", "ratio on the workloads above"]), lines))
+}
+
 /// `bench bwtree --caches`: loads of a lookup by the cache level that serves them.
 pub fn loads_table(record: &str) -> Made {
     let reports = Reports::of(record)?;
@@ -582,6 +609,14 @@ mod tests {
         let claims = [claim("paper: 1", true), claim("target", true), claim("other target", false)];
         let made = table(paper_verdicts_table, json!({ "claims": claims }));
         assert_eq!(made[2..], ["| paper: 1 | 2 | yes |", "| other target | 2 | no |"]);
+    }
+
+    #[test]
+    fn two_threads_are_compared_with_one_on_both_sizes() {
+        let row = |threads: u64, rate: f64| json!({ "workload": "uniform", "part": "inserts", "threads": threads, "rate": { "bwtree": rate } });
+        let (rows, own) = ([row(1, 4e6), row(2, 6e6)], [row(1, 2e6), row(2, 3.8e6)]);
+        let made = table(threads_table, json!([{ "larger": 10, "rows": rows, "own": own }]));
+        assert_eq!(made[2..], ["| uniform inserts | 2.00 | 3.80 | 1.90 | 1.50 |"]);
     }
 
     #[test]

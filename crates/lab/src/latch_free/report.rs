@@ -27,7 +27,8 @@ const WANTED: [(&str, Option<&str>, f64); 5] = [
 const SCALES: f64 = 1.8;
 const BESIDE_STD: f64 = 0.85;
 
-pub(super) fn claims(rows: &[Row], loads: &[Loads]) -> Vec<Verdict> {
+/// `own`: rows of our tree alone, for the claims about threads. Without them, `rows` are used.
+pub(super) fn claims(rows: &[Row], own: &[Row], loads: &[Loads]) -> Vec<Verdict> {
     let most = rows.iter().map(|row| row.cell.threads).max().unwrap_or(1);
     let mut claims = Vec::new();
     let mut judge = |claim: String, ours: f64, least: f64| {
@@ -47,17 +48,10 @@ pub(super) fn claims(rows: &[Row], loads: &[Loads]) -> Vec<Verdict> {
             }
         }
     }
-    for row in rows.iter().filter(|row| row.cell.threads == 2) {
-        let alone = rows.iter().find(|one| {
-            let (one, two) = (&one.cell, &row.cell);
-            (one.workload, one.part, one.threads) == (two.workload, two.part, 1)
-        });
-        if let Some(alone) = alone {
-            judge(
-                format!("{}: at least {SCALES} times one thread", row.cell),
-                row.rate[OURS] / alone.rate[OURS],
-                SCALES,
-            );
+    let own = if own.is_empty() { rows } else { own };
+    for row in own.iter().filter(|row| row.cell.threads == 2) {
+        if let Some(times) = speedup(own, row) {
+            judge(format!("{}: at least {SCALES} times one thread", row.cell), times, SCALES);
         }
     }
     for row in rows.iter().filter(|row| row.cell.threads == 1 && row.cell.part == "lookups") {
@@ -75,6 +69,15 @@ pub(super) fn claims(rows: &[Row], loads: &[Loads]) -> Vec<Verdict> {
         });
     }
     claims
+}
+
+/// The rate of our tree in a row, relative to that of one thread.
+fn speedup(rows: &[Row], row: &Row) -> Option<f64> {
+    let alone = rows.iter().find(|one| {
+        let (one, several) = (&one.cell, &row.cell);
+        (one.workload, one.part, one.threads) == (several.workload, several.part, 1)
+    });
+    Some(row.rate.get(OURS)? / alone?.rate.get(OURS)?)
 }
 
 impl Display for super::Cell {
@@ -113,6 +116,21 @@ impl Display for Report {
                 f,
                 "\n{threads} threads that share nothing do {times:.2} times the arithmetic of one on this machine."
             )?;
+        }
+        if !self.own.is_empty() {
+            let larger = self.larger;
+            writeln!(
+                f,
+                "\n{:32}{:>16}{:>16}",
+                format!("{OURS}, {larger} times as large"),
+                "",
+                "one thread: 1"
+            )?;
+        }
+        for row in &self.own {
+            let times = speedup(&self.own, row).unwrap_or(f64::NAN);
+            let rate = row.rate.get(OURS).copied().unwrap_or(f64::NAN) / 1e6;
+            writeln!(f, "{:32}{rate:>16.3}{times:>16.2}", row.cell.to_string())?;
         }
         writeln!(f)?;
         self.maps.iter().try_for_each(|(name, what)| writeln!(f, "{name:16}{what}"))?;
