@@ -4,8 +4,7 @@
 //! contiguous part of the stream of operations. The value of every lookup that finds its key is checked. A lookup that finds nothing is a
 //! fault only in the uniform workload, where every key exists.
 //!
-//! Threads are compared with one thread on larger workloads, which only our tree runs: others need minutes for them. In a small tree, each
-//! leaf was often changed by another processor since its last use, so its cache lines come from there.
+//! Our tree alone can be measured on larger workloads in addition: others need minutes for them.
 
 mod caches;
 mod maps;
@@ -134,6 +133,8 @@ pub struct Report {
     pub rows: Vec<Row>,
     /// Factor for the workloads of `own`.
     pub larger: u32,
+    /// Number of rounds of `own`; medians are reported.
+    pub own_rounds: usize,
     /// Rates of our tree alone, on larger workloads.
     pub own: Vec<Row>,
     /// Statistics of our tree.
@@ -184,12 +185,13 @@ pub fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Report, Error> 
     progress("arithmetic");
     let machine = machine(options);
     measure_all(options, Some(&place), &mut gathered, progress)?;
+    let own_rounds = options.rounds.max(3);
     let own = match options.larger {
         0 => Vec::new(),
         larger => {
             let scale = options.scale * f64::from(larger);
             let keys = options.keys * u64::from(larger);
-            let options = Options { scale, keys, rounds: options.rounds.max(3), ..options.clone() };
+            let options = Options { scale, keys, rounds: own_rounds, ..options.clone() };
             let mut own = Gathered::default();
             measure_all(&options, None, &mut own, progress)?;
             own.rows()
@@ -207,8 +209,9 @@ pub fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Report, Error> 
         scale: options.scale,
         keys: options.keys,
         rounds: options.rounds,
-        claims: report::claims(&rows, &own, &loads),
+        claims: report::claims(&rows, (options.larger, &own), &loads),
         larger: options.larger,
+        own_rounds,
         own,
         with_peers: maps.len() > 2,
         maps,

@@ -505,8 +505,12 @@ pub fn threads_table(record: &str) -> Made {
         let name = if part == "all" { workload.to_owned() } else { format!("{workload} {part}") };
         lines.push(line(&name, &cells));
     }
-    let first = format!("million operations per second, workloads {} times as large", report["larger"]);
-    Ok(made(head(&first, &["1 thread", "2 threads", "ratio", "ratio on the workloads above"]), lines))
+    let first = format!(
+        "million operations per second, workloads {} times as large, median of {} rounds",
+        report["larger"], report["own_rounds"]
+    );
+    let above = format!("ratio on the workloads above, {} round", report["rounds"]);
+    Ok(made(head(&first, &["1 thread", "2 threads", "ratio", &above]), lines))
 }
 
 /// `bench bwtree --caches`: loads of a lookup by the cache level that serves them.
@@ -615,7 +619,15 @@ mod tests {
     fn two_threads_are_compared_with_one_on_both_sizes() {
         let row = |threads: u64, rate: f64| json!({ "workload": "uniform", "part": "inserts", "threads": threads, "rate": { "bwtree": rate } });
         let (rows, own) = ([row(1, 4e6), row(2, 6e6)], [row(1, 2e6), row(2, 3.8e6)]);
-        let made = table(threads_table, json!([{ "larger": 10, "rows": rows, "own": own }]));
+        let made = table(
+            threads_table,
+            json!([{ "larger": 10, "own_rounds": 3, "rounds": 1, "rows": rows, "own": own }]),
+        );
+        assert!(
+            made[0].contains("workloads 10 times as large, median of 3 rounds | 1 thread"),
+            "{}",
+            made[0]
+        );
         assert_eq!(made[2..], ["| uniform inserts | 2.00 | 3.80 | 1.90 | 1.50 |"]);
     }
 

@@ -27,8 +27,8 @@ const WANTED: [(&str, Option<&str>, f64); 5] = [
 const SCALES: f64 = 1.8;
 const BESIDE_STD: f64 = 0.85;
 
-/// `own`: rows of our tree alone, for the claims about threads. Without them, `rows` are used.
-pub(super) fn claims(rows: &[Row], own: &[Row], loads: &[Loads]) -> Vec<Verdict> {
+/// `own`: the rows of our tree alone, and the factor of their workloads.
+pub(super) fn claims(rows: &[Row], (larger, own): (u32, &[Row]), loads: &[Loads]) -> Vec<Verdict> {
     let most = rows.iter().map(|row| row.cell.threads).max().unwrap_or(1);
     let mut claims = Vec::new();
     let mut judge = |claim: String, ours: f64, least: f64| {
@@ -48,10 +48,11 @@ pub(super) fn claims(rows: &[Row], own: &[Row], loads: &[Loads]) -> Vec<Verdict>
             }
         }
     }
-    let own = if own.is_empty() { rows } else { own };
-    for row in own.iter().filter(|row| row.cell.threads == 2) {
-        if let Some(times) = speedup(own, row) {
-            judge(format!("{}: at least {SCALES} times one thread", row.cell), times, SCALES);
+    for (rows, size) in [(rows, String::new()), (own, format!(", {larger} times as large"))] {
+        for row in rows.iter().filter(|row| row.cell.threads == 2) {
+            if let Some(times) = speedup(rows, row) {
+                judge(format!("{}{size}: at least {SCALES} times one thread", row.cell), times, SCALES);
+            }
         }
     }
     for row in rows.iter().filter(|row| row.cell.threads == 1 && row.cell.part == "lookups") {
@@ -118,19 +119,13 @@ impl Display for Report {
             )?;
         }
         if !self.own.is_empty() {
-            let larger = self.larger;
-            writeln!(
-                f,
-                "\n{:32}{:>16}{:>16}",
-                format!("{OURS}, {larger} times as large"),
-                "",
-                "one thread: 1"
-            )?;
+            let name = format!("{OURS}, {} times as large", self.larger);
+            writeln!(f, "\n{name:32}{:>16}{:>16}", "", "one thread: 1")?;
         }
         for row in &self.own {
-            let times = speedup(&self.own, row).unwrap_or(f64::NAN);
-            let rate = row.rate.get(OURS).copied().unwrap_or(f64::NAN) / 1e6;
-            writeln!(f, "{:32}{rate:>16.3}{times:>16.2}", row.cell.to_string())?;
+            let rate = row.rate.get(OURS).copied().unwrap_or_default() / 1e6;
+            let times = speedup(&self.own, row).map_or("-".to_owned(), |times| format!("{times:.2}"));
+            writeln!(f, "{:32}{rate:>16.3}{times:>16}", row.cell.to_string())?;
         }
         writeln!(f)?;
         self.maps.iter().try_for_each(|(name, what)| writeln!(f, "{name:16}{what}"))?;

@@ -125,7 +125,7 @@ struct Bwtree {
     #[arg(long, default_value_t = 0.1, value_parser = scale)]
     scale: f64,
     /// Factor for the workloads on which our tree alone is measured in addition, in three rounds at least; 0 omits this. Other maps need
-    /// minutes for large workloads, and small ones show less speedup by threads.
+    /// minutes for large workloads.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100))]
     larger: u32,
     /// Number of keys of the uniform workload.
