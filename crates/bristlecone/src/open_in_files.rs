@@ -38,7 +38,7 @@ fn files<'f>(dir: &'f Path, identity: &Identity, form: &'f Form) -> Files<'f> {
         form,
         memory_bytes: memory_default(),
         log_bytes: LOG_BYTES,
-        compresses: false,
+        compresses: None,
         read_only: false,
     }
 }
@@ -96,7 +96,7 @@ pub(crate) fn open<K: Tabled>(
             is_found,
             memory_bytes,
             log_bytes: options.journal_bytes.unwrap_or(LOG_BYTES),
-            compresses: options.compression == Compression::Lz4,
+            compresses: options.compression.map(|compression| compression == Compression::Lz4),
             read_only: options.read_only,
             ..files(dir, &identity, &form)
         };

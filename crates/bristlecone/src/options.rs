@@ -12,7 +12,7 @@ pub enum Compression {
     /// None.
     #[default]
     None,
-    /// LZ4: fast, and about half of the bytes for text.
+    /// LZ4.
     Lz4,
 }
 
@@ -36,7 +36,7 @@ pub struct Options {
     pub(crate) journal_bytes: Option<u64>,
     pub(crate) max_bytes: u64,
     pub(crate) memory_bytes: Option<u64>,
-    pub(crate) compression: Compression,
+    pub(crate) compression: Option<Compression>,
     pub(crate) snapshot_bytes: u64,
     pub(crate) tables: bool,
     pub(crate) clock: Clock,
@@ -56,7 +56,7 @@ impl Default for Options {
             journal_bytes: None,
             max_bytes: 1 << 40,
             memory_bytes: None,
-            compression: Compression::None,
+            compression: None,
             snapshot_bytes: ::index::images::SNAPSHOT_BYTES,
             tables: true,
             clock: Clock::default(),
@@ -120,10 +120,10 @@ impl Options {
     }
 
     /// Compression of the pages that are written from now on. Pages in files stay as they are, and are read in any case. A page is compressed
-    /// if that saves an eighth. Then a lookup of a key whose page is not in memory reads all of the page. Only for an engine in files of its
-    /// own (`bwtree` with a durability). Default: none.
-    pub fn compression(mut self, compression: Compression) -> Self {
-        self.compression = compression;
+    /// if that saves a quarter. Then a lookup of a key whose page is not in memory reads all of the page. Only for an engine in files of
+    /// its own (`bwtree` with a durability). Default: LZ4 if the store has compressed pages, otherwise none.
+    pub fn compression(mut self, compression: impl Into<Option<Compression>>) -> Self {
+        self.compression = compression.into();
         self
     }
 
@@ -165,7 +165,7 @@ impl Options {
 
     /// An error if a compression is set. For stores without files of their own.
     pub(crate) fn check_has_no_compression(&self, engine: &str) -> Result<()> {
-        if self.compression == Compression::None {
+        if self.compression.is_none_or(|compression| compression == Compression::None) {
             return Ok(());
         }
         Err(Error::Option(format!(

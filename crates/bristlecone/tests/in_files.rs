@@ -127,6 +127,15 @@ fn pages_are_compressed_if_a_store_is_asked_for_it() {
         }
         assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
         assert_eq!(store.stats().paging.unwrap().compression(), None);
+        // The store goes on as it is.
+        for number in 0..KEYS / 4 {
+            store.put(&key(number), value(number).as_bytes()).unwrap();
+        }
+        store.close().unwrap();
+        drop(store);
+        compact(dir.path(), &|_, _| ()).unwrap();
+        let store = Store::open(dir.path(), existing()).unwrap();
+        assert!(store.space().live_bytes < bytes[bytes.len() - 1] / 10 * 11);
     }
     assert!(bytes[1] * 2 < bytes[0], "{bytes:?}");
 }
@@ -142,6 +151,9 @@ fn compression_is_refused_where_it_would_do_nothing() {
             "{error}"
         );
     }
+    let volatile = Options::default().engine(ENGINE).compression(Compression::Lz4);
+    let error = Store::open(dir.path(), volatile).map(drop).unwrap_err();
+    assert!(matches!(&error, Error::Option(why) if why.contains("has no such files")), "{error}");
     Store::open(dir.path(), options().compression(Compression::Lz4)).unwrap().close().unwrap();
 }
 
@@ -158,7 +170,11 @@ fn a_store_of_the_version_before_is_read_and_changed() {
     }
     let key = |number: u64| format!("key:{number}");
     let expected = |number: u64| format!("{}{}", "value-".repeat(number as usize % 9), number * number);
-    for compression in [Compression::None, Compression::Lz4] {
+    let version = |name: &str| std::fs::read(dir.path().join(name)).unwrap()[8..12].to_vec();
+    for name in ["store.bristlecone", "store.bristlecone.checkpoint"] {
+        assert_eq!(version(name), 3u32.to_le_bytes());
+    }
+    for compression in [Compression::None, Compression::Lz4, Compression::None] {
         let store = Store::open(dir.path(), existing().compression(compression)).unwrap();
         for number in 0..300 {
             let found = store.get(key(number).as_bytes()).unwrap();
@@ -171,6 +187,7 @@ fn a_store_of_the_version_before_is_read_and_changed() {
         store.delete(key(7).as_bytes()).unwrap();
         store.close().unwrap();
     }
+    assert_eq!(version("store.bristlecone.checkpoint"), 4u32.to_le_bytes());
 }
 
 /// After a batch that needs more than the budget, its thread waits for the eviction, or does a part of it.

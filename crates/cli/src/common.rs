@@ -96,29 +96,29 @@ pub struct Writing {
     /// memory for its pages; the others are read from the files.
     #[arg(long, value_name = "BYTES", value_parser = size)]
     memory: Option<u64>,
-    /// `bwtree` in files: compression of the pages that are written from now on. Pages that exist are read in any case.
-    #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
-    compression: Format,
+    /// `bwtree` in files: compression of the pages that are written from now on [default: lz4 if the store has compressed pages]. Pages that
+    /// exist are read in any case.
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    compression: Option<Format>,
 }
 
 impl Writing {
     /// Options with these.
     pub fn set(&self, options: Options) -> Options {
-        let compression = match self.compression {
+        let compression = self.compression.map(|format| match format {
             Format::None => Compression::None,
             Format::Lz4 => Compression::Lz4,
-        };
+        });
         options.memory_bytes(self.memory).compression(compression)
     }
 }
 
 /// Format of compressed pages.
-#[derive(Clone, Copy, Default, clap::ValueEnum)]
+#[derive(Clone, Copy, clap::ValueEnum)]
 enum Format {
     /// No compression.
-    #[default]
     None,
-    /// Fast; about half of the bytes for text.
+    /// LZ4.
     Lz4,
 }
 

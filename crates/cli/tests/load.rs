@@ -73,6 +73,38 @@ fn a_store_moves_through_scan_json_and_load_without_a_changed_byte() {
 }
 
 #[test]
+fn pages_are_compressed_where_there_are_pages() {
+    let dir = tempfile::tempdir().unwrap();
+    let [tree, region, file] = ["tree", "region", "input"].map(|name| dir.path().join(name));
+    let mut lines = String::new();
+    for number in 0..20_000 {
+        use std::fmt::Write as _;
+        writeln!(lines, "key {number}\tcustomer {number}, country DE, paid").unwrap();
+    }
+    fs::write(&file, lines).unwrap();
+    let load = |store: &Path, format: &str| {
+        run(store, &["load", "--format", "tsv", "--compression", format, file.to_str().unwrap()])
+    };
+    let options = Options::default().engine("bwtree").durability(bristlecone::Durability::Process);
+    Store::open(&tree, options).unwrap().close().unwrap();
+    succeed(&load(&tree, "none"));
+    let pages = |dir: &Path| -> u64 {
+        let files = fs::read_dir(dir).unwrap().map(Result::unwrap);
+        let pages = files.filter(|file| file.file_name().to_string_lossy().contains(".pages-"));
+        pages.map(|file| file.metadata().unwrap().len()).sum()
+    };
+    let before = pages(&tree);
+    succeed(&load(&tree, "lz4"));
+    bristlecone::compact(&tree, &|_, _| ()).unwrap();
+    assert!(pages(&tree) < before / 4 * 3, "{} after {before}", pages(&tree));
+    // The default engine has no pages of this kind.
+    let refused = load(&region, "lz4");
+    assert_eq!(code(&refused), 2, "{}", stderr(&refused));
+    assert!(stderr(&refused).contains("open it without compression"), "{}", stderr(&refused));
+    assert_eq!(code(&load(&tree, "zstd")), 2);
+}
+
+#[test]
 fn a_line_that_scan_json_does_not_write_is_refused_with_its_number() {
     let dir = tempfile::tempdir().unwrap();
     let store = dir.path().join("store");

@@ -4,7 +4,7 @@ use crate::header::word;
 
 /// Bytes of a head.
 pub(crate) const HEAD: usize = 40;
-/// Bytes at the begin of an image that its checksum does not cover: the magic number and the checksum.
+/// Bytes at the front of an image that its checksum does not cover: the magic number and the checksum.
 pub(crate) const UNSUMMED: usize = 8;
 const MAGIC: u32 = 0x4547_4d49;
 /// In the number of bytes: they are packed.
@@ -26,7 +26,7 @@ pub(crate) struct Head {
 }
 
 impl Head {
-    /// The head at the begin of these bytes. `None` if there is none of this store.
+    /// The head at the front of these bytes. `None` if there is none of this store.
     pub(crate) fn decode(bytes: &[u8], store: u64) -> Option<Self> {
         let [first, found, length, lsn, number] = [0, 8, 16, 24, 32].map(|at| word(bytes, at));
         let is_head = bytes.len() >= HEAD && first as u32 == MAGIC && found == store;

@@ -1,19 +1,24 @@
 //! Compression of images, by the block format of LZ4.
 //!
 //! ```text
-//! packed image   bytes of the image: u32 | block of LZ4
+//! packed image   bytes of the image: u32 | CRC-32C of the image: u32 | block of LZ4
 //! ```
 //!
-//! An image is packed only if that saves enough: a packed image has to be read as a whole, and unpacked.
+//! An image is packed only if that saves enough: a packed image has to be read as a whole, and unpacked. Its own checksum shows that the
+//! unpacked bytes are those that were packed.
 
 use lz4_flex::block::{CompressTable, compress_into_with_table, decompress_into, get_maximum_output_size};
 
+use crate::head::HEAD;
+use crate::segment::UNIT;
 use crate::stream::BUFFER;
 
-/// Bytes of the length before the block.
-const LENGTH: usize = 4;
-/// An image is packed if this part of it is saved.
-const PART: usize = 8;
+/// Bytes before the block.
+const PREFIX: usize = 8;
+/// An image is packed if this part of its space is saved.
+const PART: usize = 4;
+/// A longer image is not packed. So the address of a packed image always has its length.
+const LONGEST: usize = 15 << 20;
 /// A block of LZ4 becomes at most this number of times as long when it is unpacked: a byte adds 255 to the length of a match.
 const RATIO_MAX: usize = 255;
 
@@ -33,32 +38,46 @@ impl std::fmt::Debug for Packer {
 impl Packer {
     /// The packed form of an image. `None` if it does not save enough.
     pub(crate) fn pack(&mut self, image: &[u8]) -> Option<&[u8]> {
-        let length = u32::try_from(image.len()).ok()?.to_le_bytes();
-        let most = LENGTH + get_maximum_output_size(image.len());
-        // The memory of a long image is not kept.
-        if self.packed.len() > 2 * BUFFER {
-            self.packed = Vec::new();
+        if image.len() > LONGEST {
+            return None;
         }
+        let most = PREFIX + get_maximum_output_size(image.len());
         if self.packed.len() < most {
             self.packed.resize(most, 0);
         }
-        self.packed[..LENGTH].copy_from_slice(&length);
-        let bytes = compress_into_with_table(image, &mut self.packed[LENGTH..], &mut self.table).ok()?;
-        let packed = &self.packed[..LENGTH + bytes];
-        (packed.len() <= image.len() - image.len() / PART).then_some(packed)
+        let (prefix, block) = self.packed.split_at_mut(PREFIX);
+        prefix[..4].copy_from_slice(&(image.len() as u32).to_le_bytes());
+        prefix[4..].copy_from_slice(&crc32c::crc32c(image).to_le_bytes());
+        let bytes = PREFIX + compress_into_with_table(image, block, &mut self.table).ok()?;
+        let (space, packed) = (space(image.len()), space(bytes));
+        (packed <= space - space / PART).then(|| &self.packed[..bytes])
     }
+
+    /// Frees the memory that only a long image needs.
+    pub(crate) fn shrink(&mut self) {
+        if self.packed.len() > 2 * BUFFER {
+            self.packed = Vec::new();
+        }
+    }
+}
+
+/// Bytes that contents of this length take in a segment.
+pub(crate) fn space(contents: usize) -> usize {
+    (HEAD + contents).next_multiple_of(UNIT as usize)
 }
 
 /// The image of a packed form. `None`: the bytes are damaged.
 pub(crate) fn unpack(packed: &[u8]) -> Option<Vec<u8>> {
-    let (length, block) = packed.split_first_chunk::<LENGTH>()?;
+    let (length, rest) = packed.split_first_chunk()?;
+    let (sum, block) = rest.split_first_chunk()?;
     let bytes = u32::from_le_bytes(*length) as usize;
     // No length is believed that such a block cannot have.
-    if bytes > block.len().saturating_mul(RATIO_MAX) {
+    if bytes > LONGEST.min(block.len().saturating_mul(RATIO_MAX)) {
         return None;
     }
     let mut image = vec![0; bytes];
-    (decompress_into(block, &mut image).ok()? == bytes).then_some(image)
+    let is_whole = decompress_into(block, &mut image).ok()? == bytes;
+    (is_whole && crc32c::crc32c(&image) == u32::from_le_bytes(*sum)).then_some(image)
 }
 
 #[cfg(all(test, not(loom)))]
@@ -80,19 +99,23 @@ mod tests {
     fn an_image_of_any_length_is_packed_and_unpacked() {
         let (mut packer, mut random) = (Packer::default(), fastrand::Rng::with_seed(1));
         let mut packed_count = 0;
-        for bytes in (0..300).chain([4096, 65_534, 65_535, 65_536, 3 * BUFFER, 16 << 10]) {
+        for bytes in (0..600).chain([4096, 65_534, 65_535, 65_536, 3 * BUFFER, 16 << 10, LONGEST]) {
             let image = image(bytes, 4, &mut random);
             let Some(packed) = packer.pack(&image).map(<[u8]>::to_vec) else { continue };
-            assert!(packed.len() <= bytes - bytes / PART);
+            assert!(space(packed.len()) * 4 <= space(bytes) * 3);
             assert_eq!(unpack(&packed), Some(image));
             packed_count += 1;
         }
-        assert!(packed_count > 250, "{packed_count}");
-        assert!(packer.packed.len() < 2 * BUFFER, "the memory of the long image is freed");
-        // The longest block for its bytes.
-        let zeros = vec![0; 16 << 20];
+        assert!(packed_count > 300, "{packed_count}");
+        assert!(packer.packed.len() > LONGEST);
+        packer.shrink();
+        assert!(packer.packed.is_empty());
+        // The longest image of its block, and one that is too long.
+        let mut zeros = vec![0; LONGEST];
         let packed = packer.pack(&zeros).unwrap().to_vec();
-        assert_eq!(unpack(&packed), Some(zeros));
+        assert_eq!(unpack(&packed).as_ref(), Some(&zeros));
+        zeros.push(0);
+        assert_eq!(packer.pack(&zeros), None);
     }
 
     #[test]
@@ -105,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_bytes_are_an_error_or_another_image_of_bounded_length() {
+    fn damaged_bytes_are_an_error() {
         let (mut packer, mut random) = (Packer::default(), fastrand::Rng::with_seed(3));
         let image = image(4096, 4, &mut random);
         let packed = packer.pack(&image).unwrap().to_vec();
@@ -115,14 +138,12 @@ mod tests {
         for _ in 0..20_000 {
             let mut damaged = packed.clone();
             let at = random.usize(..damaged.len());
-            damaged[at] = random.u8(..);
-            assert!(unpack(&damaged).is_none_or(|image| image.len() <= packed.len() * RATIO_MAX));
+            damaged[at] ^= random.u8(1..);
+            assert!(unpack(&damaged).is_none_or(|found| found == image), "byte {at}");
         }
-        let long = [&u32::MAX.to_le_bytes()[..], &packed[LENGTH..]].concat();
-        assert_eq!(unpack(&long), None);
-        let short = [&4095u32.to_le_bytes()[..], &packed[LENGTH..]].concat();
-        assert_eq!(unpack(&short), None);
-        let longer = [&4097u32.to_le_bytes()[..], &packed[LENGTH..]].concat();
-        assert_eq!(unpack(&longer), None);
+        for length in [0, 1, 4095, 4097, LONGEST as u32, u32::MAX] {
+            let other = [&length.to_le_bytes()[..], &packed[4..]].concat();
+            assert_eq!(unpack(&other), None, "{length} bytes");
+        }
     }
 }

@@ -45,7 +45,8 @@ impl Parts {
     pub(crate) fn of(address: Address) -> Self {
         let packed = address.0.get();
         Self {
-            segment: packed >> (OFFSET_BITS + LENGTH_BITS) & SEGMENT_MAX,
+            // There is no segment of this number if the highest bit is set.
+            segment: (packed & !PACKED) >> (OFFSET_BITS + LENGTH_BITS),
             offset: (packed >> LENGTH_BITS & ((1 << OFFSET_BITS) - 1)) * UNIT,
             bytes: (packed & ((1 << LENGTH_BITS) - 1)) * UNIT,
             is_packed: packed & PACKED != 0,

@@ -34,7 +34,7 @@ use crate::head::{self, HEAD, Head, UNSUMMED};
 use crate::header::{self, Header, Kind};
 use crate::helper::Helper;
 use crate::omission::{Omission, is_omitted};
-use crate::packed::{Packer, unpack};
+use crate::packed::{Packer, space, unpack};
 use crate::pieces::Pieces;
 use crate::place::Place;
 use crate::segment::{Parts, SEGMENT, SEGMENT_MAX, Segment, UNIT};
@@ -106,7 +106,7 @@ impl Segments {
     ///
     /// # Errors
     /// `Foreign`; `Io`; `Corrupt` if one is missing.
-    pub(crate) fn open(place: Place, settings: &Settings, used: &[u64]) -> Result<Self> {
+    pub(crate) fn open(place: Place, settings: &Settings, used: &[u64], compresses: bool) -> Result<Self> {
         let (syncs, may_remove) = (settings.survives_power, !settings.read_only);
         let mut open = BTreeMap::new();
         let found = place.numbers(PAGES)?;
@@ -140,7 +140,7 @@ impl Segments {
         }
         // A file with a greater number was not made by a store.
         let next_number = found.iter().rfind(|number| **number <= SEGMENT_MAX).map_or(1, |last| last + 1);
-        let packer = settings.compresses.then(Mutex::default);
+        let packer = compresses.then(Mutex::default);
         Ok(Self { packer, ..Self::of(place, settings.segment(), syncs, open, next_number) })
     }
 
@@ -222,7 +222,7 @@ impl Segments {
         let packed = packer.as_mut().and_then(|packer| packer.pack(image));
         let (contents, is_packed) = (packed.unwrap_or(image), packed.is_some());
         let mut writer = lock(&self.writer);
-        let bytes = (HEAD + contents.len()).next_multiple_of(UNIT as usize);
+        let bytes = space(contents.len());
         let stream = &writer.streams[kind as usize];
         let end = stream.at + stream.buffer.len() as u64;
         if stream.current.is_none() || (end + bytes as u64 > self.bytes && end > header::BYTES as u64) {
@@ -238,9 +238,12 @@ impl Segments {
         let address = parts.pack().ok_or(Error::Full { max_bytes: self.bytes * SEGMENT_MAX })?;
         let from = buffer.len();
         head::append(buffer, self.place.store, contents, is_packed, (lsn, *images));
-        self.saved.fetch_add((image.len() - contents.len()) as u64, std::sync::atomic::Ordering::Relaxed);
         buffer.resize(from + bytes, 0);
-        if buffer.len() >= BUFFER {
+        stream.saved += (space(image.len()) - bytes) as u64;
+        if let Some(packer) = &mut packer {
+            packer.shrink();
+        }
+        if stream.buffer.len() >= BUFFER {
             self.hand_over(stream, unsynced)?;
         }
         Ok(address)
@@ -314,7 +317,10 @@ impl Segments {
         let at = stream.at;
         let done = work(stream);
         // A buffer that stays is counted later.
-        self.written.fetch_add(stream.at - at, std::sync::atomic::Ordering::Relaxed);
+        if stream.at > at {
+            self.written.fetch_add(stream.at - at, std::sync::atomic::Ordering::Relaxed);
+            self.saved.fetch_add(std::mem::take(&mut stream.saved), std::sync::atomic::Ordering::Relaxed);
+        }
         done
     }
 
@@ -465,6 +471,9 @@ impl Segments {
         }
         self.read.fetch_add(end as u64, std::sync::atomic::Ordering::Relaxed);
         image.truncate(end);
+        if is_packed != parts.is_packed {
+            return Err(corrupt());
+        }
         if is_packed {
             return unpack(&image[HEAD..]).ok_or_else(corrupt);
         }
@@ -521,7 +530,9 @@ impl Shelf for Segments {
     }
 
     fn size(&self, address: Address) -> usize {
-        Parts::of(address).bytes as usize
+        // Packed bytes of text are about twice as many.
+        let Parts { bytes, is_packed, .. } = Parts::of(address);
+        bytes as usize * if is_packed { 2 } else { 1 }
     }
 
     fn is_kept(&self, address: Address) -> bool {

@@ -24,8 +24,8 @@ pub struct Settings {
     pub log_bytes: u64,
     /// Bytes of a leaf, with its records, above which it is split.
     pub page_bytes: usize,
-    /// True: new images are compressed. Images that exist stay as they are.
-    pub compresses: bool,
+    /// True if new images are compressed. `None`: if some of the store are. Images that exist stay as they are.
+    pub compresses: Option<bool>,
     /// Sizes for tests: small buffers, log files, segments and pages.
     pub is_small: bool,
     /// True: the files are not changed, and updates are refused.
@@ -39,7 +39,7 @@ impl Default for Settings {
             memory_bytes: u64::MAX,
             log_bytes: 64 << 20,
             page_bytes: 16 << 10,
-            compresses: false,
+            compresses: None,
             is_small: false,
             read_only: false,
         }

@@ -169,10 +169,13 @@ impl<P: Pairs> Store<P> {
         let Checkpoint { number, redo, end, leaves } =
             checkpoint::load::<P>(&place)?.ok_or(Error::Foreign { path, why })?;
         let images = leaves.iter().flat_map(|leaf| [Some(leaf.image.address), leaf.image.base]);
-        let mut used: Vec<u64> = images.flatten().map(|address| Parts::of(address).segment).collect();
+        let images: Vec<Parts> = images.flatten().map(Parts::of).collect();
+        let compresses =
+            settings.compresses.unwrap_or_else(|| images.iter().any(|image| image.is_packed));
+        let mut used: Vec<u64> = images.into_iter().map(|image| image.segment).collect();
         used.sort_unstable();
         used.dedup();
-        let segments = Arc::new(Segments::open(place.clone(), &settings, &used)?);
+        let segments = Arc::new(Segments::open(place.clone(), &settings, &used, compresses)?);
         let mut opened = Opened { leaves: leaves.len() as u64, ..Opened::default() };
         let mut live = Live::default();
         leaves.iter().for_each(|leaf| live.add(leaf));

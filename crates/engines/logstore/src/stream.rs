@@ -30,6 +30,8 @@ pub(crate) struct Stream {
     /// Bytes that are not written or handed over yet, and their offset.
     pub(crate) buffer: Vec<u8>,
     pub(crate) at: u64,
+    /// Bytes that compression has saved in the buffer.
+    pub(crate) saved: u64,
     pub(crate) handed: Option<Handed>,
 }
 

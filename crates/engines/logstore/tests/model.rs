@@ -44,11 +44,11 @@ fn churn(seed: u64, settings: &Settings, keys: u32, steps: usize) -> logstore::S
 #[test]
 fn a_store_is_a_map_across_restarts() {
     for seed in 0..4 {
-        let settings = Settings { compresses: seed >= 2, ..small(seed % 2 == 0) };
+        let settings = Settings { compresses: Some(seed >= 2), ..small(seed % 2 == 0) };
         let all = churn(seed, &settings, 400, 6000);
         assert!(all.evictions > 100 && all.checkpoints > 10 && all.image_bytes_read > 0, "{all:?}");
         assert!(all.moved_images > 0, "{all:?}");
-        assert_eq!(all.saved_bytes > 0, settings.compresses);
+        assert_eq!(all.saved_bytes > 0, seed >= 2);
     }
     churn(9, &Settings { memory_bytes: 1 << 20, log_bytes: 100_000, ..Settings::default() }, 3000, 5000);
 }
@@ -67,8 +67,64 @@ fn a_store_is_opened_with_and_without_compression() {
             store.close().unwrap();
         }
         drop(store);
-        store = open(&dir.0, Settings { compresses: turn % 2 == 0, ..small(true) }).unwrap();
+        store = open(&dir.0, Settings { compresses: Some(turn % 2 == 0), ..small(true) }).unwrap();
         compare(&store, &model);
+    }
+}
+
+/// Without the setting, a store goes on as its images are: also in a compaction.
+#[test]
+fn a_store_with_packed_images_packs_the_next_ones() {
+    let dir = Dir::new("goes-on");
+    let (mut model, mut random) = (Model::new(), fastrand::Rng::with_seed(6));
+    let settings = Settings { compresses: Some(true), ..small(true) };
+    let store = create(&dir.0, settings);
+    (0..3000).for_each(|_| step(&store, &mut model, 300, &mut random));
+    store.close().unwrap();
+    let before = store.stats().live_bytes;
+    drop(store);
+    let store = open(&dir.0, small(true)).unwrap();
+    (0..300).for_each(|_| step(&store, &mut model, 300, &mut random));
+    store.compact(&|_, _| ()).unwrap();
+    let stats = store.stats();
+    assert!(stats.saved_bytes > 0 && stats.moved_images > 0, "{stats:?}");
+    assert!(stats.live_bytes < before + before / 2, "{} of {before}", stats.live_bytes);
+    compare(&store, &model);
+    drop(store);
+    // A store that never had any packs none.
+    let plain = Dir::new("plain");
+    let store = create(&plain.0, small(true));
+    (0..1000).for_each(|_| step(&store, &mut model, 300, &mut random));
+    store.close().unwrap();
+    assert_eq!(store.stats().saved_bytes, 0);
+}
+
+/// A killed store of version 3: the files are the same, but for the version and the packed images, which it has not.
+#[test]
+fn a_killed_store_of_the_version_before_is_recovered() {
+    let dir = Dir::new("version");
+    let (mut model, mut random) = (Model::new(), fastrand::Rng::with_seed(7));
+    let store = create(&dir.0, small(true));
+    (0..1500).for_each(|_| step(&store, &mut model, 300, &mut random));
+    store.checkpoint().unwrap();
+    (0..40).for_each(|_| step(&store, &mut model, 300, &mut random));
+    drop(store);
+    let mut kinds = std::collections::BTreeSet::new();
+    for entry in std::fs::read_dir(&dir.0).unwrap() {
+        let path = entry.unwrap().path();
+        let mut bytes = std::fs::read(&path).unwrap();
+        assert_eq!(bytes[8..12], 4u32.to_le_bytes());
+        kinds.insert(bytes[12]);
+        bytes[8..12].copy_from_slice(&3u32.to_le_bytes());
+        let sum = crc32c::crc32c(&bytes[..508]);
+        bytes[508..512].copy_from_slice(&sum.to_le_bytes());
+        std::fs::write(&path, bytes).unwrap();
+    }
+    assert_eq!(kinds.len(), 3, "log, segments, checkpoint");
+    for _ in 0..2 {
+        let store = open(&dir.0, small(true)).unwrap();
+        compare(&store, &model);
+        (0..40).for_each(|_| step(&store, &mut model, 300, &mut random));
     }
 }
 

@@ -8,7 +8,7 @@ fn segments(dir: &tempfile::TempDir, bytes: u64) -> Segments {
     let place = Place { dir: dir.path().to_owned(), stem: "s".into(), store: 7 };
     let settings = Settings { survives_power: false, is_small: bytes < SEGMENT, ..Settings::default() };
     assert_eq!(settings.segment(), bytes);
-    Segments::open(place, &settings, &[]).unwrap()
+    Segments::open(place, &settings, &[], false).unwrap()
 }
 
 #[test]
@@ -60,6 +60,9 @@ fn images_are_packed_if_that_saves_enough() {
     for (number, (address, image)) in images.iter().enumerate() {
         let parts = Parts::of(*address);
         assert_eq!(parts.is_packed, number % 3 > 0);
+        // What an address says about the form must be true.
+        let wrong = Parts { is_packed: !parts.is_packed, ..parts }.pack().unwrap();
+        assert!(!segments.is_written(wrong) || segments.image(wrong).is_err());
         assert_eq!(parts.bytes < 2500, parts.is_packed);
         assert_eq!(segments.first_piece(*address) == usize::MAX, parts.is_packed);
         assert_eq!(&segments.image(*address).unwrap(), image);
@@ -99,13 +102,25 @@ fn a_buffer_that_a_thread_did_not_write_is_written_again() {
     }
 }
 
-/// Threads read images while they are appended, handed over, and written by another thread, in more than one segment.
 #[test]
 fn images_are_read_while_a_thread_writes_them() {
+    [false, true].into_iter().for_each(read_while_a_thread_writes);
+}
+
+/// Threads read images while they are appended, handed over, and written by another thread, in more than one segment.
+fn read_while_a_thread_writes(compresses: bool) {
     const COUNT: usize = 3000;
     let dir = tempfile::tempdir().unwrap();
-    let segments = segments(&dir, SEGMENT);
-    let image = |number: usize| vec![number as u8; 100 + number * 37 % 60_000];
+    let mut segments = segments(&dir, SEGMENT);
+    segments.packer = compresses.then(Mutex::default);
+    let segments = segments;
+    // Seven tenths of an image cannot be compressed.
+    let image = |number: usize| {
+        let mut image = vec![number as u8; 100 + number * 37 % if compresses { 90_000 } else { 60_000 }];
+        let random = if compresses { image.len() / 10 * 7 } else { 0 };
+        fastrand::Rng::with_seed(number as u64).fill(&mut image[..random]);
+        image
+    };
     let (images, done) = (Mutex::new(Vec::<Address>::new()), AtomicBool::new(false));
     std::thread::scope(|scope| {
         for seed in 0..2 {
@@ -145,6 +160,7 @@ fn images_are_read_while_a_thread_writes_them() {
     assert!(segments.writing.get().is_some_and(Option::is_some));
     let numbers: BTreeSet<u64> = lock(&images).iter().map(|address| Parts::of(*address).segment).collect();
     assert_eq!(numbers.len(), 3);
+    assert_eq!(segments.saved() > 0, compresses);
     // A file that is removed while it is open, and is then closed by a helper.
     segments.prefetch(&mut lock(&images).clone());
     let first = Parts::of(lock(&images)[1]).segment;

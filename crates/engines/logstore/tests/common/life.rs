@@ -134,7 +134,7 @@ impl Tally {
 pub fn settings(seed: u64) -> Settings {
     let mut random = fastrand::Rng::with_seed(seed);
     let (memory_bytes, log_bytes) = (random.u64(4..16) << 10, random.u64(1..4) << 10);
-    Settings { memory_bytes, log_bytes, compresses: random.bool(), ..small(true) }
+    Settings { memory_bytes, log_bytes, compresses: Some(random.bool()), ..small(true) }
 }
 
 impl Life {
