@@ -211,7 +211,11 @@ fn pages(text: &mut Text, paging: &PagingStats) {
         ("pages_evicted_total", "Pages evicted from memory.", paging.evictions),
         ("page_bytes_read_total", "Bytes of pages read from files.", paging.read_bytes),
         ("page_bytes_written_total", "Bytes of pages written to files.", paging.image_bytes),
-        ("page_bytes_saved_total", "Bytes that compression saved in pages written to files.", paging.saved_bytes),
+        (
+            "page_bytes_saved_total",
+            "Bytes that compression saved in pages written to files.",
+            paging.saved_bytes,
+        ),
         ("log_bytes_written_total", "Bytes written to the commit log.", paging.log_bytes),
         ("log_syncs_total", "Syncs of the commit log.", paging.syncs),
         ("checkpoints_total", "Checkpoints.", paging.checkpoints),

@@ -170,8 +170,7 @@ impl<P: Pairs> Store<P> {
             checkpoint::load::<P>(&place)?.ok_or(Error::Foreign { path, why })?;
         let images = leaves.iter().flat_map(|leaf| [Some(leaf.image.address), leaf.image.base]);
         let images: Vec<Parts> = images.flatten().map(Parts::of).collect();
-        let compresses =
-            settings.compresses.unwrap_or_else(|| images.iter().any(|image| image.is_packed));
+        let compresses = settings.compresses.unwrap_or_else(|| images.iter().any(|image| image.is_packed));
         let mut used: Vec<u64> = images.into_iter().map(|image| image.segment).collect();
         used.sort_unstable();
         used.dedup();

@@ -92,7 +92,7 @@ fn a_store_with_packed_images_packs_the_next_ones() {
     compare(&store, &model);
     drop(store);
     // A store that never had any packs none.
-    let plain = Dir::new("plain");
+    let (plain, mut model) = (Dir::new("plain"), Model::new());
     let store = create(&plain.0, small(true));
     (0..1000).for_each(|_| step(&store, &mut model, 300, &mut random));
     store.close().unwrap();
@@ -113,6 +113,10 @@ fn a_killed_store_of_the_version_before_is_recovered() {
     for entry in std::fs::read_dir(&dir.0).unwrap() {
         let path = entry.unwrap().path();
         let mut bytes = std::fs::read(&path).unwrap();
+        // The next log file has no header yet.
+        if bytes[..512].iter().all(|byte| *byte == 0) {
+            continue;
+        }
         assert_eq!(bytes[8..12], 4u32.to_le_bytes());
         kinds.insert(bytes[12]);
         bytes[8..12].copy_from_slice(&3u32.to_le_bytes());
