@@ -13,6 +13,8 @@ use pmem::copy::Progress;
 #[cfg(not(feature = "bwtree"))]
 use crate::error::Error;
 use crate::error::Result;
+#[cfg(feature = "bwtree")]
+use crate::options::Compression;
 use crate::store_dir::{FILE_NAME, StoreDir};
 #[cfg(feature = "bwtree")]
 use logstore::salvage::Lost;
@@ -103,6 +105,16 @@ impl Identity {
     #[cfg(not(feature = "bwtree"))]
     pub(crate) fn copy(&self, _dir: &Path, _to: &Path, _progress: Progress<'_>) -> Result<u64> {
         Err(Error::Unsupported("no engine with files of its own is compiled".into()))
+    }
+
+    /// The compression of new pages, also of a damaged store.
+    ///
+    /// # Errors
+    /// `Pmem`: `Io`.
+    #[cfg(feature = "bwtree")]
+    pub(crate) fn compression(&self, dir: &Path) -> Result<Compression> {
+        let compresses = logstore::salvage::compresses(dir, FILE_NAME, self.id)?;
+        Ok(if compresses { Compression::Lz4 } else { Compression::None })
     }
 
     /// Reads all pairs that can be read, also of a damaged store: see [`logstore::salvage`].

@@ -6,11 +6,10 @@ use pmem::Durability;
 use crate::error::{Error, Result};
 
 /// Compression of pages in files.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Compression {
     /// None.
-    #[default]
     None,
     /// LZ4.
     Lz4,
@@ -119,9 +118,10 @@ impl Options {
         self
     }
 
-    /// Compression of the pages that are written from now on. Pages in files stay as they are, and are read in any case. A page is compressed
-    /// if that saves a quarter. Then a lookup of a key whose page is not in memory reads all of the page. Only for an engine in files of
-    /// its own (`bwtree` with a durability). Default: LZ4 if the store has compressed pages, otherwise none.
+    /// Compression of the pages that are written from now on; pages of both forms are read in any case. A page is compressed if that saves a
+    /// quarter. Then a lookup of a key whose page is not in memory reads all of the page. Only for an engine in files of its own (`bwtree`
+    /// with a durability). The next checkpoint stores the choice, for later opens and for [`compact`](crate::compact()). Default: the stored
+    /// choice; none for a new store.
     pub fn compression(mut self, compression: impl Into<Option<Compression>>) -> Self {
         self.compression = compression.into();
         self

@@ -33,8 +33,11 @@ pub(crate) fn salvage(
         .map_err(|source| io("cannot open", &path, source))?;
     pmem::file::lock_for_reading(&file, &path)?;
     let has_tables = identity.kind.ends_with(TABLES);
-    let options =
-        Options::default().engine(&*identity.engine).durability(identity.durability).tables(has_tables);
+    let options = Options::default()
+        .engine(&*identity.engine)
+        .durability(identity.durability)
+        .compression(identity.compression(dir)?)
+        .tables(has_tables);
     let mut keys = 0i64;
     let lost = if identity.kind == U64::NAME {
         let store = StoreU64::open(new_dir, options)?.with(UNSYNCED);

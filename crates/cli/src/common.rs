@@ -96,8 +96,8 @@ pub struct Writing {
     /// memory for its pages; the others are read from the files.
     #[arg(long, value_name = "BYTES", value_parser = size)]
     memory: Option<u64>,
-    /// `bwtree` in files: compression of the pages that are written from now on [default: lz4 if the store has compressed pages]. Pages that
-    /// exist are read in any case.
+    /// `bwtree` in files: compression of the pages that are written from now on [default: as at the last checkpoint; none for a new store].
+    /// Pages of both forms are read in any case.
     #[arg(long, value_enum, value_name = "FORMAT")]
     compression: Option<Format>,
 }

@@ -622,7 +622,7 @@ pub struct Files<'f> {
     pub memory_bytes: u64,
     /// Bytes of log after which the index makes a checkpoint.
     pub log_bytes: u64,
-    /// True if new pages are compressed in their files. `None`: if some of the index are.
+    /// True if new pages are compressed in their files. `None`: as at the last checkpoint; not in a new index.
     pub compresses: Option<bool>,
     /// True if no file may change.
     pub read_only: bool,

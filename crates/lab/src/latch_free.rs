@@ -185,7 +185,7 @@ pub fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Report, Error> 
     progress("arithmetic");
     let machine = machine(options);
     measure_all(options, Some(&place), &mut gathered, progress)?;
-    let own_rounds = options.rounds.max(3);
+    let own_rounds = if options.larger > 0 { options.rounds.max(3) } else { 0 };
     let own = match options.larger {
         0 => Vec::new(),
         larger => {

@@ -509,7 +509,7 @@ pub fn threads_table(record: &str) -> Made {
         "million operations per second, workloads {} times as large, median of {} rounds",
         report["larger"], report["own_rounds"]
     );
-    let above = format!("ratio on the workloads above, {} round", report["rounds"]);
+    let above = format!("ratio on the workloads above, rounds: {}", report["rounds"]);
     Ok(made(head(&first, &["1 thread", "2 threads", "ratio", &above]), lines))
 }
 

@@ -66,7 +66,7 @@ pub trait Shelf: Debug + Send + Sync {
     /// Says that the images at these addresses will be read soon, so that the reads overlap. May change their order.
     fn prefetch(&self, _addresses: &mut [Address]) {}
 
-    /// The number of bytes that an image takes in its file, or a few more. 0: it is not known.
+    /// About the number of bytes of an image. 0: it is not known.
     fn size(&self, _address: Address) -> usize {
         0
     }

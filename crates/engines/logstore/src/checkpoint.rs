@@ -5,7 +5,7 @@
 //! while it was made.
 //!
 //! ```text
-//! header (512 bytes; lsn: where the replay begins)
+//! header (512 bytes; lsn: where the replay begins; text: the compression of new images, empty if there is none)
 //! leaf     address: u64 | address of the base, or 0: u64 | bytes in memory: u64 | records: u32 | bytes of the low key: u32 | low key …
 //!          1 << 31 in the records: the number may be wrong, because the image has late changes
 //! LSN at the publication: u64 | number of leaves: u64
@@ -52,8 +52,13 @@ pub(crate) struct Checkpoint<K> {
     pub(crate) redo: u64,
     /// LSN below which all records were durable at the publication.
     pub(crate) end: u64,
+    /// True if the store compresses new images.
+    pub(crate) compresses: bool,
     pub(crate) leaves: Vec<RestoredLeaf<K>>,
 }
+
+/// The text of the header of a store that compresses new images.
+const LZ4: &str = "lz4";
 
 /// The path of the checkpoint.
 pub(crate) fn path(place: &Place) -> PathBuf {
@@ -96,17 +101,17 @@ pub(crate) struct Writer {
 const BUFFER: usize = 1 << 18;
 
 impl Writer {
-    /// Begins checkpoint `number`, from which the log is replayed at `redo`.
+    /// Begins checkpoint `number`, from which the log is replayed at `redo`. `compresses`: new images of the store are compressed.
     ///
     /// # Errors
     /// `NoSpace`, `Io`.
-    pub(crate) fn begin(place: &Place, number: u64, redo: u64) -> Result<Self> {
+    pub(crate) fn begin(place: &Place, number: u64, redo: u64, compresses: bool) -> Result<Self> {
         let path = path(place);
         let new = path.with_extension("checkpoint-new");
         let mut how = OpenOptions::new();
         how.write(true).create(true).truncate(true);
-        let header =
-            Header { kind: Kind::Checkpoint, store: place.store, number, lsn: redo, text: String::new() };
+        let text = if compresses { LZ4.to_owned() } else { String::new() };
+        let header = Header { kind: Kind::Checkpoint, store: place.store, number, lsn: redo, text };
         let file = system::open(&how, &new).map_err(|source| failed(&path, 0, source))?;
         let buffer = header.encode();
         Ok(Self { path, new, file: Some(file), buffer, written: 0, sum: 0, leaves: 0 })
@@ -197,6 +202,14 @@ pub(crate) fn load<P: Pairs>(place: &Place) -> Result<Option<Checkpoint<P::KeyBu
     decode::<P>(bytes, place.store, &path).map(Some)
 }
 
+/// True if the store compresses new images. `None` if the header of its checkpoint cannot be read.
+pub(crate) fn compresses(place: &Place) -> Option<bool> {
+    let path = path(place);
+    let mut pieces = Pieces::open(&path).ok()?;
+    let header = pieces.get(0, header::BYTES).ok()?;
+    Some(Header::decode(header, Kind::Checkpoint, place.store, &path).ok()?.text == LZ4)
+}
+
 fn decode<P: Pairs>(bytes: &[u8], store: u64, path: &std::path::Path) -> Result<Checkpoint<P::KeyBuf>> {
     let header = Header::decode(bytes, Kind::Checkpoint, store, path)?;
     let corrupt = |at: usize| Error::Corrupt { what: "checkpoint", at: at as u64 };
@@ -206,7 +219,9 @@ fn decode<P: Pairs>(bytes: &[u8], store: u64, path: &std::path::Path) -> Result<
     if word(bytes, sum) != crc32c::crc32c(&bytes[..sum]).into() {
         return Err(corrupt(sum));
     }
-    if header.lsn > LSN_MAX || word(bytes, end) > LSN_MAX || header.number == u64::MAX {
+    let compresses = header.text == LZ4;
+    let is_known = compresses || header.text.is_empty();
+    if header.lsn > LSN_MAX || word(bytes, end) > LSN_MAX || header.number == u64::MAX || !is_known {
         return Err(corrupt(0));
     }
     let (mut leaves, mut at) = (Vec::new(), header::BYTES);
@@ -240,7 +255,7 @@ fn decode<P: Pairs>(bytes: &[u8], store: u64, path: &std::path::Path) -> Result<
     if leaves.len() as u64 != word(bytes, end + 8) {
         return Err(corrupt(end + 8));
     }
-    Ok(Checkpoint { number: header.number, redo: header.lsn, end: word(bytes, end), leaves })
+    Ok(Checkpoint { number: header.number, redo: header.lsn, end: word(bytes, end), compresses, leaves })
 }
 
 #[cfg(all(test, not(loom)))]
@@ -254,7 +269,7 @@ mod tests {
         let written = |number, redo, end, leaf_bytes| {
             let image = Image { address: Address(5.try_into().unwrap()), base: None };
             let leaf = RestoredLeaf { low: None, image, records: 3, is_counted: true, bytes: leaf_bytes };
-            let mut writer = Writer::begin(&place, number, redo).unwrap();
+            let mut writer = Writer::begin(&place, number, redo, true).unwrap();
             writer.add::<bwtree::Bytes>(&leaf).unwrap();
             writer.publish(end, false).unwrap();
             load::<bwtree::Bytes>(&place)
@@ -279,14 +294,15 @@ mod tests {
             bytes: 100,
         };
         let leaves = vec![leaf(None, 5), leaf(Some(b"a"), 6), leaf(Some(b"bcd"), 7)];
-        let checkpoint = Checkpoint { number: 2, redo: 10, end: 20, leaves };
+        let checkpoint = Checkpoint { number: 2, redo: 10, end: 20, compresses: true, leaves };
         let dir = tempfile::tempdir().unwrap();
         let place = Place { dir: dir.path().to_owned(), stem: "store".to_owned(), store: 9 };
-        let mut writer = Writer::begin(&place, 2, 10).unwrap();
+        let mut writer = Writer::begin(&place, 2, 10, true).unwrap();
         checkpoint.leaves.iter().for_each(|leaf| writer.add::<bwtree::Bytes>(leaf).unwrap());
         writer.publish(20, false).unwrap();
         let bytes = std::fs::read(path(&place)).unwrap();
-        drop(Writer::begin(&place, 3, 11).unwrap());
+        drop(Writer::begin(&place, 3, 11, false).unwrap());
+        assert_eq!(compresses(&place), Some(true));
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "a file of a dropped writer stays");
         let decode = |bytes: &[u8]| decode::<bwtree::Bytes>(bytes, 9, std::path::Path::new("file"));
         assert_eq!(decode(&bytes).unwrap(), checkpoint);

@@ -17,7 +17,7 @@ use crate::stream::BUFFER;
 const PREFIX: usize = 8;
 /// An image is packed if this part of its space is saved.
 const PART: usize = 4;
-/// A longer image is not packed. So the address of a packed image always has its length.
+/// A longer image is not packed. So the address of a packed image always has the length of the packed form.
 const LONGEST: usize = 15 << 20;
 /// A block of LZ4 becomes at most this number of times as long when it is unpacked: a byte adds 255 to the length of a match.
 const RATIO_MAX: usize = 255;

@@ -13,6 +13,7 @@ use pmem::{Error, Result};
 use crate::checkpoint::{self, Checkpoint};
 use crate::log::LOG;
 use crate::place::Place;
+use crate::segment::Parts;
 use crate::segments::{PAGES, Segments};
 use crate::{record, replay};
 
@@ -29,6 +30,24 @@ pub struct Lost {
 
 /// Gets a key with its value, or with `None` if the key was deleted. The last call for a key counts.
 pub type Apply<'a, P> = &'a mut dyn FnMut(&<P as Pairs>::Key, Option<&<P as Pairs>::Value>) -> Result<()>;
+
+/// True if the store compresses new images; if its checkpoint does not say it, if it has a compressed image. `store` is its id.
+///
+/// # Errors
+/// `Io` if the directory cannot be read.
+pub fn compresses(dir: &Path, stem: &str, store: u64) -> Result<bool> {
+    let place = Place { dir: dir.to_owned(), stem: stem.to_owned(), store };
+    if let Some(compresses) = checkpoint::compresses(&place) {
+        return Ok(compresses);
+    }
+    let segments = Segments::salvage(place.clone())?;
+    for number in place.numbers(PAGES)? {
+        if segments.images(number)?.iter().any(|(_, address)| Parts::of(*address).is_packed) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
 
 /// Reads the store in `dir` whose files begin with `stem`. `store` is its id. `progress` gets the finished share, 0 to 1.
 ///

@@ -399,6 +399,11 @@ impl Segments {
         (self.written.load(Ordering::Relaxed), self.read.load(Ordering::Relaxed))
     }
 
+    /// True if new images are compressed.
+    pub(crate) fn compresses(&self) -> bool {
+        self.packer.is_some()
+    }
+
     /// Bytes that compression has saved since the store was opened.
     pub(crate) fn saved(&self) -> u64 {
         self.saved.load(std::sync::atomic::Ordering::Relaxed)
@@ -530,7 +535,7 @@ impl Shelf for Segments {
     }
 
     fn size(&self, address: Address) -> usize {
-        // Packed bytes of text are about twice as many.
+        // A guess: unpacked, text is about twice as long.
         let Parts { bytes, is_packed, .. } = Parts::of(address);
         bytes as usize * if is_packed { 2 } else { 1 }
     }

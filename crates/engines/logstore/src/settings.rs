@@ -24,7 +24,7 @@ pub struct Settings {
     pub log_bytes: u64,
     /// Bytes of a leaf, with its records, above which it is split.
     pub page_bytes: usize,
-    /// True if new images are compressed. `None`: if some of the store are. Images that exist stay as they are.
+    /// True if new images are compressed. `None`: as at the last checkpoint; not in a new store. Both forms are read in any case.
     pub compresses: Option<bool>,
     /// Sizes for tests: small buffers, log files, segments and pages.
     pub is_small: bool,

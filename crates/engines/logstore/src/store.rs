@@ -153,7 +153,8 @@ impl<P: Pairs> Store<P> {
                     .map_err(|source| pmem::file::io("cannot remove", &path, source))?;
             }
         }
-        checkpoint::Writer::begin(&place, 0, 0)?.publish(0, settings.survives_power)?;
+        let compresses = settings.compresses.unwrap_or_default();
+        checkpoint::Writer::begin(&place, 0, 0, compresses)?.publish(0, settings.survives_power)?;
         checkpoint::make_durable(&place, settings.survives_power)?;
         Ok(Self::open(dir, stem, store, settings)?.0)
     }
@@ -166,14 +167,13 @@ impl<P: Pairs> Store<P> {
         let place = Place { dir: dir.to_owned(), stem: stem.to_owned(), store };
         let path = checkpoint::path(&place);
         let why = "the store's checkpoint is missing";
-        let Checkpoint { number, redo, end, leaves } =
+        let Checkpoint { number, redo, end, compresses, leaves } =
             checkpoint::load::<P>(&place)?.ok_or(Error::Foreign { path, why })?;
         let images = leaves.iter().flat_map(|leaf| [Some(leaf.image.address), leaf.image.base]);
-        let images: Vec<Parts> = images.flatten().map(Parts::of).collect();
-        let compresses = settings.compresses.unwrap_or_else(|| images.iter().any(|image| image.is_packed));
-        let mut used: Vec<u64> = images.into_iter().map(|image| image.segment).collect();
+        let mut used: Vec<u64> = images.flatten().map(|address| Parts::of(address).segment).collect();
         used.sort_unstable();
         used.dedup();
+        let compresses = settings.compresses.unwrap_or(compresses);
         let segments = Arc::new(Segments::open(place.clone(), &settings, &used, compresses)?);
         let mut opened = Opened { leaves: leaves.len() as u64, ..Opened::default() };
         let mut live = Live::default();

@@ -384,7 +384,7 @@ impl<P: Pairs> Store<P> {
         let redo = if is_omitted(Omission::Redo) { log.end() } else { log.commit_all()? };
         let filled = self.segments.begin_checkpoint();
         let number = upkeep.number + 1;
-        let mut writer = Writer::begin(&self.place, number, redo)?;
+        let mut writer = Writer::begin(&self.place, number, redo, self.segments.compresses())?;
         let (mut live, mut leaves) = (Live::default(), 0u64);
         let mut from: Option<P::KeyBuf> = None;
         // The images of the leaves before the second key are prefetched. From the first key on, the next ones are due: requests are one group

@@ -85,12 +85,34 @@ fn a_store_with_packed_images_packs_the_next_ones() {
     drop(store);
     let store = open(&dir.0, small(true)).unwrap();
     (0..300).for_each(|_| step(&store, &mut model, 300, &mut random));
+    store.checkpoint().unwrap();
+    let saved = store.stats().saved_bytes;
     store.compact(&|_, _| ()).unwrap();
     let stats = store.stats();
-    assert!(stats.saved_bytes > 0 && stats.moved_images > 0, "{stats:?}");
+    assert!(stats.saved_bytes > saved && stats.moved_images > 0, "{stats:?}");
     assert!(stats.live_bytes < before + before / 2, "{} of {before}", stats.live_bytes);
     compare(&store, &model);
     drop(store);
+    // The choice is there before the first image, in a store that was killed, and after a last one without images.
+    let empty = Dir::new("empty");
+    let settings = Settings { compresses: Some(true), ..small(true) };
+    drop(create(&empty.0, settings.clone()));
+    for _ in 0..2 {
+        let (store, mut model) = (open(&empty.0, small(true)).unwrap(), Model::new());
+        (0..1000).for_each(|_| step(&store, &mut model, 300, &mut random));
+        store.checkpoint().unwrap();
+        assert!(store.stats().saved_bytes > 0);
+        store.clear().unwrap();
+        store.close().unwrap();
+    }
+    // It changes with the next checkpoint.
+    let store = open(&empty.0, Settings { compresses: Some(false), ..settings }).unwrap();
+    put(&store, b"key", b"value").unwrap();
+    store.close().unwrap();
+    assert!(!logstore::salvage::compresses(&empty.0, STEM, crate::common::ID).unwrap());
+    assert!(logstore::salvage::compresses(&dir.0, STEM, crate::common::ID).unwrap());
+    std::fs::remove_file(dir.0.join(format!("{STEM}.checkpoint"))).unwrap();
+    assert!(logstore::salvage::compresses(&dir.0, STEM, crate::common::ID).unwrap(), "by its images");
     // A store that never had any packs none.
     let (plain, mut model) = (Dir::new("plain"), Model::new());
     let store = create(&plain.0, small(true));
@@ -99,7 +121,7 @@ fn a_store_with_packed_images_packs_the_next_ones() {
     assert_eq!(store.stats().saved_bytes, 0);
 }
 
-/// A killed store of version 3: the files are the same, but for the version and the packed images, which it has not.
+/// A killed store of version 3: the same files with another version. It has no packed images.
 #[test]
 fn a_killed_store_of_the_version_before_is_recovered() {
     let dir = Dir::new("version");
