@@ -102,7 +102,7 @@ fn contents_four_times_the_memory_are_read_and_changed_by_several_threads() {
     assert_eq!(store.check().unwrap().keys, u64::from(keys));
 }
 
-/// Pages of text take less space, and are found by stores that do not compress.
+/// Compressed pages of text take less space. They are read without the option, and the store goes on with it.
 #[test]
 fn pages_are_compressed_if_a_store_is_asked_for_it() {
     const KEYS: u32 = 40_000;

@@ -72,9 +72,9 @@ fn a_store_is_opened_with_and_without_compression() {
     }
 }
 
-/// Without the setting, a store goes on as its images are: also in a compaction.
+/// Without the setting, a store goes on with the choice of its last checkpoint, also in a compaction.
 #[test]
-fn a_store_with_packed_images_packs_the_next_ones() {
+fn a_store_goes_on_with_its_choice() {
     let dir = Dir::new("goes-on");
     let (mut model, mut random) = (Model::new(), fastrand::Rng::with_seed(6));
     let settings = Settings { compresses: Some(true), ..small(true) };
@@ -93,7 +93,7 @@ fn a_store_with_packed_images_packs_the_next_ones() {
     assert!(stats.live_bytes < before + before / 2, "{} of {before}", stats.live_bytes);
     compare(&store, &model);
     drop(store);
-    // The choice is there before the first image, in a store that was killed, and after a last one without images.
+    // The first checkpoint has the choice, before there is an image. So has one of a store that was emptied.
     let empty = Dir::new("empty");
     let settings = Settings { compresses: Some(true), ..small(true) };
     drop(create(&empty.0, settings.clone()));
