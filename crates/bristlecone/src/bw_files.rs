@@ -47,6 +47,7 @@ pub(crate) fn open<K: Kind, P: PairsOf<K> + 'static>(files: &Files<'_>) -> InFil
         log_bytes: files.log_bytes,
         page_bytes: form.node_lines as usize * PAGE_BYTES,
         compresses: files.compresses,
+        direct_io: files.direct_io,
         read_only: files.read_only,
         ..Settings::default()
     };

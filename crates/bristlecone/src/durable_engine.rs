@@ -323,7 +323,7 @@ fn open_with<K: Tabled>(
             "a bound of {bytes} bytes on the memory for writes: it is at least {MEMORY_MIN}"
         )));
     }
-    options.check_has_no_compression(about.name)?;
+    options.check_has_no_pages(about.name)?;
     let payload_words = payload_words::<K>(options.value_bytes, !home.is_found())?;
     let is_copy = matches!(home, Home::Copy(..));
     let Prepared { memory, found, store_dir, promise, journal, replay, since } = home.prepare(options)?;

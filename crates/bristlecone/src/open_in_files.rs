@@ -39,6 +39,7 @@ fn files<'f>(dir: &'f Path, identity: &Identity, form: &'f Form) -> Files<'f> {
         memory_bytes: memory_default(),
         log_bytes: LOG_BYTES,
         compresses: None,
+        direct_io: false,
         read_only: false,
     }
 }
@@ -96,6 +97,7 @@ pub(crate) fn open<K: Tabled>(
             is_found,
             memory_bytes,
             log_bytes: options.journal_bytes.unwrap_or(LOG_BYTES),
+            direct_io: options.direct_io,
             compresses: options.compression.map(|compression| compression == Compression::Lz4),
             read_only: options.read_only,
             ..files(dir, &identity, &form)

@@ -36,6 +36,7 @@ pub struct Options {
     pub(crate) max_bytes: u64,
     pub(crate) memory_bytes: Option<u64>,
     pub(crate) compression: Option<Compression>,
+    pub(crate) direct_io: bool,
     pub(crate) snapshot_bytes: u64,
     pub(crate) tables: bool,
     pub(crate) clock: Clock,
@@ -56,6 +57,7 @@ impl Default for Options {
             max_bytes: 1 << 40,
             memory_bytes: None,
             compression: None,
+            direct_io: false,
             snapshot_bytes: ::index::images::SNAPSHOT_BYTES,
             tables: true,
             clock: Clock::default(),
@@ -127,6 +129,15 @@ impl Options {
         self
     }
 
+    /// If true, pages are read and written without the page cache of the operating system (direct I/O), which then keeps no second copy of
+    /// them. [`memory_bytes`](Self::memory_bytes) is then all the memory that serves reads: give most of what the machine has. For the log,
+    /// the page cache stays. Only for an engine in files of its own (`bwtree` with a durability), on a file system that has direct I/O.
+    /// Not stored: each open chooses. Default: false.
+    pub fn direct_io(mut self, is_direct: bool) -> Self {
+        self.direct_io = is_direct;
+        self
+    }
+
     /// Maximum bytes of volatile memory for before-images: values that were overwritten since a snapshot was opened, or by batches since a
     /// scan began. At this bound the oldest snapshot or scan fails. Engines with [versions](crate::Capabilities::versions) need no
     /// before-images. Default: 256 MiB.
@@ -163,14 +174,18 @@ impl Options {
         self
     }
 
-    /// An error if a compression is set. For stores without files of their own.
-    pub(crate) fn check_has_no_compression(&self, engine: &str) -> Result<()> {
-        if self.compression.is_none_or(|compression| compression == Compression::None) {
+    /// An error if an option is set that only files of pages have. For stores without files of their own.
+    pub(crate) fn check_has_no_pages(&self, engine: &str) -> Result<()> {
+        let what = if self.compression.is_some_and(|compression| compression != Compression::None) {
+            "compression"
+        } else if self.direct_io {
+            "direct I/O"
+        } else {
             return Ok(());
-        }
+        };
         Err(Error::Option(format!(
-            "compression is only for the files of `bwtree` with power or process durability, and this store (`{engine}`) has no such \
-             files: open it without compression"
+            "{what} is only for the files of `bwtree` with power or process durability, and this store (`{engine}`) has no such files: \
+             open it without {what}"
         )))
     }
 }

@@ -148,20 +148,29 @@ fn pages_are_compressed_if_a_store_is_asked_for_it() {
 }
 
 #[test]
-fn compression_is_refused_where_it_would_do_nothing() {
-    let dir = scratch();
-    for engine in ["line", "wbtree"] {
-        let options = Options::default().engine(engine).compression(Compression::Lz4);
-        let error = Store::open(dir.path(), options).map(drop).unwrap_err();
-        assert!(
-            matches!(&error, Error::Option(why) if why.contains("open it without compression")),
-            "{error}"
-        );
+fn options_of_pages_are_refused_where_they_would_do_nothing() {
+    let compressed = |options: Options| options.compression(Compression::Lz4);
+    let direct = |options: Options| options.direct_io(true);
+    let cases: [(&dyn Fn(Options) -> Options, _); 2] =
+        [(&compressed, "compression"), (&direct, "direct I/O")];
+    for (set, name) in cases {
+        let dir = scratch();
+        let without = format!("open it without {name}");
+        for engine in ["line", "wbtree"] {
+            let error =
+                Store::open(dir.path(), set(Options::default().engine(engine))).map(drop).unwrap_err();
+            assert!(matches!(&error, Error::Option(why) if why.contains(&without)), "{error}");
+        }
+        let volatile = Options::default().engine(ENGINE);
+        let error = Store::open(dir.path(), set(volatile)).map(drop).unwrap_err();
+        assert!(matches!(&error, Error::Option(why) if why.contains("has no such files")), "{error}");
+        let store = Store::open(dir.path(), set(options())).unwrap();
+        store.put(b"key", name.as_bytes()).unwrap();
+        store.close().unwrap();
+        drop(store);
+        let store = Store::open(dir.path(), existing()).unwrap();
+        assert!(store.get(b"key").unwrap().is_some_and(|found| found == name.as_bytes()));
     }
-    let volatile = Options::default().engine(ENGINE).compression(Compression::Lz4);
-    let error = Store::open(dir.path(), volatile).map(drop).unwrap_err();
-    assert!(matches!(&error, Error::Option(why) if why.contains("has no such files")), "{error}");
-    Store::open(dir.path(), options().compression(Compression::Lz4)).unwrap().close().unwrap();
 }
 
 /// A store of version 3 of the files: there, pages cannot be compressed. A server has put the values of `expected`, and removed a key.

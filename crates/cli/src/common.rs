@@ -100,6 +100,9 @@ pub struct Writing {
     /// Pages of both forms are read in any case.
     #[arg(long, value_enum, value_name = "FORMAT")]
     compression: Option<Format>,
+    /// `bwtree` in files: reads and writes pages without the page cache of the operating system. Give `--memory` most of the memory then.
+    #[arg(long)]
+    direct_io: bool,
 }
 
 impl Writing {
@@ -109,7 +112,7 @@ impl Writing {
             Format::None => Compression::None,
             Format::Lz4 => Compression::Lz4,
         });
-        options.memory_bytes(self.memory).compression(compression)
+        options.memory_bytes(self.memory).compression(compression).direct_io(self.direct_io)
     }
 }
 

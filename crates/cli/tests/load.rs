@@ -102,6 +102,17 @@ fn pages_are_compressed_where_there_are_pages() {
     assert!(stderr(&refused).contains("open it without compression"), "{}", stderr(&refused));
     assert!(code(&refused) == 1 && !region.exists());
     assert_eq!(code(&load(&tree, "zstd")), 2);
+
+    // Direct I/O, on a disk: beside the programs that were built.
+    let disk = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let options = || Options::default().engine("bwtree").durability(bristlecone::Durability::Process);
+    Store::open(disk.path(), options()).unwrap().close().unwrap();
+    let load = |store: &Path| run(store, &["load", "--format", "tsv", "--direct-io", file.to_str().unwrap()]);
+    succeed(&load(disk.path()));
+    assert_eq!(Store::open(disk.path(), options()).unwrap().check().unwrap().keys, 20_000);
+    let refused = load(&region);
+    assert!(stderr(&refused).contains("open it without direct I/O"), "{}", stderr(&refused));
+    assert!(code(&refused) == 1 && !region.exists());
 }
 
 #[test]

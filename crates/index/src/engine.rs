@@ -624,6 +624,8 @@ pub struct Files<'f> {
     pub log_bytes: u64,
     /// True if new pages are compressed in their files. `None`: as at the last checkpoint; not in a new index.
     pub compresses: Option<bool>,
+    /// True if pages are read and written without the page cache of the operating system.
+    pub direct_io: bool,
     /// True if no file may change.
     pub read_only: bool,
 }

@@ -22,6 +22,7 @@
 //! * [`page_remap`]: pages of a mapped file, mapped a second time in another order.
 //! * [`system`]: the system calls on files; tests inject faults there. [`error`]: the error type. [`bus`]: the message
 //!   when a mapped page cannot be read.
+//! * [`direct`]: memory and files for direct I/O. [`ring`]: many reads with few system calls.
 //! * [`sync`]: atomics, locks and waiting, from the standard library or from a model checker; [`omission`]: faults that tests
 //!   inject into the protocols between threads.
 //!
@@ -32,12 +33,14 @@
 //!   Mapped memory masks larger offsets into that range. Only a page that the file cannot supply ends the process ([`bus`]).
 
 pub mod bus;
+pub mod direct;
 pub mod error;
 pub mod file;
 #[cfg(test)]
 mod format_page;
 pub mod heap;
 pub mod medium;
+pub mod ring;
 pub mod simd;
 pub mod sync;
 pub mod system;

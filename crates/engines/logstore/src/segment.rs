@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bwtree::Address;
+use pmem::direct::{Aligned, BLOCK};
 use pmem::file::io;
 use pmem::{Result, system};
 
@@ -61,6 +62,8 @@ pub(crate) struct Segment {
     pub(crate) path: PathBuf,
     /// Bytes that are written.
     pub(crate) written: AtomicU64,
+    /// Bytes of which writes are multiples if they pass by the page cache, as reads do then. `None`: the page cache is used.
+    pub(crate) block: Option<usize>,
 }
 
 impl Segment {
@@ -69,26 +72,54 @@ impl Segment {
     /// # Errors
     /// `Io`.
     pub(crate) fn read(&self, from: u64, bytes: usize) -> Result<Vec<u8>> {
+        if self.block.is_some() {
+            let before = from as usize % BLOCK;
+            let read = self.read_blocks(from - before as u64, (before + bytes).next_multiple_of(BLOCK))?;
+            return Ok(read.get(before..read.len().min(before + bytes)).unwrap_or_default().to_vec());
+        }
         let mut read = vec![0; bytes];
+        let count = self.read_into(from, &mut read)?;
+        read.truncate(count);
+        Ok(read)
+    }
+
+    /// As [`read`](Self::read). With direct I/O, offset and length are multiples of [`BLOCK`].
+    pub(crate) fn read_blocks(&self, from: u64, bytes: usize) -> Result<Aligned> {
+        let mut read = Aligned::zeroed(bytes);
+        let count = self.read_into(from, &mut read)?;
+        read.truncate(count);
+        Ok(read)
+    }
+
+    fn read_into(&self, from: u64, bytes: &mut [u8]) -> Result<usize> {
         let mut at = 0;
-        while at < read.len() {
-            match system::read_at(&self.file, &self.path, from + at as u64, &mut read[at..]) {
+        while at < bytes.len() {
+            match system::read_at(&self.file, &self.path, from + at as u64, &mut bytes[at..]) {
                 Ok(0) => break,
                 Ok(count) => at += count,
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(source) => return Err(io("cannot read", &self.path, source)),
             }
+            // Only at the end of the file, which need not be that of a block.
+            if self.block.is_some() && !at.is_multiple_of(BLOCK) {
+                break;
+            }
         }
-        read.truncate(at);
-        Ok(read)
+        Ok(at)
     }
 
-    /// Writes bytes behind those that are written.
+    /// Writes bytes behind those that are written. With direct I/O, offset and length are multiples of `block`.
     ///
     /// # Errors
     /// The system's.
     pub(crate) fn write(&self, at: u64, bytes: &[u8]) -> std::io::Result<()> {
-        system::write_all_at(&self.file, &self.path, at, bytes)?;
+        if self.block.is_some() {
+            let mut aligned = Aligned::zeroed(bytes.len());
+            aligned.copy_from_slice(bytes);
+            system::write_all_at(&self.file, &self.path, at, &aligned)?;
+        } else {
+            system::write_all_at(&self.file, &self.path, at, bytes)?;
+        }
         self.written.store(at + bytes.len() as u64, Ordering::Release);
         Ok(())
     }

@@ -21,15 +21,17 @@
 //! One thread at a time appends and removes; any number of threads read.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::ops::Range;
+use std::path::Path;
 use std::sync::{Arc, OnceLock, RwLock};
 
 use bwtree::guide::PIECE;
 use bwtree::{Address, ImageKind, Shelf};
 use pmem::file::{io, will_read};
-use pmem::{Error, Result, system};
+use pmem::{Error, Result, direct, system};
 
+use crate::fetched::{Fetched, Wanted};
 use crate::head::{self, HEAD, Head, UNSUMMED};
 use crate::header::{self, Header, Kind};
 use crate::helper::Helper;
@@ -46,6 +48,23 @@ use crate::sync::{Mutex, PoisonError, lock};
 pub(crate) const PAGES: &str = "pages";
 /// A prefetch also reads bytes that it does not need, if at most this number are between two images. A read has a cost of its own.
 const NEAR: u64 = 8 << 10;
+
+/// A read of several images ends after this number of bytes.
+const TOGETHER: u64 = 256 << 10;
+/// Images that are read ahead take at most this part of the memory budget, but bytes in these bounds.
+const FETCHED_PART: u64 = 16;
+const FETCHED: Range<u64> = 1 << 20..8 << 20;
+
+/// Opens a file of a segment. `action` is for the text of an error.
+fn open_file(how: &mut OpenOptions, path: &Path, action: &'static str, is_direct: bool) -> Result<File> {
+    if is_direct {
+        direct::set(how);
+    }
+    system::open(how, path).map_err(|source| match is_direct && direct::is_refused(&source) {
+        true => io("its file system has no direct I/O, open the store without it:", path, source),
+        false => io(action, path, source),
+    })
+}
 
 /// The segments to which nothing was appended after a moment.
 #[derive(Clone, Copy, Debug)]
@@ -86,9 +105,12 @@ pub(crate) struct Segments {
     syncs: bool,
     /// Compresses images. `None`: they are not compressed.
     packer: Option<Mutex<Packer>>,
+    /// With direct I/O: bytes of which writes are multiples, and images that were read ahead.
+    block: Option<usize>,
+    fetched: Option<Arc<Fetched>>,
     open: RwLock<BTreeMap<u64, Arc<Segment>>>,
     writer: Mutex<Writer>,
-    /// Asks the system for images that will be read. Started when it is needed, as is the next one.
+    /// Reads images ahead, or asks the system for them. Started when it is needed, as is the next one.
     reader: OnceLock<Option<Helper>>,
     /// Writes buffers that are handed over.
     writing: OnceLock<Option<Helper>>,
@@ -108,6 +130,7 @@ impl Segments {
     /// `Foreign`; `Io`; `Corrupt` if one is missing.
     pub(crate) fn open(place: Place, settings: &Settings, used: &[u64], compresses: bool) -> Result<Self> {
         let (syncs, may_remove) = (settings.survives_power, !settings.read_only);
+        let block = settings.direct_io.then(|| settings.block());
         let mut open = BTreeMap::new();
         let found = place.numbers(PAGES)?;
         for number in used {
@@ -116,18 +139,17 @@ impl Segments {
                 let source = std::io::ErrorKind::NotFound.into();
                 return Err(io("a segment of the checkpoint is missing:", &path, source));
             }
-            let file = system::open(OpenOptions::new().read(true), &path)
-                .map_err(|source| io("cannot open", &path, source))?;
+            let file = open_file(OpenOptions::new().read(true), &path, "cannot open", block.is_some())?;
             let length =
                 system::inspect(&file, &path).map_err(|source| io("cannot inspect", &path, source))?.len();
-            let mut head = vec![0; header::BYTES];
-            let count = system::read_at(&file, &path, 0, &mut head)
-                .map_err(|source| io("cannot read", &path, source))?;
-            let header = Header::decode(&head[..count], Kind::Segment, place.store, &path)?;
+            let segment = Segment { file, path, written: length.into(), block };
+            let head = segment.read(0, header::BYTES)?;
+            let header = Header::decode(&head, Kind::Segment, place.store, &segment.path)?;
             if header.number != *number {
-                return Err(Error::Foreign { path, why: "its header is that of another file of the store" });
+                let why = "its header is that of another file of the store";
+                return Err(Error::Foreign { path: segment.path, why });
             }
-            open.insert(*number, Arc::new(Segment { file, path, written: length.into() }));
+            open.insert(*number, Arc::new(segment));
         }
         let unused: Vec<&u64> = found.iter().filter(|number| may_remove && !used.contains(number)).collect();
         if syncs && !unused.is_empty() && !is_omitted(Omission::RecoveredNames) {
@@ -141,7 +163,10 @@ impl Segments {
         // A file with a greater number was not made by a store.
         let next_number = found.iter().rfind(|number| **number <= SEGMENT_MAX).map_or(1, |last| last + 1);
         let packer = compresses.then(Mutex::default);
-        Ok(Self { packer, ..Self::of(place, settings.segment(), syncs, open, next_number) })
+        let most = (settings.memory_bytes / FETCHED_PART).clamp(FETCHED.start, FETCHED.end) as usize;
+        let fetched = block.map(|_| Arc::new(Fetched::new(most, !settings.is_small)));
+        let usual = Self::of(place, settings.segment(), syncs, open, next_number);
+        Ok(Self { packer, block, fetched, ..usual })
     }
 
     /// All segments that can be read, also those with a damaged header. Only for salvage.
@@ -155,7 +180,10 @@ impl Segments {
             let file = system::open(OpenOptions::new().read(true), &path);
             let length = file.as_ref().ok().and_then(|file| system::inspect(file, &path).ok());
             if let (Ok(file), Some(length)) = (file, length) {
-                open.insert(number, Arc::new(Segment { file, path, written: length.len().into() }));
+                open.insert(
+                    number,
+                    Arc::new(Segment { file, path, written: length.len().into(), block: None }),
+                );
             }
         }
         Ok(Self::of(place, SEGMENT, false, open, 0))
@@ -173,6 +201,8 @@ impl Segments {
             bytes,
             syncs,
             packer: None,
+            block: None,
+            fetched: None,
             open: RwLock::new(open),
             reader: OnceLock::new(),
             writing: OnceLock::new(),
@@ -331,10 +361,10 @@ impl Segments {
         let path = self.place.path(PAGES, number);
         let mut how = OpenOptions::new();
         how.read(true).write(true).create(true).truncate(true);
-        let file = system::open(&how, &path).map_err(|source| io("cannot make", &path, source))?;
+        let file = open_file(&mut how, &path, "cannot make", self.block.is_some())?;
         let text = String::new();
         let header = Header { kind: Kind::Segment, store: self.place.store, number, lsn: 0, text };
-        let segment = Arc::new(Segment { file, path, written: 0.into() });
+        let segment = Arc::new(Segment { file, path, written: 0.into(), block: self.block });
         writer.next_number += 1;
         let stream = &mut writer.streams[kind as usize];
         stream.buffer.extend(header.encode());
@@ -459,7 +489,10 @@ impl Segments {
         if let Some(image) = self.buffered(parts, &segment) {
             return Ok(image);
         }
-        let read = |bytes: usize| segment.read(parts.offset, bytes);
+        let read = |bytes: usize| {
+            let fetched = self.fetched.as_ref().and_then(|own| own.get(parts.segment, parts.offset, bytes));
+            fetched.map_or_else(|| segment.read(parts.offset, bytes), Ok)
+        };
         let mut image = read(if parts.bytes > 0 { parts.bytes as usize } else { HEAD })?;
         let Head { sum, bytes, is_packed, .. } =
             Head::decode(&image, self.place.store).ok_or_else(corrupt)?;
@@ -507,30 +540,44 @@ impl Shelf for Segments {
             (segment, offset)
         });
         let mut images = addresses.iter().map(|address| Parts::of(*address)).peekable();
-        let mut group = Vec::with_capacity(addresses.len());
+        let mut wanted = Vec::with_capacity(addresses.len());
         while let Some(first) = images.next() {
             // Images that are near each other are one read.
             let mut end = first.offset + first.bytes.max(UNIT);
-            let is_near = |next: &Parts, end: u64| next.segment == first.segment && next.offset <= end + NEAR;
+            let is_near = |next: &Parts, end: u64| {
+                next.segment == first.segment && next.offset <= end + NEAR && end - first.offset < TOGETHER
+            };
             while let Some(next) = images.next_if(|next| is_near(next, end)) {
                 end = next.offset + next.bytes.max(UNIT);
             }
             if let Some(segment) = self.find(first.segment) {
                 let end = end.min(segment.written());
                 if first.offset < end {
-                    group.push((segment, first.offset, end - first.offset));
+                    wanted.push((first.segment, segment, first.offset, end - first.offset));
                 }
             }
         }
         // A reader asks for one image, and needs it now. Small segments are those of tests.
         let may_wait = addresses.len() > 1 && self.bytes == SEGMENT;
         let helper = may_wait.then(|| self.reader.get_or_init(|| Helper::start("read-ahead")));
-        let ask = move || {
-            group.iter().for_each(|(segment, from, bytes)| will_read(&segment.file, *from, *bytes));
+        let helper = helper.and_then(Option::as_ref);
+        let work: Box<dyn FnOnce() + Send> = match &self.fetched {
+            None => Box::new(move || {
+                wanted.iter().for_each(|(_, segment, from, bytes)| will_read(&segment.file, *from, *bytes));
+            }),
+            Some(fetched) if helper.is_some() => {
+                let wanted = wanted.into_iter();
+                let wanted =
+                    wanted.map(|(number, segment, from, bytes)| Wanted::new(number, segment, from, bytes));
+                let expected = fetched.expect(wanted.collect());
+                Box::new(move || expected.fetch())
+            }
+            // The caller's own read is as fast.
+            Some(_) => return,
         };
-        match helper.and_then(Option::as_ref) {
-            Some(helper) => helper.run(ask),
-            None => ask(),
+        match helper {
+            Some(helper) => helper.run(work),
+            None => work(),
         }
     }
 

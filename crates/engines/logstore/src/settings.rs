@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bwtree::Options;
+use pmem::direct::BLOCK;
 
 use crate::buffer::WORD;
 use crate::log::{LogStats, Sizes};
@@ -26,6 +27,8 @@ pub struct Settings {
     pub page_bytes: usize,
     /// True if new images are compressed. `None`: as at the last checkpoint; not in a new store. Both forms are read in any case.
     pub compresses: Option<bool>,
+    /// True if reads and writes of images pass by the page cache of the operating system.
+    pub direct_io: bool,
     /// Sizes for tests: small buffers, log files, segments and pages.
     pub is_small: bool,
     /// True: the files are not changed, and updates are refused.
@@ -40,6 +43,7 @@ impl Default for Settings {
             log_bytes: 64 << 20,
             page_bytes: 16 << 10,
             compresses: None,
+            direct_io: false,
             is_small: false,
             read_only: false,
         }
@@ -58,6 +62,11 @@ impl Settings {
 
     pub(crate) fn segment(&self) -> u64 {
         if self.is_small { 4 << 10 } else { SEGMENT }
+    }
+
+    /// Bytes of which direct writes are multiples.
+    pub(crate) fn block(&self) -> usize {
+        if self.is_small { 512 } else { BLOCK }
     }
 
     pub(crate) fn pages(&self) -> Options {

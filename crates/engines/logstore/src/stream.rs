@@ -57,6 +57,9 @@ impl Stream {
             self.reuse(spare);
             return Ok(());
         };
+        if let Some(block) = segment.block {
+            self.buffer.resize(self.buffer.len().next_multiple_of(block), 0);
+        }
         let (at, bytes) = (self.at, Arc::new(std::mem::replace(&mut self.buffer, spare)));
         self.at += bytes.len() as u64;
         let result = helper.map(|helper| {

@@ -50,7 +50,8 @@ fn operate(store: &logstore::Store<bwtree::Bytes>, model: &mut Model, thread: u6
 #[test]
 fn data_larger_than_memory_survives_threads_and_crashes() {
     let (rounds, seed) = (number_from("BRISTLECONE_ROUNDS", 1), number_from("BRISTLECONE_SEED", 0));
-    let dir = Dir::new("churn");
+    // Direct I/O needs a disk.
+    let dir = Dir::on_disk("churn");
     let mut store = create(&dir.0, settings());
     let mut models: Vec<Model> = vec![Model::new(); THREADS as usize];
     for (thread, model) in models.iter_mut().enumerate() {
@@ -87,7 +88,8 @@ fn data_larger_than_memory_survives_threads_and_crashes() {
         );
         assert!(paged_in > 1000 && evictions > 1000);
         drop(store);
-        store = open(&dir.0, settings()).unwrap();
+        // In every second life with direct I/O.
+        store = open(&dir.0, Settings { direct_io: life % 2 == 0, ..settings() }).unwrap();
         let all: Model = models.iter().flatten().map(|(key, value)| (key.clone(), value.clone())).collect();
         compare(&store, &all);
         let bytes: usize = all.iter().map(|(key, value)| key.len() + value.len()).sum();

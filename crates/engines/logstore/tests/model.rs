@@ -1,6 +1,11 @@
 //! Random operations against a map, with clean and unclean restarts.
 
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+
 use logstore::Settings;
+use pmem::system::{Kind, Verdict, Watch, watch};
 
 use crate::common::{Dir, Model, STEM, compare, contents, create, open, put, small, step};
 
@@ -51,6 +56,89 @@ fn a_store_is_a_map_across_restarts() {
         assert_eq!(all.saved_bytes > 0, seed >= 2);
     }
     churn(9, &Settings { memory_bytes: 1 << 20, log_bytes: 100_000, ..Settings::default() }, 3000, 5000);
+}
+
+/// Files of images in `dir` that this process has open, and how many of them pass by the page cache.
+fn open_files(dir: &Path) -> (usize, usize) {
+    let (mut all, mut direct) = (0, 0);
+    for entry in std::fs::read_dir("/proc/self/fd").unwrap().flatten() {
+        let is_pages = |file: &Path| file.starts_with(dir) && file.to_string_lossy().contains(".pages-");
+        if std::fs::read_link(entry.path()).is_ok_and(|file| is_pages(&file)) {
+            let info = Path::new("/proc/self/fdinfo").join(entry.file_name());
+            let info = std::fs::read_to_string(info).unwrap();
+            let flags = info.lines().find_map(|line| line.strip_prefix("flags:")).unwrap();
+            let flags = i32::from_str_radix(flags.trim(), 8).unwrap();
+            all += 1;
+            direct += usize::from(flags & libc::O_DIRECT != 0);
+        }
+    }
+    (all, direct)
+}
+
+/// Opens with direct I/O and without it, on a disk: neither what the other has written is lost, nor what is between zeros.
+#[test]
+fn a_store_is_opened_with_and_without_direct_io() {
+    let dir = Dir::on_disk("direct");
+    let (mut model, mut random) = (Model::new(), fastrand::Rng::with_seed(7));
+    let settings = |direct_io| Settings {
+        direct_io,
+        survives_power: false,
+        memory_bytes: 1 << 20,
+        log_bytes: 100_000,
+        ..Settings::default()
+    };
+    let mut store = create(&dir.0, settings(true));
+    // Twice the memory.
+    for number in 0..3000 {
+        let (key, value) = (format!("large {number:04}").into_bytes(), vec![number as u8; 700]);
+        put(&store, &key, &value).unwrap();
+        model.insert(key, value);
+    }
+    for turn in 0..12 {
+        for number in 0..600 {
+            step(&store, &mut model, 3000, &mut random);
+            if number % 97 == 0 {
+                assert!(store.upkeep().is_some());
+            }
+        }
+        compare(&store, &model);
+        store.checkpoint().unwrap();
+        let (all, direct) = open_files(&dir.0);
+        assert!(all > 0 && direct == if turn % 3 < 2 { all } else { 0 }, "{direct} of {all} files");
+        assert!(store.stats().image_bytes_read > 0);
+        if turn % 2 == 0 {
+            store.close().unwrap();
+        }
+        drop(store);
+        store = open(&dir.0, settings((turn + 1) % 3 < 2)).unwrap();
+        compare(&store, &model);
+    }
+    assert!(model.len() > 1000, "{} pairs", model.len());
+}
+
+/// Refuses to open the files of images, as a file system without direct I/O does.
+struct Refusing;
+
+impl Watch for Refusing {
+    fn before(&self, kind: Kind, path: &Path, _file: Option<&File>) -> Verdict {
+        let is_pages = kind == Kind::Open && path.to_string_lossy().contains(".pages-");
+        if is_pages { Verdict::Fail(libc::EINVAL) } else { Verdict::Go }
+    }
+}
+
+#[test]
+fn a_file_system_without_direct_io_is_named() {
+    let dir = Dir::on_disk("refused");
+    let store = create(&dir.0, small(false));
+    put(&store, b"key", b"value").unwrap();
+    store.close().unwrap();
+    drop(store);
+    let watching = watch(&dir.0, Arc::new(Refusing));
+    let error = open(&dir.0, Settings { direct_io: true, ..small(false) }).unwrap_err().to_string();
+    assert!(error.contains("no direct I/O, open the store without it"), "{error}");
+    drop(watching);
+    let store = open(&dir.0, Settings { direct_io: true, ..small(false) }).unwrap();
+    assert_eq!(contents(&store).unwrap().len(), 1);
 }
 
 /// Images of both forms are beside each other. The form of new ones changes with each open.

@@ -1,4 +1,4 @@
-//! Tests of the segments over files: buffers, threads that write and read, packed images.
+//! Tests of the segments over files: buffers, threads that write and read, packed images, direct I/O.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -9,6 +9,66 @@ fn segments(dir: &tempfile::TempDir, bytes: u64) -> Segments {
     let settings = Settings { survives_power: false, is_small: bytes < SEGMENT, ..Settings::default() };
     assert_eq!(settings.segment(), bytes);
     Segments::open(place, &settings, &[], false).unwrap()
+}
+
+/// A directory beside the program, so on a disk.
+fn on_disk() -> tempfile::TempDir {
+    tempfile::tempdir_in(std::env::current_exe().unwrap().parent().unwrap()).unwrap()
+}
+
+/// With direct I/O: images of many lengths, in buffers of any length, read from buffers, from the files, in parts, ahead, and after an open.
+#[test]
+fn images_pass_by_the_page_cache() {
+    for has_ring in [false, true] {
+        let dir = on_disk();
+        let place = Place { dir: dir.path().to_owned(), stem: "s".into(), store: 7 };
+        let settings = Settings { direct_io: true, ..Settings::default() };
+        let mut segments = Segments::open(place.clone(), &settings, &[], false).unwrap();
+        segments.fetched = Some(Arc::new(Fetched::new(1 << 20, has_ring)));
+        let image = |number: usize| vec![number as u8; 1 + number * number % 9000];
+        let mut addresses = Vec::new();
+        for number in 0..300 {
+            let kind = if number % 3 == 0 { ImageKind::Whole } else { ImageKind::Changes };
+            addresses.push(segments.append(&image(number), kind, number as u64).unwrap());
+            match number % 40 {
+                7 => segments.hand_over_all().unwrap(),
+                20 => segments.write_all().unwrap(),
+                _ => {}
+            }
+            for back in [0, 1, 30, 150] {
+                let Some(number) = number.checked_sub(back) else { continue };
+                assert_eq!(segments.image(addresses[number]).unwrap(), image(number));
+            }
+        }
+        segments.sync().unwrap();
+        let numbers: Vec<u64> = segments.sizes().into_iter().map(|(number, _)| number).collect();
+        assert!(segments.sizes().iter().all(|(_, bytes)| bytes.is_multiple_of(settings.block() as u64)));
+        // Salvage finds them between the zeros that fill blocks.
+        let mut found = BTreeSet::new();
+        numbers
+            .iter()
+            .for_each(|own| found.extend(segments.images(*own).unwrap().iter().map(|(_, at)| at.0)));
+        assert_eq!(found, addresses.iter().map(|address| address.0).collect());
+        drop(segments);
+        for direct_io in [true, false] {
+            let settings = Settings { direct_io, read_only: true, ..Settings::default() };
+            let mut segments = Segments::open(place.clone(), &settings, &numbers, false).unwrap();
+            if direct_io {
+                segments.fetched = Some(Arc::new(Fetched::new(1 << 20, has_ring)));
+            }
+            for round in 0..30 {
+                let group = round * 10..(round + 1) * 10;
+                segments.prefetch(&mut addresses[group.clone()].to_vec());
+                for (address, number) in addresses[group.clone()].iter().zip(group) {
+                    assert_eq!(segments.image(*address).unwrap(), image(number));
+                    let (whole, middle) = (image(number), image(number).len() / 2);
+                    let part = segments.part(*address, middle..whole.len());
+                    assert_eq!(part.unwrap(), whole[middle..]);
+                }
+            }
+            assert!(segments.reader.get().is_some());
+        }
+    }
 }
 
 #[test]

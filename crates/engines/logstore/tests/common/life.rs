@@ -130,11 +130,18 @@ impl Tally {
     }
 }
 
+/// True if the directories of these tests have direct I/O.
+fn has_direct_io() -> bool {
+    static HAS: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
+    *HAS.get_or_init(|| Dir::new("has").has_direct_io())
+}
+
 /// Settings by a seed: a budget of memory of some leaves, and a short log.
 pub fn settings(seed: u64) -> Settings {
     let mut random = fastrand::Rng::with_seed(seed);
     let (memory_bytes, log_bytes) = (random.u64(4..16) << 10, random.u64(1..4) << 10);
-    Settings { memory_bytes, log_bytes, compresses: Some(random.bool()), ..small(true) }
+    let (compresses, direct_io) = (Some(random.bool()), random.bool() && has_direct_io());
+    Settings { memory_bytes, log_bytes, compresses, direct_io, ..small(true) }
 }
 
 impl Life {

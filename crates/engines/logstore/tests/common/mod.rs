@@ -23,9 +23,27 @@ impl Dir {
         // A directory in memory, if there is one: the tests sync often.
         let memory = Path::new("/dev/shm");
         let parent = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
-        let dir = parent.join(unique);
+        Self::at(parent.join(unique))
+    }
+
+    /// A directory beside the programs that were built, so on a disk.
+    pub fn on_disk(name: &str) -> Self {
+        Self::at(
+            Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("logstore-{name}-{}", std::process::id())),
+        )
+    }
+
+    fn at(dir: PathBuf) -> Self {
         std::fs::create_dir_all(&dir).unwrap();
         Self(dir)
+    }
+
+    /// True if its file system has direct I/O. A disk's has; memory's has it in newer systems.
+    pub fn has_direct_io(&self) -> bool {
+        let (path, mut how) = (self.0.join("direct"), std::fs::OpenOptions::new());
+        how.write(true).create(true).truncate(true);
+        pmem::direct::set(&mut how);
+        how.open(&path).and_then(|_| std::fs::remove_file(&path)).is_ok()
     }
 }
 
