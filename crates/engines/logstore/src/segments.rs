@@ -4,6 +4,7 @@
 //! file      header (512 bytes) | image | image | …
 //! image     magic: u32 | CRC-32C of the rest: u32 | id of the store: u64 | bytes, the highest bit if it is packed: u64 |
 //!           LSN after the log's last record: u64 | number of the image since the open: u64 | bytes … | zeros up to a multiple of 64
+//!           zeros up to a multiple of 4096 behind the last image of a direct write
 //! address   0: 1 bit | packed: 1 bit | segment: 24 bits | offset / 64: 20 bits | length / 64: 18 bits, 0 if it needs more
 //! ```
 //!
