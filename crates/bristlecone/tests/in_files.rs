@@ -154,7 +154,8 @@ fn options_of_pages_are_refused_where_they_would_do_nothing() {
     let cases: [(&dyn Fn(Options) -> Options, _); 2] =
         [(&compressed, "compression"), (&direct, "direct I/O")];
     for (set, name) in cases {
-        let dir = scratch();
+        // Direct I/O needs a disk.
+        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let without = format!("open it without {name}");
         for engine in ["line", "wbtree"] {
             let error =

@@ -68,7 +68,9 @@ fn of_paging(paging: &PagingStats) -> Vec<Row> {
         ),
     )];
     rows.extend(paging.hit_rate().map(|rate| ("hit rate", format!("{:.1} %", rate * 100.0))));
-    rows.extend(paging.compression().map(|ratio| ("compressed", format!("to 1 / {ratio:.1}"))));
+    rows.extend(
+        paging.compression().map(|ratio| ("compressed", format!("to {:.0} % of the bytes", 100.0 / ratio))),
+    );
     rows.extend(
         paging.write_amplification().map(|ratio| ("written", format!("{ratio:.1} times the bytes put"))),
     );

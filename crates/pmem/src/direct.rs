@@ -1,5 +1,5 @@
-//! Direct I/O: reads and writes of a file that pass by the page cache of the operating system. Memory, offsets and lengths of such calls
-//! are multiples of [`BLOCK`].
+//! Direct I/O: reads and writes of a file that bypass the page cache of the operating system. Memory, offsets and lengths of such calls are
+//! multiples of [`BLOCK`].
 
 use std::fs::OpenOptions;
 use std::ops::{Deref, DerefMut};

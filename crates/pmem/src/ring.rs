@@ -1,12 +1,13 @@
 //! Many reads of files with few system calls: an `io_uring` of Linux. Reads of a disk overlap.
 //!
 //! Invariants:
-//! * U1: the system writes into a buffer until the read's completion was seen. The ring owns the buffers of its reads until then. If the system
-//!   does not tell completions any more, these buffers are never freed.
+//! * U1: the system writes into a buffer until the read's completion was seen. Until then the buffer is not freed. If the system does not
+//!   tell the completion any more, it is never freed.
 //! * U2: a ring that failed once makes no further calls.
 
 use std::fs::File;
 use std::io::{Error, ErrorKind, Result};
+use std::mem::ManuallyDrop;
 use std::os::fd::AsRawFd;
 
 use io_uring::{IoUring, opcode, types};
@@ -48,6 +49,11 @@ impl Ring {
         Ok(Self { ring, entries: entries as usize, is_broken: false })
     }
 
+    /// True after a failure. Then all reads fail.
+    pub fn is_broken(&self) -> bool {
+        self.is_broken
+    }
+
     /// Reads all these parts. Each result has the bytes that one read of the system gave: fewer than the part's at the end of the file, and
     /// maybe elsewhere.
     pub fn read(&mut self, parts: &[Part<'_>]) -> Vec<Result<Aligned>> {
@@ -56,50 +62,64 @@ impl Ring {
 
     /// Reads at most as many parts as the ring has entries.
     fn read_together(&mut self, parts: &[Part<'_>]) -> Vec<Result<Aligned>> {
-        let mut buffers: Vec<_> = parts.iter().map(|part| Aligned::zeroed(part.bytes)).collect();
+        let failed = || Error::other("the ring has failed");
+        if self.is_broken {
+            return parts.iter().map(|_| Err(failed())).collect();
+        }
+        // Until all completions were seen. U1 and U2 hold if this thread panics, too.
+        self.is_broken = true;
+        let mut buffers: Vec<_> =
+            parts.iter().map(|part| ManuallyDrop::new(Aligned::zeroed(part.bytes))).collect();
         let mut results: Vec<Option<i32>> = vec![None; parts.len()];
-        let mut waiting = 0;
+        let mut pushed = 0;
         for (number, (part, buffer)) in parts.iter().zip(&mut buffers).enumerate() {
-            if self.is_broken {
-                break;
-            }
             let file = types::Fd(part.file.as_raw_fd());
             let read = opcode::Read::new(file, buffer.as_mut_ptr(), buffer.len() as u32);
             let entry = read.offset(part.at).build().user_data(number as u64);
             // SAFETY: the buffer stays until the completion is seen (U1). The file is open until the read is submitted, in this call; after
             // that the system keeps it.
-            self.is_broken |= unsafe { self.ring.submission().push(&entry) }.is_err();
-            waiting += usize::from(!self.is_broken);
-        }
-        while waiting > 0 {
-            match self.ring.submit_and_wait(waiting) {
-                Ok(_) => {}
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(_) => self.is_broken = true,
+            if unsafe { self.ring.submission().push(&entry) }.is_err() {
+                break;
             }
+            pushed += 1;
+        }
+        let mut waiting = pushed;
+        while waiting > 0 {
+            let submitted = self.ring.submit_and_wait(waiting);
             for completion in self.ring.completion() {
-                if let Some(result) = results.get_mut(completion.user_data() as usize) {
+                let result = results.get_mut(completion.user_data() as usize);
+                if let Some(result) = result.filter(|result| result.is_none()) {
                     *result = Some(completion.result());
                     waiting -= 1;
                 }
             }
-            if self.is_broken {
+            // Without memory for now, the system takes the rest later.
+            let is_short = |error: &Error| {
+                matches!(
+                    error.kind(),
+                    ErrorKind::Interrupted | ErrorKind::WouldBlock | ErrorKind::ResourceBusy
+                )
+            };
+            if submitted.is_err_and(|error| !is_short(&error)) {
                 break;
             }
         }
+        self.is_broken = waiting > 0 || pushed < parts.len();
         let mut done = Vec::with_capacity(parts.len());
-        for (mut buffer, result) in buffers.into_iter().zip(results) {
+        for (number, (buffer, result)) in buffers.into_iter().zip(results).enumerate() {
+            // U1: a buffer that was pushed and has no completion stays as it is.
+            if result.is_none() && number < pushed {
+                done.push(Err(failed()));
+                continue;
+            }
+            let mut buffer = ManuallyDrop::into_inner(buffer);
             done.push(match result {
                 Some(code) if code < 0 => Err(Error::from_raw_os_error(-code)),
                 Some(bytes) => {
                     buffer.truncate(bytes as usize);
                     Ok(buffer)
                 }
-                None => {
-                    // U1.
-                    std::mem::forget(buffer);
-                    Err(Error::other("the ring has failed"))
-                }
+                None => Err(failed()),
             });
         }
         done

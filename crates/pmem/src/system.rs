@@ -2,7 +2,8 @@
 //!
 //! Calls on a store's files go through the functions of this module, or through [`call`] if their arguments need
 //! `unsafe`. Calls that change no file (for example `madvise`, `munmap`, the mappings of `page_remap`) are made
-//! directly. A function returns the system's own error. Its caller adds the failed action and the file.
+//! directly. So are the reads ahead of [`ring`](crate::ring): a store repeats those that fail by a call of this module.
+//! A function returns the system's own error. Its caller adds the failed action and the file.
 //!
 //! Invariants:
 //! * Y1: without the feature `faults` each function here only makes its call. Only tests enable that feature.

@@ -2,13 +2,15 @@
 //! knows them before. With data beyond memory all updates wait for the upkeep, so the reads of its images overlap.
 //!
 //! Invariants:
-//! * E1: the bytes of a segment below [`Segment::written`] never change, and no number of a segment is used twice. So a part stays right until
-//!   it is displaced.
-//! * E2: a part is expected from [`Fetched::expect`] on until the returned value is dropped, whatever happens to the thread that reads it. So no
-//!   reader waits for ever.
+//! * E1: the bytes of a segment below [`Segment::written`] never change, and no number of a segment is used twice. So a part stays right
+//!   until it is displaced.
+//! * E2: a part is expected from [`Fetched::expect`] on until the returned value is dropped, whatever happens to the thread that reads it.
+//!   So no reader waits for ever.
+//! * E3: the parts that were read, and those of one list, take at most the bytes that [`Fetched::new`] gets.
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use pmem::direct::{Aligned, BLOCK};
 use pmem::ring::{self, Ring};
@@ -44,27 +46,55 @@ impl Wanted {
         let end = from.saturating_add(bytes as u64);
         number == self.number && from >= self.from && end <= self.from + self.bytes as u64
     }
+
+    /// Bytes of memory of the part.
+    fn memory(&self) -> usize {
+        self.bytes + BLOCK
+    }
+}
+
+/// A part that was read.
+#[derive(Debug)]
+struct Read {
+    bytes: Arc<Aligned>,
+    memory: usize,
+    /// Number of its list.
+    list: u64,
+    /// True after a use. A part may have several images, and most are used once.
+    is_used: bool,
 }
 
 #[derive(Debug, Default)]
 struct Parts {
-    /// The parts that were read last.
-    read: VecDeque<(Wanted, Aligned)>,
+    /// By number of the segment, and offset.
+    read: BTreeMap<(u64, u64), Read>,
     /// Lists of parts that are expected, and their numbers.
-    expected: Vec<(u64, Vec<Wanted>)>,
+    expected: Vec<(u64, Arc<Vec<Wanted>>)>,
     lists: u64,
+    /// Number of threads that wait for an expected part.
+    waiting: usize,
+}
+
+/// The ring, made when it is needed.
+#[derive(Debug)]
+enum Reader {
+    Unknown,
+    Ring(Box<Ring>),
+    /// The system has no ring to give, as in many containers, or the ring has failed.
+    None,
 }
 
 /// Parts that were read ahead.
 #[derive(Debug)]
 pub(crate) struct Fetched {
-    /// `None`: the system has no ring to give, as in many containers.
-    ring: Mutex<Option<Ring>>,
+    reader: Mutex<Reader>,
     parts: Mutex<Parts>,
     /// Something is not expected any more.
     done: Condvar,
-    /// Maximum bytes of the parts.
+    /// Maximum bytes of the parts that were read, and of those of one list.
     most: usize,
+    /// Reads of images that found their part. No protocol reads it.
+    hits: AtomicU64,
 }
 
 /// Parts that are expected. Readers of them wait until this is dropped.
@@ -72,67 +102,117 @@ pub(crate) struct Fetched {
 pub(crate) struct Expected {
     fetched: Arc<Fetched>,
     list: u64,
+    wanted: Arc<Vec<Wanted>>,
 }
 
 impl Fetched {
-    pub(crate) fn new(most: usize, has_ring: bool) -> Self {
-        let ring = if has_ring { Ring::new(TOGETHER).ok() } else { None };
-        Self { ring: Mutex::new(ring), parts: Mutex::default(), done: Condvar::new(), most }
+    /// With at most this number of bytes of parts.
+    pub(crate) fn new(most: usize, may_have_ring: bool) -> Self {
+        let reader = Mutex::new(if may_have_ring { Reader::Unknown } else { Reader::None });
+        Self { reader, parts: Mutex::default(), done: Condvar::new(), most, hits: AtomicU64::new(0) }
     }
 
-    /// Announces parts.
-    pub(crate) fn expect(self: &Arc<Self>, wanted: Vec<Wanted>) -> Expected {
+    /// Announces parts: the first ones that fit into half of the memory, so that those of the list before can stay (E3).
+    pub(crate) fn expect(self: &Arc<Self>, mut wanted: Vec<Wanted>) -> Expected {
+        let mut memory = 0;
+        wanted.retain(|part| {
+            let fits = memory + part.memory() <= self.most / 2;
+            memory += if fits { part.memory() } else { 0 };
+            fits
+        });
+        let wanted = Arc::new(wanted);
         let mut parts = lock(&self.parts);
         parts.lists += 1;
         let list = parts.lists;
-        parts.expected.push((list, wanted));
-        Expected { fetched: Arc::clone(self), list }
+        parts.expected.push((list, Arc::clone(&wanted)));
+        Expected { fetched: Arc::clone(self), list, wanted }
     }
 
     /// Bytes of a segment, if they were read ahead. Waits for them if they are expected.
     pub(crate) fn get(&self, number: u64, from: u64, bytes: usize) -> Option<Vec<u8>> {
         let mut parts = lock(&self.parts);
         loop {
-            let read = parts.read.iter().rev().find(|(part, _)| part.has(number, from, bytes));
-            if let Some((part, read)) = read {
-                let from = (from - part.from) as usize;
-                return read.get(from..from + bytes).map(<[u8]>::to_vec);
+            let near = parts.read.range_mut((number, 0)..=(number, from)).next_back();
+            if let Some(((_, first), read)) = near {
+                let from = (from - first) as usize;
+                let end = from.checked_add(bytes)?;
+                if end <= read.bytes.len() {
+                    read.is_used = true;
+                    let bytes = Arc::clone(&read.bytes);
+                    drop(parts);
+                    self.hits.fetch_add(1, Ordering::Relaxed);
+                    return bytes.get(from..end).map(<[u8]>::to_vec);
+                }
             }
-            let mut expected = parts.expected.iter().flat_map(|(_, list)| list);
+            let mut expected = parts.expected.iter().flat_map(|(_, list)| &**list);
             if !expected.any(|part| part.has(number, from, bytes)) {
                 return None;
             }
+            parts.waiting += 1;
             parts = self.done.wait(parts).unwrap_or_else(PoisonError::into_inner);
+            parts.waiting -= 1;
         }
+    }
+
+    /// Number of reads of images that found their part.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn hits(&self) -> u64 {
+        self.hits.load(Ordering::Relaxed)
     }
 
     /// Reads parts. `None`: a part could not be read. The thread that needs it tries again, and reports the error.
     fn read(&self, wanted: &[Wanted]) -> Vec<Option<Aligned>> {
-        match &mut *lock(&self.ring) {
-            Some(ring) => {
-                let parts: Vec<_> = wanted.iter().map(Wanted::as_part).collect();
-                ring.read(&parts).into_iter().map(Result::ok).collect()
-            }
-            None => wanted.iter().map(|own| own.segment.read_blocks(own.from, own.bytes).ok()).collect(),
+        let mut reader = lock(&self.reader);
+        if matches!(*reader, Reader::Unknown) {
+            *reader = Ring::new(TOGETHER).map_or(Reader::None, |ring| Reader::Ring(Box::new(ring)));
         }
+        let mut read: Vec<Option<Aligned>> = match &mut *reader {
+            Reader::Ring(ring) => {
+                let parts: Vec<_> = wanted.iter().map(Wanted::as_part).collect();
+                let read = ring.read(&parts).into_iter().map(Result::ok).collect();
+                if ring.is_broken() {
+                    *reader = Reader::None;
+                }
+                read
+            }
+            Reader::Unknown | Reader::None => wanted.iter().map(|_| None).collect(),
+        };
+        drop(reader);
+        for (own, read) in wanted.iter().zip(&mut read).filter(|(_, read)| read.is_none()) {
+            *read = own.segment.read_blocks(own.from, own.bytes).ok();
+        }
+        read
     }
 }
 
 impl Expected {
-    /// Reads the parts. Older ones are displaced.
+    /// Reads the parts. Others are displaced, used ones first.
     pub(crate) fn fetch(self) {
-        let fetched = &*self.fetched;
-        let list = lock(&fetched.parts).expected.iter().find(|(list, _)| *list == self.list).cloned();
-        let wanted = list.map_or_else(Vec::new, |(_, wanted)| wanted);
-        let read = fetched.read(&wanted);
+        let (fetched, list) = (&*self.fetched, self.list);
+        let read = fetched.read(&self.wanted);
+        let mut displaced = Vec::new();
         let mut parts = lock(&fetched.parts);
-        parts.read.extend(wanted.into_iter().zip(read).filter_map(|(part, read)| Some((part, read?))));
-        let mut total: usize = parts.read.iter().map(|(_, read)| read.len()).sum();
-        while total > fetched.most
-            && let Some((_, read)) = parts.read.pop_front()
-        {
-            total -= read.len();
+        for (part, bytes) in self.wanted.iter().zip(read) {
+            let Some(bytes) = bytes else { continue };
+            let read = Read { bytes: Arc::new(bytes), memory: part.memory(), list, is_used: false };
+            displaced.extend(parts.read.insert((part.number, part.from), read));
         }
+        let mut total: usize = parts.read.values().map(|read| read.memory).sum();
+        if total > fetched.most {
+            let mut by_worth: Vec<_> =
+                parts.read.iter().map(|(at, read)| (!read.is_used, read.list, *at)).collect();
+            by_worth.sort_unstable();
+            for (.., at) in by_worth {
+                if total <= fetched.most {
+                    break;
+                }
+                let read = parts.read.remove(&at);
+                total -= read.as_ref().map_or(0, |read| read.memory);
+                displaced.extend(read);
+            }
+        }
+        // The memory of the displaced ones is freed without the lock.
+        drop(parts);
     }
 }
 
@@ -146,7 +226,6 @@ impl Drop for Expected {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use std::os::unix::fs::FileExt;
-    use std::sync::atomic::AtomicU64;
 
     use super::*;
 
@@ -187,16 +266,27 @@ mod tests {
         }
     }
 
+    /// E3.
     #[test]
     fn the_last_parts_stay() {
-        let (fetched, segment) = (Arc::new(Fetched::new(10 * BLOCK, true)), segment());
-        for block in 0..40 {
-            fetched.expect(vec![Wanted::new(1, Arc::clone(&segment), block * 4096, 8)]).fetch();
+        // Ten parts of a block, with the memory for their alignment.
+        let (fetched, segment) = (Arc::new(Fetched::new(20 * BLOCK, true)), segment());
+        let fetch =
+            |block: u64| fetched.expect(vec![Wanted::new(1, Arc::clone(&segment), block * 4096, 8)]).fetch();
+        (0..30).for_each(fetch);
+        // Two are used, so they go first.
+        for block in [25, 29] {
+            assert_eq!(first(fetched.get(1, block * 4096, 8)), Some(block * 4096));
         }
-        for block in 0..40 {
-            let from = block * 4096;
-            assert_eq!(first(fetched.get(1, from, 8)), (block >= 30).then_some(from));
-        }
+        (30..32).for_each(fetch);
+        let found: Vec<u64> = (0..40).filter(|block| fetched.get(1, block * 4096, 8).is_some()).collect();
+        assert_eq!(found, [20, 21, 22, 23, 24, 26, 27, 28, 30, 31]);
+        // A list takes at most half: five of these.
+        let list = (0..10).map(|block| Wanted::new(2, Arc::clone(&segment), block * 4096, 8)).collect();
+        fetched.expect(list).fetch();
+        let found: Vec<u64> = (0..40).filter(|block| fetched.get(2, block * 4096, 8).is_some()).collect();
+        assert_eq!(found, [0, 1, 2, 3, 4]);
+        assert_eq!(fetched.hits(), 2 + 10 + 5);
     }
 
     /// A part that reaches behind the end of the file, as after a damage, is not there.
@@ -218,9 +308,12 @@ mod tests {
             let expected = fetched.expect(vec![Wanted::new(1, segment, 4096, 8)]);
             std::thread::scope(|scope| {
                 let reader = scope.spawn(|| first(fetched.get(1, 4096, 8)));
+                while lock(&fetched.parts).waiting == 0 {
+                    assert!(!reader.is_finished());
+                    std::thread::yield_now();
+                }
                 // Another part is not waited for.
                 assert_eq!(fetched.get(1, 0, 8), None);
-                assert!(!reader.is_finished());
                 if is_read {
                     expected.fetch()
                 } else {

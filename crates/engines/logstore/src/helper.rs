@@ -1,5 +1,5 @@
-//! Threads that do work for the upkeep: calls of the system that take long. The upkeep is one thread, and with data beyond memory all updates
-//! wait for it. Nearly a third of its time went into requests for reads, and into writes.
+//! Threads that do work for the upkeep: calls of the system that take long, as reads ahead and writes. The upkeep is one
+//! thread, and with data beyond memory all updates wait for it. Nearly a third of its time went into requests for reads, and into writes.
 //!
 //! A helper does its jobs one after the other, in the order in which it gets them.
 

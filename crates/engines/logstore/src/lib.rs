@@ -6,7 +6,8 @@
 //! * `log`: the commit log. `turns`: its group commit. `replay`: its reading. `recovery`: the use of its records at an open. `buffer`: its
 //!   buffers, which threads fill without a lock. `record`: the contents of its records.
 //! * `segments`: images of leaves. `segment`: one file of them. `stream`: its end. `head`: the bytes before an image. `packed`: compression.
-//!   `helper`: threads that ask the system for images and write them. `fetched`: images that were read ahead, for direct I/O. `checkpoint`: the leaves of the store at a checkpoint.
+//!   `helper`: threads that ask the system for images, and write them. `fetched`: images that were read ahead, for direct I/O.
+//!   `checkpoint`: the leaves of the store at a checkpoint.
 //! * `pieces`: reads of files in pieces. `counts`: counts of operations.
 //! * `gate`: single updates and batches exclude each other. `marks`: which keys have updates that are not durable yet.
 //! * [`salvage`]: reads a damaged store.

@@ -62,7 +62,7 @@ pub(crate) struct Segment {
     pub(crate) path: PathBuf,
     /// Bytes that are written.
     pub(crate) written: AtomicU64,
-    /// Bytes of which writes are multiples if they pass by the page cache, as reads do then. `None`: the page cache is used.
+    /// `Some`: direct I/O, and writes are multiples of this number of bytes. `None`: the page cache is used.
     pub(crate) block: Option<usize>,
 }
 
@@ -92,7 +92,7 @@ impl Segment {
     }
 
     fn read_into(&self, from: u64, bytes: &mut [u8]) -> Result<usize> {
-        let mut at = 0;
+        let (mut at, mut stopped) = (0, None);
         while at < bytes.len() {
             match system::read_at(&self.file, &self.path, from + at as u64, &mut bytes[at..]) {
                 Ok(0) => break,
@@ -100,9 +100,13 @@ impl Segment {
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(source) => return Err(io("cannot read", &self.path, source)),
             }
-            // Only at the end of the file, which need not be that of a block.
             if self.block.is_some() && !at.is_multiple_of(BLOCK) {
-                break;
+                // The end of the file, or a bad sector: then the next read fails.
+                if from + at as u64 >= self.written() || stopped == Some(at) {
+                    break;
+                }
+                stopped = Some(at);
+                at = at / BLOCK * BLOCK;
             }
         }
         Ok(at)

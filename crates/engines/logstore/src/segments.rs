@@ -29,8 +29,9 @@ use std::sync::{Arc, OnceLock, RwLock};
 
 use bwtree::guide::PIECE;
 use bwtree::{Address, ImageKind, Shelf};
+use pmem::direct::{self, Aligned};
 use pmem::file::{io, will_read};
-use pmem::{Error, Result, direct, system};
+use pmem::{Error, Result, system};
 
 use crate::fetched::{Fetched, Wanted};
 use crate::head::{self, HEAD, Head, UNSUMMED};
@@ -50,11 +51,8 @@ pub(crate) const PAGES: &str = "pages";
 /// A prefetch also reads bytes that it does not need, if at most this number are between two images. A read has a cost of its own.
 const NEAR: u64 = 8 << 10;
 
-/// A read of several images ends after this number of bytes.
-const TOGETHER: u64 = 256 << 10;
-/// Images that are read ahead take at most this part of the memory budget, but bytes in these bounds.
-const FETCHED_PART: u64 = 16;
-const FETCHED: Range<u64> = 1 << 20..8 << 20;
+/// A prefetch adds no image to a read that is longer than this number of bytes.
+const READ: u64 = 256 << 10;
 
 /// Opens a file of a segment. `action` is for the text of an error.
 fn open_file(how: &mut OpenOptions, path: &Path, action: &'static str, is_direct: bool) -> Result<File> {
@@ -62,9 +60,29 @@ fn open_file(how: &mut OpenOptions, path: &Path, action: &'static str, is_direct
         direct::set(how);
     }
     system::open(how, path).map_err(|source| match is_direct && direct::is_refused(&source) {
-        true => io("its file system has no direct I/O, open the store without it:", path, source),
+        true => refused(path, source),
         false => io(action, path, source),
     })
+}
+
+fn refused(path: &Path, source: std::io::Error) -> Error {
+    io("its file system has no direct I/O, open the store without it:", path, source)
+}
+
+/// Writes a block with direct I/O, to a file that is removed before. So an open is refused, and not a later write.
+fn try_direct(place: &Place, block: usize) -> Result<()> {
+    let path = place.dir.join(format!("{}.direct", place.stem));
+    let mut how = OpenOptions::new();
+    direct::set(how.write(true).create(true).truncate(true));
+    let done = system::open(&how, &path).and_then(|file| {
+        system::remove_file(&path)?;
+        system::write_all_at(&file, &path, 0, &Aligned::zeroed(block))
+    });
+    match done {
+        Err(source) if direct::is_refused(&source) => Err(refused(&path, source)),
+        // A full disk does not prevent an open.
+        _ => Ok(()),
+    }
 }
 
 /// The segments to which nothing was appended after a moment.
@@ -132,6 +150,9 @@ impl Segments {
     pub(crate) fn open(place: Place, settings: &Settings, used: &[u64], compresses: bool) -> Result<Self> {
         let (syncs, may_remove) = (settings.survives_power, !settings.read_only);
         let block = settings.direct_io.then(|| settings.block());
+        if let Some(block) = block.filter(|_| may_remove) {
+            try_direct(&place, block)?;
+        }
         let mut open = BTreeMap::new();
         let found = place.numbers(PAGES)?;
         for number in used {
@@ -164,7 +185,7 @@ impl Segments {
         // A file with a greater number was not made by a store.
         let next_number = found.iter().rfind(|number| **number <= SEGMENT_MAX).map_or(1, |last| last + 1);
         let packer = compresses.then(Mutex::default);
-        let most = (settings.memory_bytes / FETCHED_PART).clamp(FETCHED.start, FETCHED.end) as usize;
+        let most = settings.fetched_bytes() as usize;
         let fetched = block.map(|_| Arc::new(Fetched::new(most, !settings.is_small)));
         let usual = Self::of(place, settings.segment(), syncs, open, next_number);
         Ok(Self { packer, block, fetched, ..usual })
@@ -546,7 +567,7 @@ impl Shelf for Segments {
             // Images that are near each other are one read.
             let mut end = first.offset + first.bytes.max(UNIT);
             let is_near = |next: &Parts, end: u64| {
-                next.segment == first.segment && next.offset <= end + NEAR && end - first.offset < TOGETHER
+                next.segment == first.segment && next.offset <= end + NEAR && end - first.offset < READ
             };
             while let Some(next) = images.next_if(|next| is_near(next, end)) {
                 end = next.offset + next.bytes.max(UNIT);
@@ -573,7 +594,7 @@ impl Shelf for Segments {
                 let expected = fetched.expect(wanted.collect());
                 Box::new(move || expected.fetch())
             }
-            // The caller's own read is as fast.
+            // The caller reads one image after the other.
             Some(_) => return,
         };
         match helper {

@@ -27,7 +27,7 @@ pub struct Settings {
     pub page_bytes: usize,
     /// True if new images are compressed. `None`: as at the last checkpoint; not in a new store. Both forms are read in any case.
     pub compresses: Option<bool>,
-    /// True if reads and writes of images pass by the page cache of the operating system.
+    /// True if reads and writes of images bypass the page cache of the operating system.
     pub direct_io: bool,
     /// Sizes for tests: small buffers, log files, segments and pages.
     pub is_small: bool,
@@ -67,6 +67,11 @@ impl Settings {
     /// Bytes of which direct writes are multiples.
     pub(crate) fn block(&self) -> usize {
         if self.is_small { 512 } else { BLOCK }
+    }
+
+    /// Maximum bytes of images that were read ahead, with direct I/O. They are a part of the memory budget.
+    pub(crate) fn fetched_bytes(&self) -> u64 {
+        if self.direct_io && !self.is_small { (self.memory_bytes / 16).min(8 << 20) } else { 0 }
     }
 
     pub(crate) fn pages(&self) -> Options {

@@ -127,10 +127,11 @@ impl<P: Pairs> Store<P> {
         memory.page_bytes + memory.table_bytes + excess.min(self.budget(EXCESS_MAX))
     }
 
-    /// A share of the memory budget without [`BUFFERS`], in twentieths.
+    /// A share of the memory budget without [`BUFFERS`] and images that were read ahead, in twentieths.
     fn budget(&self, twentieths: u64) -> u64 {
         let budget = self.settings.memory_bytes;
-        (budget - BUFFERS.min(budget / 16)) / 20 * twentieths
+        let others = BUFFERS.min(budget / 16) + self.settings.fetched_bytes();
+        (budget - others) / 20 * twentieths
     }
 
     /// True if leaves are to be evicted: they take more than this share of the budget, and more than the last round left that could not

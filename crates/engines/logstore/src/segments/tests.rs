@@ -24,7 +24,8 @@ fn images_pass_by_the_page_cache() {
         let place = Place { dir: dir.path().to_owned(), stem: "s".into(), store: 7 };
         let settings = Settings { direct_io: true, ..Settings::default() };
         let mut segments = Segments::open(place.clone(), &settings, &[], false).unwrap();
-        segments.fetched = Some(Arc::new(Fetched::new(1 << 20, has_ring)));
+        let fetched = || Some(Arc::new(Fetched::new(1 << 20, has_ring)));
+        segments.fetched = fetched();
         let image = |number: usize| vec![number as u8; 1 + number * number % 9000];
         let mut addresses = Vec::new();
         for number in 0..300 {
@@ -53,9 +54,8 @@ fn images_pass_by_the_page_cache() {
         for direct_io in [true, false] {
             let settings = Settings { direct_io, read_only: true, ..Settings::default() };
             let mut segments = Segments::open(place.clone(), &settings, &numbers, false).unwrap();
-            if direct_io {
-                segments.fetched = Some(Arc::new(Fetched::new(1 << 20, has_ring)));
-            }
+            assert_eq!(segments.fetched.is_some(), direct_io);
+            segments.fetched = segments.fetched.and_then(|_| fetched());
             for round in 0..30 {
                 let group = round * 10..(round + 1) * 10;
                 segments.prefetch(&mut addresses[group.clone()].to_vec());
@@ -66,7 +66,9 @@ fn images_pass_by_the_page_cache() {
                     assert_eq!(part.unwrap(), whole[middle..]);
                 }
             }
-            assert!(segments.reader.get().is_some());
+            assert!(segments.reader.get().is_some_and(Option::is_some));
+            let hits = segments.fetched.as_ref().map(|fetched| fetched.hits());
+            assert_eq!(hits, direct_io.then_some(300), "all images were read ahead");
         }
     }
 }

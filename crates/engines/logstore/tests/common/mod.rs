@@ -28,9 +28,8 @@ impl Dir {
 
     /// A directory beside the programs that were built, so on a disk.
     pub fn on_disk(name: &str) -> Self {
-        Self::at(
-            Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("logstore-{name}-{}", std::process::id())),
-        )
+        let unique = format!("logstore-{name}-{}-{:x}", std::process::id(), fastrand::u64(..));
+        Self::at(Path::new(env!("CARGO_TARGET_TMPDIR")).join(unique))
     }
 
     fn at(dir: PathBuf) -> Self {
