@@ -306,21 +306,22 @@ mod tests {
         for is_read in [true, false] {
             let (fetched, segment) = (Arc::new(Fetched::new(1 << 20, true)), segment());
             let expected = fetched.expect(vec![Wanted::new(1, segment, 4096, 8)]);
-            std::thread::scope(|scope| {
-                let reader = scope.spawn(|| first(fetched.get(1, 4096, 8)));
-                while lock(&fetched.parts).waiting == 0 {
-                    assert!(!reader.is_finished());
-                    std::thread::yield_now();
-                }
-                // Another part is not waited for.
-                assert_eq!(fetched.get(1, 0, 8), None);
-                if is_read {
-                    expected.fetch()
-                } else {
-                    drop(expected)
-                }
-                assert_eq!(reader.join().unwrap(), is_read.then_some(4096));
-            });
+            let (tell, told) = std::sync::mpsc::channel();
+            let own = Arc::clone(&fetched);
+            std::thread::spawn(move || tell.send(first(own.get(1, 4096, 8))));
+            while lock(&fetched.parts).waiting == 0 {
+                std::thread::yield_now();
+            }
+            // Another part is not waited for.
+            assert_eq!(fetched.get(1, 0, 8), None);
+            if is_read {
+                expected.fetch()
+            } else {
+                drop(expected)
+            }
+            // Far longer than any read takes.
+            let found = told.recv_timeout(std::time::Duration::from_secs(60));
+            assert_eq!(found, Ok(is_read.then_some(4096)));
         }
     }
 }
