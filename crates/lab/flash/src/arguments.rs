@@ -28,6 +28,9 @@ pub struct Arguments {
     /// Share of the memory for the caches and write buffers of a store, in percent.
     #[arg(long, default_value_t = 25, value_name = "PERCENT", value_parser = clap::value_parser!(u64).range(1..=100))]
     cache: u64,
+    /// Let Bristlecone read and write its pages without the page cache. Give --cache more of the memory then.
+    #[arg(long)]
+    direct_io: bool,
     /// Bytes of all keys and values as multiples of the memory, separated by commas.
     #[arg(long, value_delimiter = ',', default_values_t = [0.125, 2.0], value_name = "MULTIPLES", value_parser = multiple)]
     data: Vec<f64>,
@@ -88,6 +91,7 @@ impl Arguments {
             memory_bytes: self.memory << 20,
             cache_percent: self.cache,
             is_limited: !self.unlimited_memory,
+            direct_io: self.direct_io,
             sizes: self.data.clone(),
             promises: self.durability.iter().map(promise).collect(),
             seconds: self.seconds.unwrap_or(if self.quick { 0.5 } else { 1.5 }),

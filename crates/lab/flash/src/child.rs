@@ -11,10 +11,10 @@ use std::time::Instant;
 use competitors::syncs::{self, Counter};
 use competitors::{Competitor, KINDS, Options};
 
-use crate::OURS;
 use crate::protocol::{Answer, Job, Order};
 use crate::usage::{quiesce, written_bytes};
 use crate::work::{Extent, Fault, PAIR_BYTES, Subject};
+use crate::{OURS, open_ours};
 
 /// Runs the process of a store until its input ends or it is ordered to close the store.
 ///
@@ -69,7 +69,10 @@ fn open(job: &Job) -> Result<(Box<dyn Competitor>, f64), Fault> {
         memory_bytes: Some(job.cache_bytes),
     };
     let start = Instant::now();
-    let store = (kind.open)(&job.folder, &options)?;
+    let store = match job.direct_io {
+        true => open_ours(&job.folder, &options, true)?,
+        false => (kind.open)(&job.folder, &options)?,
+    };
     if job.versions.is_some() {
         let key: competitors::pairs::Text = competitors::pairs::Random::numbered(job.seed, job.keys / 2);
         store.session()?.get(&key, &mut Vec::new())?;

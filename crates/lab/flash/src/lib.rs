@@ -67,8 +67,16 @@ fn setting(promise: Promise) -> &'static str {
 }
 
 fn open(path: &Path, options: &competitors::Options) -> competitors::Result<Box<dyn Competitor>> {
+    open_ours(path, options, false)
+}
+
+fn open_ours(
+    path: &Path,
+    options: &competitors::Options,
+    direct_io: bool,
+) -> competitors::Result<Box<dyn Competitor>> {
     let own = bristlecone::Options::default().engine(ENGINE).durability(ours::durability(options.promise));
-    ours::open_as(path, own.memory_bytes(options.memory_bytes))
+    ours::open_as(path, own.memory_bytes(options.memory_bytes).direct_io(direct_io))
 }
 
 /// Parameters of the benchmark.
@@ -80,6 +88,8 @@ pub struct Options {
     pub cache_percent: u64,
     /// False: the memory is not limited.
     pub is_limited: bool,
+    /// True: Bristlecone's pages bypass the page cache.
+    pub direct_io: bool,
     /// Sizes of the data as multiples of the memory.
     pub sizes: Vec<f64>,
     /// Durabilities.
@@ -209,6 +219,7 @@ pub fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Report, Error> 
     Ok(Report {
         memory_bytes: options.memory_bytes,
         is_limited: options.is_limited,
+        direct_io: options.direct_io,
         cache_bytes: options.cache_bytes(),
         pair_bytes: PAIR_BYTES,
         seconds: options.seconds,

@@ -12,7 +12,7 @@ use crate::process::Process;
 use crate::protocol::{Cell, Job, Measured, Order, Verb};
 use crate::report::{Figure, Part, Row};
 use crate::work::PAIR_BYTES;
-use crate::{Error, Options};
+use crate::{Error, OURS, Options};
 
 /// Numbers of writers of the cells that update.
 const WRITERS: [u64; 2] = [1, 8];
@@ -124,6 +124,7 @@ impl Plan<'_> {
             folder,
             promise: self.promise,
             cache_bytes: self.options.cache_bytes(),
+            direct_io: self.options.direct_io && kind.name == OURS.name,
             keys: self.keys(),
             seed: self.options.seed,
             versions: None,

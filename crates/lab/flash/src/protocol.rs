@@ -18,6 +18,8 @@ pub struct Job {
     pub promise: Promise,
     /// Bytes of its cache and write buffers.
     pub cache_bytes: u64,
+    /// True: its pages bypass the page cache. Only for Bristlecone.
+    pub direct_io: bool,
     /// Number of its keys.
     pub keys: u64,
     /// Seed of the keys and of their order.

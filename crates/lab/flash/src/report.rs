@@ -91,6 +91,8 @@ pub struct Report {
     pub memory_bytes: u64,
     /// False if the memory was not limited.
     pub is_limited: bool,
+    /// True: Bristlecone's pages bypassed the page cache.
+    pub direct_io: bool,
     /// Bytes of a store's cache and write buffers.
     pub cache_bytes: u64,
     /// Bytes of a key and its value.
@@ -208,9 +210,10 @@ impl Display for Report {
         } else {
             "MEMORY IS NOT LIMITED: the page cache holds all data".to_owned()
         };
+        let direct = if self.direct_io { " Bristlecone with direct I/O." } else { "" };
         writeln!(
             f,
-            "{limit}; {} MiB of it for caches and write buffers (LMDB: page cache only). Pairs of {} bytes on {}. Cells of {} s, median of {} \
+            "{limit}; {} MiB of it for caches and write buffers (LMDB: page cache only).{direct} Pairs of {} bytes on {}. Cells of {} s, median of {} \
              rounds (slowest and fastest: --json), the stores in turn. Load: batches of {} in random order for at most {} s, then the rest in key order. \"50/50\": half gets, half puts, \
              zipfian; \"update\": puts, uniform.\n",
             self.cache_bytes >> 20,

@@ -36,6 +36,7 @@ fn options(backing: &Path) -> Options {
         memory_bytes: 32 << 20,
         cache_percent: 75,
         is_limited: false,
+        direct_io: false,
         sizes: vec![0.005, 0.01],
         promises: vec![Promise::Process, Promise::Power],
         seconds: 3600.0,
@@ -75,6 +76,18 @@ fn a_small_run_has_every_cell_of_every_store_and_leaves_nothing() {
     let text = report.to_string();
     assert!(text.contains("MEMORY IS NOT LIMITED") && text.contains("update, 8 writers"), "{text}");
     assert_eq!(std::fs::read_dir(backing.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_run_with_direct_io_says_so() {
+    let backing = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let only = Some(vec![competitors::ours::NAME.to_owned()]);
+    let direct = Options { direct_io: true, rounds: 1, sizes: vec![0.01], only, ..options(backing.path()) };
+    let report = run(&direct, &|_| {}).unwrap();
+    for row in report.parts.iter().flat_map(|part| &part.rows) {
+        assert!(row.failure.is_none() && row.cells.iter().all(Option::is_some), "{row:?}");
+    }
+    assert!(report.to_string().contains("Bristlecone with direct I/O"));
 }
 
 #[test]
