@@ -9,7 +9,7 @@ use std::os::unix::fs::OpenOptionsExt;
 pub const BLOCK: usize = 4096;
 
 /// Bytes at an address that is a multiple of [`BLOCK`].
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Aligned {
     memory: Vec<u8>,
     from: usize,
@@ -45,12 +45,12 @@ impl DerefMut for Aligned {
     }
 }
 
-/// Opens a file in this way for direct I/O. A file system without it refuses with [`is_refused`].
+/// Files that are opened in this way have direct I/O. A file system without it refuses: see [`is_refused`].
 pub fn set(how: &mut OpenOptions) {
     how.custom_flags(libc::O_DIRECT);
 }
 
-/// True if a file could not be opened because its file system has no direct I/O.
+/// True if a call failed because the file system has no direct I/O.
 pub fn is_refused(error: &std::io::Error) -> bool {
     error.raw_os_error() == Some(libc::EINVAL)
 }

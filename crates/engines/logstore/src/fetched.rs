@@ -93,7 +93,7 @@ pub(crate) struct Fetched {
     done: Condvar,
     /// Maximum bytes of the parts that were read, and of those of one list.
     most: usize,
-    /// Reads of images that found their part. No protocol reads it.
+    /// Reads of images that found their part. Only tests read this number.
     hits: AtomicU64,
 }
 

@@ -6,7 +6,7 @@
 use faults::{Lie, mix};
 
 use crate::common::Dir;
-use crate::common::life::{Life, Tally, number_from};
+use crate::common::life::{Life, Tally, number_from, settings};
 
 const LIVES: u64 = 6;
 
@@ -25,7 +25,8 @@ fn nothing_acknowledged_is_lost_by_a_power_cut() {
     for number in 0..LIVES * rounds {
         total.add(&life(mix(seed, number), Lie::None).unwrap_or_else(|why| panic!("{why}")));
     }
-    println!("power cuts: {total:?}");
+    let direct = (0..LIVES * rounds).filter(|number| settings(mix(seed, *number)).direct_io).count();
+    println!("power cuts: {total:?}, {direct} lives with direct I/O");
     assert!(total.judged >= 500 * rounds && total.second >= 100 * rounds, "{total:?}");
     assert!(total.images.names_mixed > 0 && total.images.files_torn > 0, "{total:?}");
     assert!(total.newer > 0 && total.kills > 0 && total.closes > 0, "{total:?}");

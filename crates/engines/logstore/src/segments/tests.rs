@@ -18,7 +18,7 @@ fn on_disk() -> tempfile::TempDir {
 
 /// With direct I/O: images of many lengths, in buffers of any length, read from buffers, from the files, in parts, ahead, and after an open.
 #[test]
-fn images_pass_by_the_page_cache() {
+fn images_bypass_the_page_cache() {
     for has_ring in [false, true] {
         let dir = on_disk();
         let place = Place { dir: dir.path().to_owned(), stem: "s".into(), store: 7 };

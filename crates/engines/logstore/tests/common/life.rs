@@ -133,7 +133,13 @@ impl Tally {
 /// True if the directories of these tests have direct I/O.
 fn has_direct_io() -> bool {
     static HAS: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
-    *HAS.get_or_init(|| Dir::new("has").has_direct_io())
+    *HAS.get_or_init(|| {
+        let has = Dir::new("has").has_direct_io();
+        if !has {
+            println!("no life has direct I/O: this system's memory file system has none");
+        }
+        has
+    })
 }
 
 /// Settings by a seed: a budget of memory of some leaves, and a short log.
