@@ -10,7 +10,8 @@ use pmem::direct::{Aligned, BLOCK};
 use pmem::file::io;
 use pmem::{Result, system};
 
-/// Bytes of a segment at which the next one begins.
+/// The least and the greatest number of bytes of a segment at which the next one begins.
+pub(crate) const SEGMENT_MIN: u64 = 4 << 20;
 pub(crate) const SEGMENT: u64 = 64 << 20;
 /// Images begin at multiples of this.
 pub(crate) const UNIT: u64 = 64;

@@ -16,6 +16,8 @@
 //! * P3: a segment is removed only when no current image and no image of the published checkpoint is in it, and the checkpoint is durable.
 //!   The base of changes that were made since the checkpoint began is current, too ([`Segments::begin_checkpoint`]).
 //! * P4: a recovered store continues in a new segment.
+//! * P5: behind the greatest number, the numbers of removed segments are used again, from the least one on. So a store may write any number of
+//!   segments during its life. An address that a reader has read before is that of another image only if all numbers were used meanwhile.
 //!
 //! Changes are replaced far sooner than whole images, so each kind has segments of its own. Segments of changes soon have no live image.
 //!
@@ -25,6 +27,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
 use std::ops::Range;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, RwLock};
 
 use bwtree::guide::PIECE;
@@ -85,19 +88,14 @@ fn try_direct(place: &Place, block: usize) -> Result<()> {
     }
 }
 
-/// The segments to which nothing was appended after a moment.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Filled {
-    /// Segments that were appended to at that moment.
-    current: [Option<u64>; 2],
-    /// Number of the next segment.
-    end: u64,
-}
+/// The segments to which nothing was appended after a moment. Their numbers are not ordered by age (P5).
+#[derive(Clone, Debug)]
+pub(crate) struct Filled(BTreeSet<u64>);
 
 impl Filled {
     /// True if a segment is one of them.
     pub(crate) fn has(&self, number: u64) -> bool {
-        number < self.end && !self.current.contains(&Some(number))
+        self.0.contains(&number)
     }
 }
 
@@ -119,8 +117,10 @@ struct Writer {
 #[derive(Debug)]
 pub(crate) struct Segments {
     place: Place,
-    /// Bytes of a segment.
-    bytes: u64,
+    /// Bytes of a segment at which the next one begins.
+    bytes: AtomicU64,
+    /// Small segments are those of tests: no other thread writes or reads ahead.
+    is_small: bool,
     syncs: bool,
     /// Compresses images. `None`: they are not compressed.
     packer: Option<Mutex<Packer>>,
@@ -135,10 +135,10 @@ pub(crate) struct Segments {
     writing: OnceLock<Option<Helper>>,
     /// The error of the last failed read of an image.
     error: Mutex<Option<Error>>,
-    written: std::sync::atomic::AtomicU64,
-    read: std::sync::atomic::AtomicU64,
+    written: AtomicU64,
+    read: AtomicU64,
     /// Bytes that compression has saved.
-    saved: std::sync::atomic::AtomicU64,
+    saved: AtomicU64,
 }
 
 impl Segments {
@@ -187,8 +187,8 @@ impl Segments {
         let packer = compresses.then(Mutex::default);
         let most = settings.fetched_bytes() as usize;
         let fetched = block.map(|_| Arc::new(Fetched::new(most, !settings.is_small)));
-        let usual = Self::of(place, settings.segment(), syncs, open, next_number);
-        Ok(Self { packer, block, fetched, ..usual })
+        let usual = Self::of(place, settings.segment(0), syncs, open, next_number);
+        Ok(Self { packer, block, fetched, is_small: settings.is_small, ..usual })
     }
 
     /// All segments that can be read, also those with a damaged header. Only for salvage.
@@ -220,7 +220,8 @@ impl Segments {
     ) -> Self {
         Self {
             place,
-            bytes,
+            bytes: bytes.into(),
+            is_small: false,
             syncs,
             packer: None,
             block: None,
@@ -260,6 +261,16 @@ impl Segments {
         Ok(images)
     }
 
+    /// Bytes of a segment at which the next one begins.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Lets segments from now on begin when the one before has so many bytes.
+    pub(crate) fn resize(&self, bytes: u64) {
+        self.bytes.store(bytes, Ordering::Relaxed);
+    }
+
     fn find(&self, number: u64) -> Option<Arc<Segment>> {
         self.open.read().unwrap_or_else(PoisonError::into_inner).get(&number).cloned()
     }
@@ -277,7 +288,7 @@ impl Segments {
         let bytes = space(contents.len());
         let stream = &writer.streams[kind as usize];
         let end = stream.at + stream.buffer.len() as u64;
-        if stream.current.is_none() || (end + bytes as u64 > self.bytes && end > header::BYTES as u64) {
+        if stream.current.is_none() || (end + bytes as u64 > self.bytes() && end > header::BYTES as u64) {
             self.begin(&mut writer, kind)?;
         }
         let Writer { streams, unsynced, images, .. } = &mut *writer;
@@ -287,7 +298,7 @@ impl Segments {
         let buffer = &mut stream.buffer;
         let offset = stream.at + buffer.len() as u64;
         let parts = Parts { segment, offset, bytes: bytes as u64, is_packed };
-        let address = parts.pack().ok_or(Error::Full { max_bytes: self.bytes * SEGMENT_MAX })?;
+        let address = parts.pack().ok_or(Error::Full { max_bytes: self.bytes() * SEGMENT_MAX })?;
         let from = buffer.len();
         head::append(buffer, self.place.store, contents, is_packed, (lsn, *images));
         buffer.resize(from + bytes, 0);
@@ -344,9 +355,8 @@ impl Segments {
     }
 
     fn hand_over(&self, stream: &mut Stream, unsynced: &mut Vec<Arc<Segment>>) -> Result<()> {
-        // Small segments are those of tests. There, the next call writes the buffer.
-        let helper =
-            (self.bytes == SEGMENT).then(|| self.writing.get_or_init(|| Helper::start("page-writer")));
+        // In tests, the next call writes the buffer.
+        let helper = (!self.is_small).then(|| self.writing.get_or_init(|| Helper::start("page-writer")));
         self.empty(stream, unsynced, |stream| stream.hand_over(helper.and_then(Option::as_ref)))
     }
 
@@ -370,16 +380,25 @@ impl Segments {
         let done = work(stream);
         // A buffer that stays is counted later.
         if stream.at > at {
-            self.written.fetch_add(stream.at - at, std::sync::atomic::Ordering::Relaxed);
-            self.saved.fetch_add(std::mem::take(&mut stream.saved), std::sync::atomic::Ordering::Relaxed);
+            self.written.fetch_add(stream.at - at, Ordering::Relaxed);
+            self.saved.fetch_add(std::mem::take(&mut stream.saved), Ordering::Relaxed);
         }
         done
+    }
+
+    /// The first number from this one on that no segment has, then those below it (P5).
+    fn unused_number(&self, from: u64) -> Result<u64> {
+        let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
+        let mut numbers = (from..=SEGMENT_MAX).chain(1..from.min(SEGMENT_MAX + 1));
+        numbers
+            .find(|number| !open.contains_key(number))
+            .ok_or(Error::Full { max_bytes: self.bytes() * SEGMENT_MAX })
     }
 
     /// Begins the next segment.
     fn begin(&self, writer: &mut Writer, kind: ImageKind) -> Result<()> {
         self.hand_over(&mut writer.streams[kind as usize], &mut writer.unsynced)?;
-        let number = writer.next_number;
+        let number = self.unused_number(writer.next_number)?;
         let path = self.place.path(PAGES, number);
         let mut how = OpenOptions::new();
         how.read(true).write(true).create(true).truncate(true);
@@ -387,7 +406,7 @@ impl Segments {
         let text = String::new();
         let header = Header { kind: Kind::Segment, store: self.place.store, number, lsn: 0, text };
         let segment = Arc::new(Segment { file, path, written: 0.into(), block: self.block });
-        writer.next_number += 1;
+        writer.next_number = number + 1;
         let stream = &mut writer.streams[kind as usize];
         stream.buffer.extend(header.encode());
         (stream.current, stream.at) = (Some((number, Arc::clone(&segment))), 0);
@@ -412,7 +431,8 @@ impl Segments {
         let mut writer = lock(&self.writer);
         writer.bases.clear();
         let current = writer.streams.each_ref().map(|stream| stream.current.as_ref().map(|own| own.0));
-        Filled { current, end: writer.next_number }
+        let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
+        Filled(open.keys().copied().filter(|number| !current.contains(&Some(*number))).collect())
     }
 
     /// True if a segment has the base of changes that were made since the last checkpoint began (P3).
@@ -447,7 +467,6 @@ impl Segments {
 
     /// Bytes that were written to segments and read from them since the store was opened.
     pub(crate) fn traffic(&self) -> (u64, u64) {
-        use std::sync::atomic::Ordering;
         (self.written.load(Ordering::Relaxed), self.read.load(Ordering::Relaxed))
     }
 
@@ -458,7 +477,7 @@ impl Segments {
 
     /// Bytes that compression has saved since the store was opened.
     pub(crate) fn saved(&self) -> u64 {
-        self.saved.load(std::sync::atomic::Ordering::Relaxed)
+        self.saved.load(Ordering::Relaxed)
     }
 
     /// An image that is not written yet (P1).
@@ -496,7 +515,7 @@ impl Segments {
             return Ok(self.image(address)?.get(part).unwrap_or_default().to_vec());
         }
         let read = segment.read(parts.offset + (HEAD + part.start) as u64, part.len())?;
-        self.read.fetch_add(read.len() as u64, std::sync::atomic::Ordering::Relaxed);
+        self.read.fetch_add(read.len() as u64, Ordering::Relaxed);
         Ok(read)
     }
 
@@ -529,7 +548,7 @@ impl Segments {
         if image.len() < end || crc32c::crc32c(&image[UNSUMMED..end]) != sum {
             return Err(corrupt());
         }
-        self.read.fetch_add(end as u64, std::sync::atomic::Ordering::Relaxed);
+        self.read.fetch_add(end as u64, Ordering::Relaxed);
         image.truncate(end);
         if is_packed != parts.is_packed {
             return Err(corrupt());
@@ -579,8 +598,8 @@ impl Shelf for Segments {
                 }
             }
         }
-        // A reader asks for one image, and needs it now. Small segments are those of tests.
-        let may_wait = addresses.len() > 1 && self.bytes == SEGMENT;
+        // A reader asks for one image, and needs it now.
+        let may_wait = addresses.len() > 1 && !self.is_small;
         let helper = may_wait.then(|| self.reader.get_or_init(|| Helper::start("read-ahead")));
         let helper = helper.and_then(Option::as_ref);
         let work: Box<dyn FnOnce() + Send> = match &self.fetched {

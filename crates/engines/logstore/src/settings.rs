@@ -7,10 +7,12 @@ use pmem::direct::BLOCK;
 
 use crate::buffer::WORD;
 use crate::log::{LogStats, Sizes};
-use crate::segment::SEGMENT;
+use crate::segment::{SEGMENT, SEGMENT_MIN};
 
 /// The buffers of the log take at most 1 / `LOG_PART` of the memory budget, unless that is less than [`WORDS_MIN`] for each.
 const LOG_PART: u64 = 64;
+/// A segment has this part of the live bytes, within its limits.
+const SEGMENT_PART: u64 = 16;
 /// Minimum words of a buffer of the log.
 const WORDS_MIN: usize = (64 << 10) / WORD;
 
@@ -60,8 +62,9 @@ impl Settings {
         Sizes { words: words.clamp(WORDS_MIN, sizes.words), ..sizes }
     }
 
-    pub(crate) fn segment(&self) -> u64 {
-        if self.is_small { 4 << 10 } else { SEGMENT }
+    /// Bytes of the next segments of a store with so many live bytes. The space of a small store is in proportion to its data, too.
+    pub(crate) fn segment(&self, live_bytes: u64) -> u64 {
+        if self.is_small { 4 << 10 } else { (live_bytes / SEGMENT_PART).clamp(SEGMENT_MIN, SEGMENT) }
     }
 
     /// Bytes of which direct writes are multiples.

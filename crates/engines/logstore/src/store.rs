@@ -179,6 +179,7 @@ impl<P: Pairs> Store<P> {
         let mut live = Live::default();
         leaves.iter().for_each(|leaf| live.add(leaf));
         let live_bytes = live.bytes();
+        segments.resize(settings.segment(live_bytes));
         let shelf: Arc<dyn Shelf> = Arc::clone(&segments) as _;
         let tree = Tree::restore(settings.pages(), shelf, leaves).map_err(refused)?;
         let mut own = Self {

@@ -424,7 +424,7 @@ impl<P: Pairs> Store<P> {
         // C1.
         let end = if is_omitted(Omission::StableImages) { redo } else { log.commit_all()? };
         if is_omitted(Omission::Removal) {
-            self.remove_unused(&live, filled)?;
+            self.remove_unused(&live, &filled)?;
         }
         let syncs = self.settings.survives_power;
         // If this fails, the old checkpoint and the new one are both sound, because nothing that they need was removed.
@@ -438,15 +438,16 @@ impl<P: Pairs> Store<P> {
         upkeep.stats.checkpoint_bytes += bytes;
         log.discard_below(redo)?;
         upkeep.stats.live_bytes = live.bytes();
-        self.remove_unused(&live, filled)?;
+        self.segments.resize(self.settings.segment(live.bytes()));
+        self.remove_unused(&live, &filled)?;
         upkeep.images_at = self.segments.traffic().0;
         upkeep.has_moved = false;
-        self.clean(upkeep, &live, filled)
+        self.clean(upkeep, &live, &filled)
     }
 
     /// P3: removes the segments that were filled before the checkpoint and have no live bytes. A current image is in the checkpoint, was
     /// appended since it began, or is a base that the segments know.
-    fn remove_unused(&self, live: &Live, filled: Filled) -> Result<()> {
+    fn remove_unused(&self, live: &Live, filled: &Filled) -> Result<()> {
         let is_unused = |number| filled.has(number) && live.of(number) == 0 && !self.segments.is_base(number);
         let numbers = self.segments.sizes().into_iter().map(|(number, _)| number);
         let unused: Vec<u64> = numbers.filter(|number| is_unused(*number)).collect();
@@ -455,12 +456,12 @@ impl<P: Pairs> Store<P> {
 
     /// Moves images out of the segments with the least live bytes, if the segments take more than 1.4 times the live bytes. The next
     /// checkpoint frees these segments.
-    fn clean(&self, upkeep: &mut Upkeep, live: &Live, filled: Filled) -> Result<()> {
+    fn clean(&self, upkeep: &mut Upkeep, live: &Live, filled: &Filled) -> Result<()> {
         let sizes: Vec<(u64, u64)> =
             self.segments.sizes().into_iter().filter(|(number, _)| filled.has(*number)).collect();
         let total: u64 = sizes.iter().map(|(_, bytes)| bytes).sum();
         let is_compacting = upkeep.is_compacting;
-        let usual = upkeep.stats.live_bytes / 5 * 7 + 2 * self.settings.segment();
+        let usual = upkeep.stats.live_bytes / 5 * 7 + 2 * self.segments.bytes();
         let allowed = if is_compacting { 0 } else { usual };
         if total <= allowed {
             return Ok(());
@@ -476,7 +477,7 @@ impl<P: Pairs> Store<P> {
         let (mut victims, mut freed, mut moved) = (BTreeSet::new(), 0, 0);
         for (share, number, bytes, live) in by_share {
             // A segment that is nearly all live costs more than it frees.
-            let is_enough = freed >= total - allowed || moved > 4 * self.settings.segment() || share > 0.85;
+            let is_enough = freed >= total - allowed || moved > 4 * self.segments.bytes() || share > 0.85;
             if if is_compacting { share > 0.95 } else { is_enough } {
                 break;
             }
@@ -542,7 +543,7 @@ impl<P: Pairs> Store<P> {
         let length = self.log_length();
         // Images that were replaced since the last checkpoint stay until the next one.
         let grown = self.segments.traffic().0 - upkeep.images_at;
-        let is_grown = grown > upkeep.stats.live_bytes / 5 + 2 * self.settings.segment();
+        let is_grown = grown > upkeep.stats.live_bytes / 5 + 2 * self.segments.bytes();
         if length > self.settings.log_bytes || is_grown || (upkeep.has_moved && length > 0) {
             // Without space the next attempt comes after the pause.
             let _ = self.checkpoint_with(&mut upkeep);
@@ -626,7 +627,7 @@ mod tests {
         (0..8).for_each(|page| _ = store.evict(&mut lock(&store.upkeep), page, true));
         assert!(store.tree.unsaved_bytes() > 0);
         omit(omission);
-        let removed = store.remove_unused(&live, filled);
+        let removed = store.remove_unused(&live, &filled);
         omit(None);
         removed?;
         store.get(&[0], |value| assert_eq!(value, b"3"))?;

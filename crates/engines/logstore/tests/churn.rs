@@ -47,6 +47,32 @@ fn operate(store: &logstore::Store<bwtree::Bytes>, model: &mut Model, thread: u6
     }
 }
 
+/// A store with little data keeps few images that are not needed, because its segments are small.
+#[test]
+fn the_space_of_a_small_store_is_in_proportion_to_its_data() {
+    const SLACK: u64 = 24 << 20;
+    let dir = Dir::new("space");
+    let mut store = create(&dir.0, Settings { memory_bytes: u64::MAX, ..settings() });
+    let mut random = fastrand::Rng::with_seed(1);
+    let mut most = 0;
+    for round in 0..25_u8 {
+        for _ in 0..10_000 {
+            put(&store, &random.u32(..10_000).to_be_bytes(), &[round; 600]).unwrap();
+            if random.u32(..1000) == 0 {
+                store.upkeep().unwrap();
+            }
+        }
+        let StoreStats { segment_bytes, live_bytes, .. } = store.stats();
+        assert!(segment_bytes < live_bytes / 5 * 8 + SLACK, "{segment_bytes} bytes, {live_bytes} live");
+        most = most.max(live_bytes);
+        if round == 12 {
+            drop(store);
+            store = open(&dir.0, Settings { memory_bytes: u64::MAX, ..settings() }).unwrap();
+        }
+    }
+    assert!(most > 4 << 20 && store.stats().image_bytes_written > 3 * SLACK, "{:?}", store.stats());
+}
+
 #[test]
 fn data_larger_than_memory_survives_threads_and_crashes() {
     let (rounds, seed) = (number_from("BRISTLECONE_ROUNDS", 1), number_from("BRISTLECONE_SEED", 0));

@@ -7,8 +7,9 @@ use super::*;
 fn segments(dir: &tempfile::TempDir, bytes: u64) -> Segments {
     let place = Place { dir: dir.path().to_owned(), stem: "s".into(), store: 7 };
     let settings = Settings { survives_power: false, is_small: bytes < SEGMENT, ..Settings::default() };
-    assert_eq!(settings.segment(), bytes);
-    Segments::open(place, &settings, &[], false).unwrap()
+    let segments = Segments::open(place, &settings, &[], false).unwrap();
+    segments.resize(bytes);
+    segments
 }
 
 /// A directory beside the program, so on a disk.
@@ -99,6 +100,45 @@ fn a_buffer_that_is_handed_over_is_read_and_written_before_the_next_one() {
     let found = segments.sizes().into_iter().flat_map(|(number, _)| segments.images(number).unwrap());
     let found: Vec<Address> = found.map(|(_, address)| address).collect();
     assert_eq!(found, images.iter().map(|(address, _)| *address).collect::<Vec<_>>());
+}
+
+/// Behind the greatest number, the numbers of removed segments are used again (P5), also after an open.
+#[test]
+fn numbers_of_removed_segments_are_used_again() {
+    const FIRST: u64 = SEGMENT_MAX - 1;
+    let dir = tempfile::tempdir().unwrap();
+    let (mut segments, mut images) = (segments(&dir, 4 << 10), Vec::new());
+    lock(&segments.writer).next_number = FIRST;
+    let image = |number: u64| vec![number as u8; 3000];
+    let append = |segments: &Segments, number: u64| {
+        let address = segments.append(&image(number), ImageKind::Whole, number).unwrap();
+        (Parts::of(address).segment, address)
+    };
+    // An image fills a segment. The second and the third one are removed.
+    images.extend((0..5).map(|number| append(&segments, number)));
+    let numbers = |images: &[(u64, Address)]| images.iter().map(|(segment, _)| *segment).collect::<Vec<_>>();
+    assert_eq!(numbers(&images), [FIRST, SEGMENT_MAX, 1, 2, 3]);
+    segments.remove(&[SEGMENT_MAX, 1]).unwrap();
+    let filled = segments.begin_checkpoint();
+    assert!([FIRST, 2].into_iter().all(|number| filled.has(number)));
+    assert!(![SEGMENT_MAX, 1, 3, 4].into_iter().any(|number| filled.has(number)));
+    lock(&segments.writer).next_number = FIRST;
+    images.extend((5..8).map(|number| append(&segments, number)));
+    assert_eq!(numbers(&images[5..]), [SEGMENT_MAX, 1, 4]);
+    assert!(!filled.has(4));
+    segments.write_all().unwrap();
+    let place = segments.place.clone();
+    drop(segments);
+    let used: Vec<u64> = numbers(&images).into_iter().filter(|number| ![2, 4].contains(number)).collect();
+    let settings = Settings { is_small: true, ..Settings::default() };
+    segments =
+        Segments::open(place, &settings, &BTreeSet::from_iter(used).into_iter().collect::<Vec<_>>(), false)
+            .unwrap();
+    images.extend((8..10).map(|number| append(&segments, number)));
+    assert_eq!(numbers(&images[8..]), [2, 4]);
+    for number in [0, 4, 5, 6, 8, 9] {
+        assert_eq!(segments.image(images[number as usize].1).unwrap(), image(number));
+    }
 }
 
 /// Packed and other images, in buffers and in the file.
