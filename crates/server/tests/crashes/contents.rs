@@ -12,6 +12,9 @@ use super::subject::{LIBRARY, Open, text};
 /// The databases that workloads use.
 const DATABASES: usize = 2;
 
+/// Begins the names of sets whose members are counted, and not compared.
+pub const ANY: &str = "any";
+
 /// All keys with their types, elements and deadlines, and the libraries of functions. The key of a database other than 0 has its number before it.
 pub fn read(open: &Open) -> Result<Contents, String> {
     let mut contents = Contents::new();
@@ -43,7 +46,13 @@ fn show(open: &Open, db: usize, key: &str) -> Result<String, String> {
             let fields: Vec<(String, String)> = open.ask(db, &format!("HGETALL {key}"))?;
             ("HLEN", sorted(fields.into_iter().map(|(field, value)| format!("{field}={value}")).collect()))
         }
-        "set" => ("SCARD", sorted(open.ask(db, &format!("SMEMBERS {key}"))?)),
+        "set" => {
+            let members: Vec<String> = open.ask(db, &format!("SMEMBERS {key}"))?;
+            // Commands remove members by chance from such a set.
+            let shown =
+                if key.starts_with(ANY) { vec![ANY.to_owned(); members.len()] } else { sorted(members) };
+            ("SCARD", shown)
+        }
         "list" => ("LLEN", open.ask(db, &format!("LRANGE {key} 0 -1"))?),
         "zset" => ("ZCARD", scores(open, db, key)?),
         other => return Err(format!("the type {other}")),

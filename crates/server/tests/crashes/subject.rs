@@ -16,6 +16,7 @@ use index::{About, Family, Form};
 use pmem::{Durability, Error, Found, Geometry, Observed};
 use server::clients::ClientEntry;
 use server::command::{grouped, run};
+use server::eviction::Policy;
 use server::session::SessionState;
 use server::shared::Shared;
 use server::stream::Peer;
@@ -43,6 +44,8 @@ pub enum Op {
     Collect,
     /// Removes the keys whose deadline has passed at this time.
     Expire(u64, Vec<Change>),
+    /// Evicts all keys that have a deadline, under a limit of memory that they exceed.
+    Evict(Vec<Change>),
     /// Completes the background work of the index.
     Maintain,
     /// A crash without a loss.
@@ -303,6 +306,15 @@ impl<F: Family> Subject for Served<F> {
                 self.now.store(EARLY, Ordering::Relaxed);
                 self.with(|open| open.engine.sync().map_err(text))
             }
+            Op::Evict(_) => self.with(|open| {
+                let eviction = &open.shared.eviction;
+                eviction.set_policy(Policy::VolatileTtl);
+                eviction.set_limit_bytes(1);
+                // Each call evicts a bounded number of keys.
+                let evicted = (0..8).try_for_each(|_| eviction.evict_some(&open.shared));
+                eviction.set_limit_bytes(0);
+                evicted.map_err(text)
+            }),
             Op::Maintain => self.with(|open| {
                 open.maintain();
                 Ok(())
@@ -316,13 +328,13 @@ impl<F: Family> Subject for Served<F> {
     }
 
     fn is_divisible(op: &Op) -> bool {
-        matches!(op, Op::Expire(..))
+        matches!(op, Op::Expire(..) | Op::Evict(_))
     }
 
     fn apply_model(op: &Op, model: &mut Contents) {
         let changes: &[Change] = match op {
             Op::Run(commands) | Op::Apart(commands) => &commands.changes,
-            Op::Expire(_, changes) => changes,
+            Op::Expire(_, changes) | Op::Evict(changes) => changes,
             Op::HeadFirst => &[("h".to_owned(), "hash late=1 v=1".to_owned())],
             Op::Lose(..) | Op::Collect | Op::Maintain | Op::Kill | Op::Reopen => &[],
         };
@@ -360,6 +372,7 @@ impl<F: Family> Subject for Served<F> {
         let key = key.split('/').next_back().unwrap_or(key);
         let (line, contents) = match is.as_bytes()[0] {
             b'L' | b'R' => (format!("RPUSH {key} n"), "list n"),
+            b'S' if key.starts_with(contents::ANY) => (format!("SADD {key} n"), "set any"),
             b'S' => (format!("SADD {key} n"), "set n"),
             b'Z' => (format!("ZADD {key} 7 n"), "zset n:7"),
             b'X' => (format!("XADD {key} 9-9 n 7"), "stream 9-9[n 7] last 9-9"),

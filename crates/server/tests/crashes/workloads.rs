@@ -80,6 +80,8 @@ pub fn workloads() -> Vec<(&'static str, Vec<Op>)> {
         ("keys", keys()),
         ("several types", several()),
         ("functions", functions()),
+        ("chance", chance()),
+        ("eviction", eviction()),
     ]
 }
 
@@ -271,6 +273,62 @@ fn keys() -> Vec<Op> {
     ]);
     let ends = vec![Op::Collect, Op::Reopen, Op::Maintain];
     [before, vec![passed, Op::Collect], after, ends].concat()
+}
+
+/// Members that are removed by chance, one and several.
+fn chance() -> Vec<Op> {
+    with_garbage(&[
+        ("SADD any a b c d e f g h", &[("any", "set any any any any any any any any")]),
+        ("SPOP any", &[("any", "set any any any any any any any")]),
+        ("SPOP any 2", &[("any", "set any any any any any")]),
+        // More than a half.
+        ("SPOP any 4", &[("any", "set any")]),
+        ("SADD any x y #", &[("any", "set any any any any")]),
+        ("SPOP any 9", &[("any", "")]),
+        ("SADD any2 # x y z", &[("any2", "set any any any any")]),
+        ("SPOP any2 3", &[("any2", "set any")]),
+        ("SADD any2 k l", &[("any2", "set any any any")]),
+        ("EVAL 'return redis.call(\"SPOP\", KEYS[1], 2)' 1 any2", &[("any2", "set any")]),
+        ("SPOP any2", &[("any2", "")]),
+    ])
+}
+
+/// Structures of all types that are evicted, each as a whole, and new ones in their places.
+fn eviction() -> Vec<Op> {
+    const KEYS: [&str; 6] = ["h", "l", "n", "s", "x", "z"];
+    let made = all(&[
+        (
+            "MULTI | SET n 1 | HSET h a 1 b # | SADD s a b | ZADD z 1 a 2 b | RPUSH l a b | XADD x 1-1 f v | SADD t a | EXEC",
+            &[
+                ("h", "hash a=1 b=#"),
+                ("l", "list a b"),
+                ("n", "string 1"),
+                ("s", "set a b"),
+                ("t", "set a"),
+                ("x", "stream 1-1[f v] last 1-1"),
+                ("z", "zset a:1 b:2"),
+            ],
+        ),
+        (
+            "MULTI | PEXPIREAT n 4102444800001 | PEXPIREAT h 4102444800002 | PEXPIREAT s 4102444800003 | PEXPIREAT z 4102444800004 | \
+             PEXPIREAT l 4102444800005 | PEXPIREAT x 4102444800006 | EXEC",
+            &[
+                ("h", "hash a=1 b=# until 4102444800002"),
+                ("l", "list a b until 4102444800005"),
+                ("n", "string 1 until 4102444800001"),
+                ("s", "set a b until 4102444800003"),
+                ("x", "stream 1-1[f v] last 1-1 until 4102444800006"),
+                ("z", "zset a:1 b:2 until 4102444800004"),
+            ],
+        ),
+    ]);
+    let evicted = Op::Evict(KEYS.map(|key| (key.to_owned(), String::new())).to_vec());
+    let after = with_garbage(&[
+        ("HSET h a 2", &[("h", "hash a=2")]),
+        ("ZADD z 3 a", &[("z", "zset a:3")]),
+        ("RPUSH l c", &[("l", "list c")]),
+    ]);
+    [made, vec![evicted], after].concat()
 }
 
 /// Transactions, scripts and pipelines on several types.
