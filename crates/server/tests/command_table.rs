@@ -134,17 +134,122 @@ fn scripts_without_keys_have_an_empty_list_of_keys_as_in_redis() {
         "LMPOP 1 a LEFT",
         "ZUNION 2 a b",
     ];
-    let words = |line: &str| line.split(' ').map(|word| word.as_bytes().to_vec()).collect::<Vec<_>>();
-    for subcommand in ["GETKEYS", "GETKEYSANDFLAGS"] {
-        // Redis has no flags for the use of keys by scripts.
-        let chosen = if subcommand == "GETKEYS" { &commands[..] } else { &commands[..2] };
-        for command in chosen {
-            let line = [words(&format!("COMMAND {subcommand} {command}"))];
-            let ask = |address: SocketAddr| exchange(&mut TcpStream::connect(address).unwrap(), &line, "end");
-            let (ours, theirs) = (ask(server.address), ask(redis.address));
-            assert_eq!(String::from_utf8_lossy(&ours), String::from_utf8_lossy(&theirs), "{command}");
+    for command in commands {
+        let line = [words(&format!("COMMAND GETKEYS {command}"))];
+        let ask = |address: SocketAddr| exchange(&mut TcpStream::connect(address).unwrap(), &line, "end");
+        let (ours, theirs) = (ask(server.address), ask(redis.address));
+        assert_eq!(String::from_utf8_lossy(&ours), String::from_utf8_lossy(&theirs), "{command}");
+    }
+}
+
+fn words(line: &str) -> Vec<Vec<u8>> {
+    line.split(' ').map(|word| word.as_bytes().to_vec()).collect()
+}
+
+/// Commands with the numbers of their keys in `X`, for each way in which commands of Redis use keys.
+const USES: [&str; 60] = [
+    "BITFIELD a GET u8 0",
+    "BITFIELD a SET u8 0 1",
+    "BITOP AND d a b",
+    "BLMOVE a b LEFT LEFT 0",
+    "BLMPOP 0 2 a b LEFT",
+    "BRPOPLPUSH a b 0",
+    "BZMPOP 0 1 a MIN",
+    "COPY a b",
+    "DEL a b",
+    "EVAL s 2 a b c",
+    "EVALSHA s 1 a",
+    "EVALSHA_RO s 1 a",
+    "EVAL_RO s 1 a",
+    "EVAL s 0",
+    "FCALL f 2 a b c",
+    "FCALL_RO f 1 a",
+    "GEORADIUS a 1 1 1 m STORE b",
+    "GEORADIUSBYMEMBER a m 1 m STOREDIST b",
+    "GEOSEARCHSTORE d a FROMMEMBER m BYRADIUS 1 m",
+    "LCS a b",
+    "LMOVE a b LEFT LEFT",
+    "LMPOP 1 a LEFT",
+    "MEMORY USAGE a",
+    "MSET a v b v",
+    "MSETNX a v b v",
+    "OBJECT ENCODING a",
+    "PFMERGE d a b",
+    "RENAME a b",
+    "RENAMENX a b",
+    "RPOPLPUSH a b",
+    "SDIFFSTORE d a b",
+    "SET a v",
+    "SET a v EX 5 GET",
+    "SINTERCARD 2 a b",
+    "SINTERSTORE d a b",
+    "SMOVE a b m",
+    "SORT a",
+    "SORT a STORE b",
+    "SUNIONSTORE d a b",
+    "XACK a g 1",
+    "XGROUP CREATE a g 0",
+    "XGROUP CREATECONSUMER a g c",
+    "XGROUP DELCONSUMER a g c",
+    "XGROUP DESTROY a g",
+    "XGROUP SETID a g 0",
+    "XINFO CONSUMERS a g",
+    "XINFO STREAM a",
+    "XREAD STREAMS a b 0 0",
+    "XREADGROUP GROUP g c STREAMS a b > >",
+    "ZDIFF 2 a b",
+    "ZDIFFSTORE d 2 a b",
+    "ZINTER 2 a b",
+    "ZINTERCARD 2 a b",
+    "ZINTERSTORE d 2 a b",
+    "ZMPOP 1 a MIN",
+    "ZRANGESTORE d a 0 1",
+    "ZUNION 2 a b",
+    "ZUNIONSTORE d 2 a b",
+    "WATCH a b",
+    "UNLINK a",
+];
+
+/// The flags for uses of keys, and what users may do who can only read or only write, are those of Redis. A command that is not in [`USES`] has
+/// one key in front, and as many other arguments as it needs.
+#[test]
+fn uses_of_keys_are_those_of_redis() {
+    let (server, dir) = (TestServer::start(), tempfile::tempdir().unwrap());
+    let redis = Redis::start(dir.path());
+    let name = |line: &str| line.split(' ').next().unwrap_or_default().to_ascii_lowercase();
+    let listed: Vec<String> = USES.iter().map(|line| name(line)).collect();
+    let known = |name: &str| {
+        exchange_once(redis.address, &format!("COMMAND GETKEYS {name}")).contains("number of arg")
+    };
+    let simple = |command: &&server::command::Command| {
+        let arity = usize::try_from(command.arity.abs()).unwrap();
+        format!("{} a{}", command.name, " 1".repeat(arity - 2))
+    };
+    let others = server::command::all().iter().filter(|command| {
+        command.keys.0 == 1 && !listed.contains(&command.name.to_owned()) && known(command.name)
+    });
+    let lines: Vec<String> = USES.iter().map(|line| (*line).to_owned()).chain(others.map(simple)).collect();
+    let listed = USES.len();
+    assert!(lines.len() > listed + 80, "{} commands", lines.len());
+    for user in ["reader on nopass +@all %R~*", "writer on nopass +@all %W~*"] {
+        let line = format!("ACL SETUSER {user}");
+        [server.address, redis.address]
+            .into_iter()
+            .for_each(|at| assert_eq!(exchange_once(at, &line), "+OK\r\n$3\r\nend\r\n"));
+    }
+    for line in lines {
+        for what in ["COMMAND GETKEYSANDFLAGS", "ACL DRYRUN reader", "ACL DRYRUN writer"] {
+            let line = format!("{what} {line}");
+            let (ours, theirs) = (exchange_once(server.address, &line), exchange_once(redis.address, &line));
+            assert_eq!(ours, theirs, "{line}");
         }
     }
+}
+
+/// The reply to one command.
+fn exchange_once(address: SocketAddr, line: &str) -> String {
+    let reply = exchange(&mut TcpStream::connect(address).unwrap(), &[words(line)], "end");
+    String::from_utf8_lossy(&reply).into_owned()
 }
 
 #[test]

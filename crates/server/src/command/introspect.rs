@@ -3,6 +3,7 @@
 use super::{Call, Command, CommandError, Flags, NO_KEYS, all, arity_fits, is};
 use crate::glob;
 use crate::users::permissions;
+use crate::users::uses::Uses;
 
 const HELP: [&str; 8] = [
     "COMMAND [<subcommand> [<arg> ...]]. Subcommands are:",
@@ -169,18 +170,12 @@ fn keys(call: &mut Call<'_>, with_flags: bool) -> Result<(), CommandError> {
         return Err(invalid("The command has no key arguments"));
     }
     call.reply.array(keys.len());
-    for (key, uses) in keys {
+    for (position, key) in keys {
         if !with_flags {
             call.reply.bulk(key)?;
             continue;
         }
-        let removes = matches!(command.name, "del" | "unlink");
-        let flags: &[&str] = match (uses.reads, uses.writes) {
-            (_, false) => &["RO", "access"],
-            (true, true) => &["RW", "access", "update"],
-            (false, true) if removes => &["RM", "delete"],
-            (false, true) => &["OW", "update"],
-        };
+        let Uses(flags) = Uses::of(command, arguments, position);
         call.reply.array(2);
         call.reply.bulk(key)?;
         call.reply.set(flags.len());

@@ -248,7 +248,7 @@ pub fn run_inside(
     // Each command checks its arguments before it writes, but for the lengths of its keys: a wrong one would be noticed by the write.
     let command = shared.find(&arguments[0]);
     let mut keys = command.into_iter().flat_map(|command| permissions::keys(command, arguments));
-    if let Some((key, _)) = keys.find(|(key, _)| !(1..=bristlecone::TABLE_KEY_BYTES_MAX).contains(&key.len()))
+    if let Some((_, key)) = keys.find(|(_, key)| !(1..=bristlecone::TABLE_KEY_BYTES_MAX).contains(&key.len()))
     {
         let error = bristlecone::Error::KeyLength { bytes: key.len() };
         session.errors += 1;

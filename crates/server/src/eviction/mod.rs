@@ -285,7 +285,7 @@ impl Eviction {
             "getdel",
         ];
         if self.limit_bytes() > 0 && !NO_ACCESS.contains(&command.name) {
-            self.note(db, permissions::keys(command, arguments).map(|(key, _)| key));
+            self.note(db, permissions::keys(command, arguments).map(|(_, key)| key));
         }
     }
 

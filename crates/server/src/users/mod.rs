@@ -13,6 +13,7 @@
 pub mod denials;
 pub mod file;
 pub mod permissions;
+pub mod uses;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -27,7 +28,8 @@ use crate::command::{Command, is};
 use crate::glob;
 use crate::shared::lock;
 use denials::Denials;
-use permissions::{Commands, Uses};
+use permissions::Commands;
+use uses::Uses;
 
 /// Name of the user of a connection that has not named one.
 pub const DEFAULT: &str = "default";
@@ -306,14 +308,15 @@ impl User {
     /// The first key that the command reads or writes without the user's permission to do so.
     #[must_use]
     pub fn denied_key<'a>(&self, command: &Command, arguments: &'a [Bytes]) -> Option<&'a [u8]> {
-        let may = |key: &[u8], uses: Uses| {
+        let may = |(position, key): &(usize, &[u8])| {
+            let uses = Uses::of(command, arguments, *position);
             self.keys.iter().any(|keys| {
-                (!uses.reads || keys.reads)
-                    && (!uses.writes || keys.writes)
+                (!uses.reads() || keys.reads)
+                    && (!uses.writes() || keys.writes)
                     && glob::matches(&keys.pattern, key)
             })
         };
-        permissions::keys(command, arguments).find(|(key, uses)| !may(key, *uses)).map(|(key, _)| key)
+        permissions::keys(command, arguments).find(|key| !may(key)).map(|(_, key)| key)
     }
 
     /// True if the user may use every channel.

@@ -3,7 +3,8 @@
 //! Invariants:
 //! * P1: the newest rule that covers a command or subcommand decides.
 //! * P2: commands that log in or end a connection ([`Flags::OPEN`]) need no permission.
-//! * P3: a command that changes keys needs the permissions to read and to write them, unless this module says otherwise.
+//! * P3: a command needs the permissions for its keys that [`Uses`](super::uses::Uses) says: unless it says otherwise, one that changes keys
+//!   needs those to read and to write them.
 
 use bytes::Bytes;
 
@@ -51,25 +52,6 @@ const ADMIN_SUBCOMMANDS: [(&str, &[&str]); 2] = [
 /// Commands that an attacker could use to stop a server or to learn about it, although they are not for administrators.
 const DANGEROUS: [&str; 9] =
     ["flushall", "flushdb", "info", "keys", "lastsave", "range", "sort", "sort_ro", "swapdb"];
-
-/// Commands that change keys and return nothing that was in them.
-const WRITE_ONLY: [&str; 15] = [
-    "append",
-    "del",
-    "expire",
-    "expireat",
-    "mset",
-    "msetnx",
-    "persist",
-    "pexpire",
-    "pexpireat",
-    "psetex",
-    "set",
-    "setex",
-    "setnx",
-    "setrange",
-    "unlink",
-];
 
 /// True if a command belongs to a category.
 #[must_use]
@@ -236,15 +218,6 @@ fn position(command: &Command) -> Option<usize> {
     all().binary_search_by_key(&command.name, |command| command.name).ok()
 }
 
-/// What a command does with a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Uses {
-    /// Returns or copies the value.
-    pub reads: bool,
-    /// Changes the key.
-    pub writes: bool,
-}
-
 /// The channels among the arguments, and whether they are patterns. The end of a subscription needs no permission.
 pub fn channels<'a>(command: &Command, arguments: &'a [Bytes]) -> impl Iterator<Item = (&'a [u8], bool)> {
     let count = match command.name {
@@ -280,8 +253,8 @@ pub fn has_movable_keys(command: &Command) -> bool {
     command.keys.0 < 0 || names.contains(&command.name)
 }
 
-/// The keys among the arguments, with their uses.
-pub fn keys<'a>(command: &Command, arguments: &'a [Bytes]) -> impl Iterator<Item = (&'a [u8], Uses)> {
+/// The keys among the arguments, with their positions.
+pub fn keys<'a>(command: &Command, arguments: &'a [Bytes]) -> impl Iterator<Item = (usize, &'a [u8])> {
     let (first, last, step) = command.keys;
     let count = i64::try_from(arguments.len()).unwrap_or(i64::MAX);
     let (also, last) = if first < 0 {
@@ -299,9 +272,6 @@ pub fn keys<'a>(command: &Command, arguments: &'a [Bytes]) -> impl Iterator<Item
         _ => first..last + 1,
     };
     let name = command.name;
-    let is_write = command.flags.has(Flags::WRITE);
-    let returns = !WRITE_ONLY.contains(&name)
-        || name == "set" && arguments.iter().skip(3).any(|option| is(option, "GET"));
     // GEORADIUS and SORT may name a key for their result behind other options.
     let stores = |option: &Bytes| is(option, "STORE") || is(option, "STOREDIST");
     let stored = match name {
@@ -324,16 +294,7 @@ pub fn keys<'a>(command: &Command, arguments: &'a [Bytes]) -> impl Iterator<Item
         .chain(range.step_by(usize::try_from(step.max(1)).unwrap_or(1)))
         .chain(stored);
     indices.filter_map(move |index| {
-        let key = arguments.get(usize::try_from(index).ok()?)?;
-        let uses = match (name, index) {
-            ("bitop", 3..) | ("copy", 1) => Uses { reads: true, writes: false },
-            ("bitop" | "copy" | "rename" | "renamenx", 2) => Uses { reads: false, writes: true },
-            ("georadius" | "georadiusbymember" | "sort", 1) => Uses { reads: true, writes: false },
-            ("georadius" | "georadiusbymember" | "sort", _) => Uses { reads: false, writes: true },
-            (name, 1) if name.ends_with("store") => Uses { reads: false, writes: true },
-            (name, _) if name.ends_with("store") => Uses { reads: true, writes: false },
-            _ => Uses { reads: returns || !is_write, writes: is_write },
-        };
-        Some((&key[..], uses))
+        let position = usize::try_from(index).ok()?;
+        arguments.get(position).map(|key| (position, &key[..]))
     })
 }
