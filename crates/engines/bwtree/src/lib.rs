@@ -9,7 +9,7 @@
 //! * [`tree`]: the tree, and operations on single keys. [`scan`]: cursors.
 //! * [`paged`]: leaves outside of memory. [`eviction`]: how they leave it. [`late`]: their changes without a read. `copies`: their records
 //!   that were read. `digest`: which of two images has a key. [`guide`]: which part of an image. [`image`]: their contents as bytes.
-//!   [`restore`]: a tree from images.
+//!   `ahead`: reads that saves and scans will need. [`restore`]: a tree from images.
 //! * `structure`: consolidation, splits, index terms. `merge`: merges, and the shrink of the root.
 //! * `epoch`: decides when retired memory can be freed. `limbo`: frees it. `pool`: an allocation pool for each thread slot.
 //! * [`check`]: the structure checker. [`stats`]: counters.
@@ -19,6 +19,7 @@
 //! No operation waits for another one. In a tree with images, operations wait for reads of evicted leaves, and for the lock of the
 //! allocator. Only `table`, `node`, `slab`, `record`, `pool`, `epoch` and `limbo` contain unsafe code.
 
+mod ahead;
 pub mod bytes;
 pub mod check;
 mod copies;

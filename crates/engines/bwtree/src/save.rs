@@ -211,62 +211,6 @@ impl<P: Pairs> Tree<P> {
             .difference::<P>(head, live, |base| self.shelf.as_ref().is_some_and(|shelf| shelf.is_kept(base)))
     }
 
-    /// Tells the shelf which images the saves of the next leaves will read: of `count` leaves from the one that contains `from` on (`None`: the
-    /// first leaf). Returns the key at which the leaf behind them begins; `None` behind the last one. O(log records + count).
-    pub fn prefetch_leaves(&self, from: Option<&P::Key>, count: usize) -> Option<P::KeyBuf> {
-        let (visit, mut addresses) = (self.visit(), Vec::new());
-        let (_, mut head) = visit.leaf(from.map_or(Place::First, Place::At));
-        for number in 1.. {
-            self.read_by_save(head, &mut addresses);
-            let next = Outline::of(head).right.filter(|_| number < count).and_then(|right| visit.load(right));
-            let Some(next) = next else { break };
-            head = next;
-        }
-        let end = Outline::of(head).high.map(|high| P::own_key(high.borrow()));
-        drop(visit);
-        self.prefetch(addresses);
-        end
-    }
-
-    /// Tells the shelf which images the saves of the next pages will read: of `count` pages from this number on that the eviction looks at.
-    /// Returns the number after the last of them.
-    pub fn prefetch_pages(&self, mut from: u32, count: usize) -> u32 {
-        let (visit, mut addresses) = (self.visit(), Vec::new());
-        for _ in 0..count {
-            let Some(page) = self.candidates.next(from) else { break };
-            if let Some(head) = visit.load(Pid(page)) {
-                self.read_by_save(head, &mut addresses);
-            }
-            from = page.saturating_add(1);
-        }
-        drop(visit);
-        self.prefetch(addresses);
-        from
-    }
-
-    fn prefetch(&self, mut addresses: Vec<Address>) {
-        if let (Some(shelf), false) = (&self.shelf, addresses.is_empty()) {
-            shelf.prefetch(&mut addresses);
-        }
-    }
-
-    /// Adds the images that a save of this page will read, if it stays as it is.
-    fn read_by_save(&self, head: Head<'_, P>, addresses: &mut Vec<Address>) {
-        let (Body::Evicted { leaf, .. }, Some(shelf)) = (head.body(), &self.shelf) else { return };
-        let Kept { unsaved, late } = &leaf.kept;
-        if late.is_empty() {
-            return;
-        }
-        let mut changes = unsaved.len();
-        if unsaved.is_empty() && leaf.image.base.is_some() {
-            addresses.push(leaf.image.address);
-            changes = shelf.size(leaf.image.address);
-        }
-        if changes + late.len() > head.bytes() / image::SHARE {
-            addresses.push(leaf.image.whole());
-        }
-    }
-
     /// Moves the image of the leaf that contains `from` (`None`: the first leaf), if it or its base satisfies `is_unwanted`. The contents of
     /// an evicted leaf become a whole image: `keep` stores it and returns its address. A leaf in memory only forgets its image; the next
     /// [`save`](Self::save) writes a whole one. True if there is a leaf without the unwanted image now. Called as `save` (I4).

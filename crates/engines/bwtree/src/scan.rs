@@ -12,6 +12,7 @@
 use std::borrow::Borrow;
 use std::ops::{Bound, Range};
 
+use crate::ahead::Ahead;
 use crate::error::{Error, Result};
 use crate::node::{Body, Head};
 use crate::pairs::{Pairs, Place, Spot, Spotted, by_key};
@@ -38,6 +39,7 @@ pub struct Cursor<'t, P: Pairs> {
     error: Option<Error>,
     /// Number of states of pages from which records were read.
     states: u64,
+    ahead: Ahead<P::KeyBuf>,
 }
 
 /// Number of records between the next one and the one that is prefetched.
@@ -187,6 +189,7 @@ impl<P: Pairs> Tree<P> {
             is_done: is_empty::<P>(from, to),
             error: None,
             states: 0,
+            ahead: Ahead::default(),
         }
     }
 
@@ -238,6 +241,13 @@ impl<P: Pairs> Cursor<'_, P> {
         let (pid, head) = visit.leaf(place);
         if let Some(stub) = head.evicted() {
             drop(visit);
+            if !self.descends {
+                let from = match from {
+                    Bound::Unbounded => None,
+                    Bound::Included(key) | Bound::Excluded(key) => Some(key),
+                };
+                self.tree.read_ahead(&mut self.ahead, from, |high| is_to::<P>(high, to));
+            }
             // The next step of the scan finds the leaf in memory.
             return self.tree.page_in(pid, stub);
         }

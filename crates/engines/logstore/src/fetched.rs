@@ -1,9 +1,9 @@
-//! Images that were read ahead, for direct I/O: there the page cache cannot keep them. The upkeep needs many images one after the other, and
-//! knows them before. With data beyond memory all updates wait for the upkeep, so the reads of its images overlap.
+//! Images that were read ahead, for direct I/O: there the page cache cannot keep them. The upkeep and long scans need many images one after the other, and
+//! know them before. With data beyond memory all updates wait for the upkeep, so the reads of its images overlap.
 //!
 //! Invariants:
-//! * E1: the bytes of a segment below [`Segment::written`] never change, and no number of a segment is used twice. So a part stays right
-//!   until it is displaced.
+//! * E1: the bytes of a segment below [`Segment::written`] never change, and a part is known by the id of its segment, which is never used
+//!   twice, as numbers are. So a part stays right until it is displaced.
 //! * E2: a part is expected from [`Fetched::expect`] on until the returned value is dropped, whatever happens to the thread that reads it.
 //!   So no reader waits for ever.
 //! * E3: the parts that were read, and those of one list, take at most the bytes that [`Fetched::new`] gets.
@@ -24,27 +24,28 @@ const TOGETHER: u32 = 64;
 /// A part of a segment: whole blocks.
 #[derive(Clone, Debug)]
 pub(crate) struct Wanted {
-    number: u64,
+    /// The id of the segment.
+    id: u64,
     segment: Arc<Segment>,
     from: u64,
     bytes: usize,
 }
 
 impl Wanted {
-    /// The blocks of segment `number` with these bytes.
-    pub(crate) fn new(number: u64, segment: Arc<Segment>, from: u64, bytes: u64) -> Self {
+    /// The blocks of the segment with this id that have these bytes.
+    pub(crate) fn new(id: u64, segment: Arc<Segment>, from: u64, bytes: u64) -> Self {
         let before = from % BLOCK as u64;
         let bytes = ((before + bytes) as usize).next_multiple_of(BLOCK);
-        Self { number, segment, from: from - before, bytes }
+        Self { id, segment, from: from - before, bytes }
     }
 
     fn as_part(&self) -> ring::Part<'_> {
         ring::Part { file: &self.segment.file, at: self.from, bytes: self.bytes }
     }
 
-    fn has(&self, number: u64, from: u64, bytes: usize) -> bool {
+    fn has(&self, id: u64, from: u64, bytes: usize) -> bool {
         let end = from.saturating_add(bytes as u64);
-        number == self.number && from >= self.from && end <= self.from + self.bytes as u64
+        id == self.id && from >= self.from && end <= self.from + self.bytes as u64
     }
 
     /// Bytes of memory of the part.
@@ -66,7 +67,7 @@ struct Read {
 
 #[derive(Debug, Default)]
 struct Parts {
-    /// By number of the segment, and offset.
+    /// By id of the segment, and offset.
     read: BTreeMap<(u64, u64), Read>,
     /// Lists of parts that are expected, and their numbers.
     expected: Vec<(u64, Arc<Vec<Wanted>>)>,
@@ -129,10 +130,10 @@ impl Fetched {
     }
 
     /// Bytes of a segment, if they were read ahead. Waits for them if they are expected.
-    pub(crate) fn get(&self, number: u64, from: u64, bytes: usize) -> Option<Vec<u8>> {
+    pub(crate) fn get(&self, id: u64, from: u64, bytes: usize) -> Option<Vec<u8>> {
         let mut parts = lock(&self.parts);
         loop {
-            let near = parts.read.range_mut((number, 0)..=(number, from)).next_back();
+            let near = parts.read.range_mut((id, 0)..=(id, from)).next_back();
             if let Some(((_, first), read)) = near {
                 let from = (from - first) as usize;
                 let end = from.checked_add(bytes)?;
@@ -145,7 +146,7 @@ impl Fetched {
                 }
             }
             let mut expected = parts.expected.iter().flat_map(|(_, list)| &**list);
-            if !expected.any(|part| part.has(number, from, bytes)) {
+            if !expected.any(|part| part.has(id, from, bytes)) {
                 return None;
             }
             parts.waiting += 1;
@@ -195,7 +196,7 @@ impl Expected {
         for (part, bytes) in self.wanted.iter().zip(read) {
             let Some(bytes) = bytes else { continue };
             let read = Read { bytes: Arc::new(bytes), memory: part.memory(), list, is_used: false };
-            displaced.extend(parts.read.insert((part.number, part.from), read));
+            displaced.extend(parts.read.insert((part.id, part.from), read));
         }
         let mut total: usize = parts.read.values().map(|read| read.memory).sum();
         if total > fetched.most {
@@ -236,8 +237,7 @@ mod tests {
         let file = tempfile::tempfile().unwrap();
         let bytes: Vec<u8> = (0..BYTES as u64 / 8).flat_map(|word| (word * 8).to_le_bytes()).collect();
         file.write_all_at(&bytes, 0).unwrap();
-        let written = AtomicU64::new(BYTES as u64);
-        Arc::new(Segment { file, path: "segment".into(), written, block: None })
+        Arc::new(Segment::new(file, "segment".into(), BYTES as u64, None))
     }
 
     fn first(bytes: Option<Vec<u8>>) -> Option<u64> {

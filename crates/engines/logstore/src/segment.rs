@@ -59,6 +59,8 @@ impl Parts {
 /// A segment file.
 #[derive(Debug)]
 pub(crate) struct Segment {
+    /// Unlike its number, no other segment of this process ever has it.
+    pub(crate) id: u64,
     pub(crate) file: File,
     pub(crate) path: PathBuf,
     /// Bytes that are written.
@@ -68,6 +70,12 @@ pub(crate) struct Segment {
 }
 
 impl Segment {
+    /// A segment whose file is written up to this number of bytes.
+    pub(crate) fn new(file: File, path: PathBuf, written: u64, block: Option<usize>) -> Self {
+        static IDS: AtomicU64 = AtomicU64::new(0);
+        Self { id: IDS.fetch_add(1, Ordering::Relaxed), file, path, written: written.into(), block }
+    }
+
     /// Reads bytes, or fewer at the end of the file.
     ///
     /// # Errors

@@ -164,7 +164,7 @@ impl Segments {
             let file = open_file(OpenOptions::new().read(true), &path, "cannot open", block.is_some())?;
             let length =
                 system::inspect(&file, &path).map_err(|source| io("cannot inspect", &path, source))?.len();
-            let segment = Segment { file, path, written: length.into(), block };
+            let segment = Segment::new(file, path, length, block);
             let head = segment.read(0, header::BYTES)?;
             let header = Header::decode(&head, Kind::Segment, place.store, &segment.path)?;
             if header.number != *number {
@@ -202,10 +202,7 @@ impl Segments {
             let file = system::open(OpenOptions::new().read(true), &path);
             let length = file.as_ref().ok().and_then(|file| system::inspect(file, &path).ok());
             if let (Ok(file), Some(length)) = (file, length) {
-                open.insert(
-                    number,
-                    Arc::new(Segment { file, path, written: length.len().into(), block: None }),
-                );
+                open.insert(number, Arc::new(Segment::new(file, path, length.len(), None)));
             }
         }
         Ok(Self::of(place, SEGMENT, false, open, 0))
@@ -405,7 +402,7 @@ impl Segments {
         let file = open_file(&mut how, &path, "cannot make", self.block.is_some())?;
         let text = String::new();
         let header = Header { kind: Kind::Segment, store: self.place.store, number, lsn: 0, text };
-        let segment = Arc::new(Segment { file, path, written: 0.into(), block: self.block });
+        let segment = Arc::new(Segment::new(file, path, 0, self.block));
         writer.next_number = number + 1;
         let stream = &mut writer.streams[kind as usize];
         stream.buffer.extend(header.encode());
@@ -531,7 +528,7 @@ impl Segments {
             return Ok(image);
         }
         let read = |bytes: usize| {
-            let fetched = self.fetched.as_ref().and_then(|own| own.get(parts.segment, parts.offset, bytes));
+            let fetched = self.fetched.as_ref().and_then(|own| own.get(segment.id, parts.offset, bytes));
             fetched.map_or_else(|| segment.read(parts.offset, bytes), Ok)
         };
         let mut image = read(if parts.bytes > 0 { parts.bytes as usize } else { HEAD })?;
@@ -594,7 +591,7 @@ impl Shelf for Segments {
             if let Some(segment) = self.find(first.segment) {
                 let end = end.min(segment.written());
                 if first.offset < end {
-                    wanted.push((first.segment, segment, first.offset, end - first.offset));
+                    wanted.push((segment, first.offset, end - first.offset));
                 }
             }
         }
@@ -604,12 +601,12 @@ impl Shelf for Segments {
         let helper = helper.and_then(Option::as_ref);
         let work: Box<dyn FnOnce() + Send> = match &self.fetched {
             None => Box::new(move || {
-                wanted.iter().for_each(|(_, segment, from, bytes)| will_read(&segment.file, *from, *bytes));
+                wanted.iter().for_each(|(segment, from, bytes)| will_read(&segment.file, *from, *bytes));
             }),
             Some(fetched) if helper.is_some() => {
                 let wanted = wanted.into_iter();
                 let wanted =
-                    wanted.map(|(number, segment, from, bytes)| Wanted::new(number, segment, from, bytes));
+                    wanted.map(|(segment, from, bytes)| Wanted::new(segment.id, segment, from, bytes));
                 let expected = fetched.expect(wanted.collect());
                 Box::new(move || expected.fetch())
             }

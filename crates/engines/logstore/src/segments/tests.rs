@@ -141,6 +141,28 @@ fn numbers_of_removed_segments_are_used_again() {
     }
 }
 
+/// What was read ahead of a removed segment is not taken for that of the next one with its number.
+#[test]
+fn parts_of_a_removed_segment_are_not_those_of_the_next_one() {
+    let dir = on_disk();
+    let place = Place { dir: dir.path().to_owned(), stem: "s".into(), store: 7 };
+    let settings = Settings { direct_io: true, ..Settings::default() };
+    let segments = Segments::open(place, &settings, &[], false).unwrap();
+    segments.resize(4 << 10);
+    let append = |byte: u8| segments.append(&[byte; 3000], ImageKind::Whole, 1).unwrap();
+    let old = [append(1), append(2), append(3)];
+    segments.write_all().unwrap();
+    segments.prefetch(&mut old.to_vec());
+    assert_eq!(old.map(|address| segments.image(address).unwrap()[0]), [1, 2, 3]);
+    assert_eq!(segments.fetched.as_ref().unwrap().hits(), 3);
+    segments.remove(&[1, 2]).unwrap();
+    lock(&segments.writer).next_number = 1;
+    let new = [append(4), append(5)];
+    segments.write_all().unwrap();
+    assert_eq!(new, old[..2]);
+    assert_eq!(new.map(|address| segments.image(address).unwrap()[0]), [4, 5]);
+}
+
 /// Packed and other images, in buffers and in the file.
 #[test]
 fn images_are_packed_if_that_saves_enough() {
