@@ -146,8 +146,8 @@ fn words(line: &str) -> Vec<Vec<u8>> {
     line.split(' ').map(|word| word.as_bytes().to_vec()).collect()
 }
 
-/// Commands with the numbers of their keys in `X`, for each way in which commands of Redis use keys.
-const USES: [&str; 60] = [
+/// Commands for each way in which commands of Redis use keys.
+const USES: [&str; 65] = [
     "BITFIELD a GET u8 0",
     "BITFIELD a SET u8 0 1",
     "BITOP AND d a b",
@@ -208,6 +208,30 @@ const USES: [&str; 60] = [
     "ZUNIONSTORE d 2 a b",
     "WATCH a b",
     "UNLINK a",
+    "XREADGROUP GROUP g streams STREAMS s a > >",
+    "XREADGROUP GROUP streams c COUNT 1 STREAMS a >",
+    "GEORADIUS a 1 1 1 m STORE store",
+    "GEORADIUS a 1 1 1 m COUNT 1 STOREDIST storedist ASC",
+    "GEORADIUSBYMEMBER STORE store 1 m STORE b",
+];
+
+/// Commands without keys, or with subcommands, whose permissions are compared.
+const OTHERS: [&str; 15] = [
+    "ACL LOG",
+    "ACL WHOAMI",
+    "CLIENT UNBLOCK 1",
+    "CLIENT KILL a:1",
+    "CLIENT ID",
+    "CONFIG GET a",
+    "FUNCTION LOAD a",
+    "FUNCTION LIST",
+    "FUNCTION FLUSH",
+    "LATENCY DOCTOR",
+    "SCRIPT FLUSH",
+    "SLOWLOG GET",
+    "KEYS a",
+    "XGROUP DESTROY a g",
+    "XINFO GROUPS a",
 ];
 
 /// The flags for uses of keys, and what users may do who can only read or only write, are those of Redis. A command that is not in [`USES`] has
@@ -231,18 +255,27 @@ fn uses_of_keys_are_those_of_redis() {
     let lines: Vec<String> = USES.iter().map(|line| (*line).to_owned()).chain(others.map(simple)).collect();
     let listed = USES.len();
     assert!(lines.len() > listed + 80, "{} commands", lines.len());
-    for user in ["reader on nopass +@all %R~*", "writer on nopass +@all %W~*"] {
+    let users = [
+        "reader on nopass +@all %R~*",
+        "writer on nopass +@all %W~*",
+        "both on nopass +@all %R~a %W~a ~s*",
+        "plain on nopass ~* +@all -@admin -@dangerous",
+        "unwriting on nopass ~* +@all -@write",
+        "part on nopass ~* +@all -xgroup|destroy -xinfo|groups",
+    ];
+    for user in users {
         let line = format!("ACL SETUSER {user}");
         [server.address, redis.address]
             .into_iter()
             .for_each(|at| assert_eq!(exchange_once(at, &line), "+OK\r\n$3\r\nend\r\n"));
     }
-    for line in lines {
-        for what in ["COMMAND GETKEYSANDFLAGS", "ACL DRYRUN reader", "ACL DRYRUN writer"] {
-            let line = format!("{what} {line}");
-            let (ours, theirs) = (exchange_once(server.address, &line), exchange_once(redis.address, &line));
-            assert_eq!(ours, theirs, "{line}");
-        }
+    let dry_runs = users.map(|user| format!("ACL DRYRUN {}", user.split(' ').next().unwrap()));
+    let compared = lines.iter().map(|line| format!("COMMAND GETKEYSANDFLAGS {line}"));
+    let tried = lines.iter().map(String::as_str).chain(OTHERS);
+    let tried = tried.flat_map(|line| dry_runs.each_ref().map(|run| format!("{run} {line}")));
+    for line in compared.chain(tried) {
+        let (ours, theirs) = (exchange_once(server.address, &line), exchange_once(redis.address, &line));
+        assert_eq!(ours, theirs, "{line}");
     }
 }
 

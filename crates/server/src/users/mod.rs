@@ -271,8 +271,9 @@ impl User {
         if added.is_all() {
             self.keys.clear();
         }
-        if !self.keys.contains(&added) {
-            self.keys.push(added);
+        match self.keys.iter_mut().find(|known| known.pattern == added.pattern) {
+            Some(known) => (known.reads, known.writes) = (known.reads || reads, known.writes || writes),
+            None => self.keys.push(added),
         }
         Ok(())
     }

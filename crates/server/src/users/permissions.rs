@@ -38,16 +38,19 @@ pub const CATEGORIES: [&str; 21] = [
 ];
 
 /// Commands that have subcommands.
-const CONTAINERS: [&str; 12] = [
+const CONTAINERS: [&str; 14] = [
     "acl", "client", "cluster", "command", "config", "function", "latency", "memory", "object", "pubsub",
-    "script", "slowlog",
+    "script", "slowlog", "xgroup", "xinfo",
 ];
 
 /// Subcommands for administrators, of commands that are for everybody.
 const ADMIN_SUBCOMMANDS: [(&str, &[&str]); 2] = [
-    ("acl", &["list", "users", "getuser", "setuser", "deluser", "dryrun", "load", "save"]),
-    ("client", &["kill", "list", "pause", "unpause", "no-evict"]),
+    ("acl", &["list", "users", "getuser", "setuser", "deluser", "dryrun", "load", "log", "save"]),
+    ("client", &["kill", "list", "pause", "unblock", "unpause", "no-evict"]),
 ];
+
+/// Subcommands that write, of commands that do not.
+const WRITING_SUBCOMMANDS: [(&str, &[&str]); 1] = [("function", &["delete", "flush", "load", "restore"])];
 
 /// Commands that an attacker could use to stop a server or to learn about it, although they are not for administrators.
 const DANGEROUS: [&str; 9] =
@@ -177,11 +180,14 @@ impl Commands {
         for (index, command) in all().iter().enumerate().filter(|(_, command)| is_in(command, category)) {
             self.set(index, command.name, is_allowed);
         }
-        if matches!(category, "admin" | "dangerous") {
-            for (name, subcommands) in ADMIN_SUBCOMMANDS {
-                for subcommand in subcommands {
-                    self.except(name, subcommand, is_allowed);
-                }
+        let subcommands: &[(&str, &[&str])] = match category {
+            "admin" | "dangerous" => &ADMIN_SUBCOMMANDS,
+            "write" => &WRITING_SUBCOMMANDS,
+            _ => &[],
+        };
+        for (name, subcommands) in subcommands {
+            for subcommand in *subcommands {
+                self.except(name, subcommand, is_allowed);
             }
         }
     }
@@ -229,14 +235,15 @@ pub fn channels<'a>(command: &Command, arguments: &'a [Bytes]) -> impl Iterator<
     arguments.iter().skip(1).take(count).map(move |channel| (&channel[..], is_pattern))
 }
 
-/// The position of the key behind the last STORE of SORT. Other options may have this word as their argument.
-fn sort_target(arguments: &[Bytes]) -> Option<usize> {
-    let (mut at, mut target) = (2, None);
+/// The position of the key behind the last STORE or STOREDIST of the options, which begin at a position. These others have an argument, which
+/// may be one of these words, and LIMIT has two.
+fn target(arguments: &[Bytes], options: usize, others: &[&str]) -> Option<usize> {
+    let (mut at, mut target) = (options, None);
     while let Some(option) = arguments.get(at) {
         at += match option {
             option if is(option, "LIMIT") => 3,
-            option if is(option, "GET") || is(option, "BY") => 2,
-            option if is(option, "STORE") && at + 1 < arguments.len() => {
+            option if others.iter().any(|other| is(option, other)) => 2,
+            option if (is(option, "STORE") || is(option, "STOREDIST")) && at + 1 < arguments.len() => {
                 target = Some(at + 1);
                 2
             }
@@ -273,19 +280,20 @@ pub fn keys<'a>(command: &Command, arguments: &'a [Bytes]) -> impl Iterator<Item
     };
     let name = command.name;
     // GEORADIUS and SORT may name a key for their result behind other options.
-    let stores = |option: &Bytes| is(option, "STORE") || is(option, "STOREDIST");
     let stored = match name {
-        "georadius" | "georadiusbymember" => {
-            arguments.iter().skip(5).rposition(stores).map(|option| option + 6)
-        }
-        "sort" => sort_target(arguments),
+        "georadius" => target(arguments, 6, &["COUNT"]),
+        "georadiusbymember" => target(arguments, 5, &["COUNT"]),
+        "sort" => target(arguments, 2, &["GET", "BY"]),
         _ => None,
     };
     let stored = stored.and_then(|at| i64::try_from(at).ok());
-    // XREAD has its keys behind the word STREAMS, before the IDs.
-    let word = matches!(name, "xread" | "xreadgroup")
-        .then(|| arguments.iter().position(|word| is(word, "STREAMS")))
-        .flatten();
+    // XREAD has its keys behind the word STREAMS, before the IDs. XREADGROUP has two names before, which may be this word.
+    let options = match name {
+        "xread" => 1,
+        "xreadgroup" => 4,
+        _ => arguments.len(),
+    };
+    let word = (options..arguments.len()).find(|at| is(&arguments[*at], "STREAMS"));
     let streams = word.map_or(0..0, |at| at + 1..at + 1 + (arguments.len() - at - 1) / 2);
     let streams = streams.filter_map(|at| i64::try_from(at).ok());
     let indices = also
