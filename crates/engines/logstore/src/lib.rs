@@ -29,6 +29,7 @@ mod head;
 mod header;
 mod helper;
 pub mod identity;
+mod live;
 mod log;
 mod marks;
 pub mod omission;

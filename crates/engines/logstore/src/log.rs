@@ -115,7 +115,7 @@ pub(crate) struct Log {
     stable: AtomicU64,
     /// Bytes for which the largest allocated file has room.
     room: AtomicU64,
-    /// Bytes of large records that are not written.
+    /// Bytes of large records that are not written, or are about to be added.
     large: AtomicU64,
     failed: AtomicBool,
     /// True if blocks are synced.
@@ -136,6 +136,30 @@ pub struct LogStats {
     pub end: u64,
     /// LSN up to which all records are durable as promised.
     pub stable: u64,
+}
+
+/// The bytes of a large record that is about to be added. They are subtracted again if it is not.
+struct Large<'l> {
+    all: &'l AtomicU64,
+    bytes: u64,
+}
+
+impl<'l> Large<'l> {
+    fn new(all: &'l AtomicU64, bytes: u64) -> Self {
+        all.fetch_add(bytes, Ordering::Relaxed);
+        Self { all, bytes }
+    }
+
+    /// The record was added: its bytes are subtracted when it is written.
+    fn keep(mut self) {
+        self.bytes = 0;
+    }
+}
+
+impl Drop for Large<'_> {
+    fn drop(&mut self) {
+        self.all.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
 }
 
 impl Log {
@@ -185,16 +209,18 @@ impl Log {
     /// # Errors
     /// `Failed`; `NoSpace`: nothing was added; `Io`.
     pub(crate) fn add(&self, contents: &[u8]) -> Result<Entry<'_>> {
-        let large = if self.ring.is_large(contents.len()) { contents.len() as u64 } else { 0 };
+        // L4: before the check for room, so that large records of several threads do not count on the same room.
+        let large =
+            self.ring.is_large(contents.len()).then(|| Large::new(&self.large, contents.len() as u64));
         loop {
             self.check()?;
-            let needed = self.sizes.pending() + self.large.load(Ordering::Relaxed) + large;
+            let needed = self.sizes.pending() + self.large.load(Ordering::Relaxed);
             if needed > self.room.load(Ordering::Relaxed) {
                 self.provide(needed)?;
             }
             if let Some(entry) = self.ring.add(contents) {
-                if large > 0 {
-                    self.large.fetch_add(large, Ordering::Relaxed);
+                if let Some(large) = large {
+                    large.keep();
                 }
                 return Ok(entry);
             }

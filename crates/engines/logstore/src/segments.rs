@@ -17,7 +17,8 @@
 //!   The base of changes that were made since the checkpoint began is current, too ([`Segments::begin_checkpoint`]).
 //! * P4: a recovered store continues in a new segment.
 //! * P5: behind the greatest number, the numbers of removed segments are used again, from the least one on. So a store may write any number of
-//!   segments during its life. An address that a reader has read before is that of another image only if all numbers were used meanwhile.
+//!   segments during its life. An address that a reader, or a leaf in memory, has from before is that of another
+//!   image only if all numbers were used meanwhile: 64 TiB of images at least.
 //!
 //! Changes are replaced far sooner than whole images, so each kind has segments of its own. Segments of changes soon have no live image.
 //!

@@ -20,6 +20,8 @@
 //! * A3: if a write or sync of the log fails, a sync of images, or the sync that makes a checkpoint durable, all later updates are refused.
 //!   Reads of durable values go on. After any other failure, such as a full disk, later updates and checkpoints try again.
 //! * A4: one thread at a time saves, evicts and makes checkpoints: the one with the lock of `Upkeep`.
+//! * A5: checkpoints are replaced, and files removed, only under the lock of the files. A copy holds it. It is taken before the lock of
+//!   `Upkeep`; a thread that has that one only tries to take it.
 
 use std::borrow::Borrow;
 use std::cell::{Cell, RefCell};
@@ -37,6 +39,7 @@ use crate::checkpoint::{self, Checkpoint};
 use crate::copy;
 use crate::counts::Counts;
 use crate::gate::Gate;
+use crate::live::Live;
 use crate::log::{self, Log};
 use crate::marks::Marks;
 use crate::omission::{Omission, is_omitted};
@@ -46,7 +49,7 @@ use crate::segment::Parts;
 use crate::segments::Segments;
 use crate::settings::{Opened, Settings, StoreStats, VALUE_BYTES_MAX};
 use crate::sync::{Mutex, lock, try_lock};
-use crate::upkeep::{Live, Upkeep};
+use crate::upkeep::Upkeep;
 
 /// A store.
 #[derive(Debug)]
@@ -63,6 +66,8 @@ pub struct Store<P: Pairs> {
     pub(crate) marks: Marks,
     pub(crate) counts: Counts,
     pub(crate) upkeep: Mutex<Upkeep>,
+    /// Held by the thread that copies the files, and by one that makes a checkpoint (A5).
+    pub(crate) files: Mutex<()>,
     /// The counts of the upkeep when they were last read.
     known: Mutex<StoreStats>,
     /// Bytes that the last round of the eviction left, if it could not evict enough.
@@ -193,6 +198,7 @@ impl<P: Pairs> Store<P> {
             marks: Marks::new(),
             counts: Counts::default(),
             upkeep: Mutex::new(Upkeep::new(number, opened.leaves)),
+            files: Mutex::default(),
             known: Mutex::default(),
             closed: AtomicBool::new(settings.read_only),
             least_bytes: AtomicU64::new(0),
@@ -453,18 +459,19 @@ impl<P: Pairs> Store<P> {
             }
         }
         // Not before the gate: a thread that keeps writers out may wait for this lock.
-        let closed = self.checkpoint_with(&mut lock(&self.upkeep));
+        let _files = lock(&self.files);
+        let closed = self.checkpoint_in(&mut lock(&self.upkeep));
         log.drop_spare();
         closed
     }
 
     /// Copies the files of the store into `dir`, in the state of one moment: the last checkpoint, its images, and the log behind it. Reads and
-    /// updates go on. No checkpoint is made meanwhile. `progress` gets the copied bytes and all bytes.
+    /// updates go on, and so does the eviction. No checkpoint is made meanwhile, so the log grows. `progress` gets the copied bytes and all bytes.
     ///
     /// # Errors
     /// `NoSpace`; `Io`; `Failed`.
     pub fn copy_to(&self, dir: &Path, progress: copy::Progress<'_>) -> Result<u64> {
-        let _upkeep = lock(&self.upkeep);
+        let _files = lock(&self.files);
         let extent = match &self.log {
             Some(log) => log.extent()?,
             None => None,

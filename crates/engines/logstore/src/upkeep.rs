@@ -2,14 +2,15 @@
 
 use std::borrow::Borrow;
 use std::cell::Cell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use bwtree::{Address, Image, ImageKind, Pairs, Residence, RestoredLeaf, SavedLeaf};
+use bwtree::{Address, ImageKind, Pairs, Residence, RestoredLeaf, SavedLeaf};
 use pmem::{Error, Result};
 
 use crate::checkpoint::{self, Writer};
+use crate::live::Live;
 use crate::log::Log;
 use crate::omission::{Omission, is_omitted};
 use crate::segment::Parts;
@@ -367,10 +368,17 @@ impl<P: Pairs> Store<P> {
     /// # Errors
     /// `NoSpace`: the old checkpoint stays, and a later one is tried; `Io`, `Corrupt`, `Failed`.
     pub fn checkpoint(&self) -> Result<()> {
-        self.checkpoint_with(&mut lock(&self.upkeep))
+        let _files = lock(&self.files);
+        self.checkpoint_in(&mut lock(&self.upkeep))
     }
 
-    pub(crate) fn checkpoint_with(&self, upkeep: &mut Upkeep) -> Result<()> {
+    /// As [`checkpoint`](Self::checkpoint), but only if the files are not being copied. After the copy, the log is long enough for a later one.
+    fn checkpoint_with(&self, upkeep: &mut Upkeep) -> Result<()> {
+        try_lock(&self.files).map_or(Ok(()), |_files| self.checkpoint_in(upkeep))
+    }
+
+    /// Makes a checkpoint. The caller holds the lock of the files (A5).
+    pub(crate) fn checkpoint_in(&self, upkeep: &mut Upkeep) -> Result<()> {
         let Some(log) = &self.log else { return Err(Error::ReadOnly) };
         if self.is_above(EVICT_FROM, self.used_bytes()) {
             self.make_room(upkeep)?;
@@ -495,6 +503,10 @@ impl<P: Pairs> Store<P> {
             let has_moved = self.tree.move_image(low, is_victim, |image, kind| self.append(image, kind))?;
             upkeep.stats.moved_images += u64::from(has_moved);
             upkeep.has_moved |= has_moved;
+            // Other threads wait for this one to evict.
+            if has_moved && upkeep.stats.moved_images.is_multiple_of(64) {
+                self.make_room(upkeep)?;
+            }
         }
         self.segments.write_all()
     }
@@ -506,13 +518,14 @@ impl<P: Pairs> Store<P> {
     /// As [`checkpoint`](Self::checkpoint).
     pub fn compact(&self, progress: &dyn Fn(u64, u64)) -> Result<()> {
         const ROUNDS: u64 = 3;
+        let _files = lock(&self.files);
         let mut upkeep = lock(&self.upkeep);
         upkeep.is_compacting = true;
         // A round removes the segments that the round before has emptied. Updates meanwhile make new ones, so the rounds are bounded.
         let mut rounds = 0..ROUNDS;
         let done = rounds.try_for_each(|round| {
             progress(round, ROUNDS);
-            if round > 0 && !upkeep.has_moved { Ok(()) } else { self.checkpoint_with(&mut upkeep) }
+            if round > 0 && !upkeep.has_moved { Ok(()) } else { self.checkpoint_in(&mut upkeep) }
         });
         upkeep.is_compacting = false;
         progress(ROUNDS, ROUNDS);
@@ -549,37 +562,6 @@ impl<P: Pairs> Store<P> {
             let _ = self.checkpoint_with(&mut upkeep);
         }
         Some(PAUSE)
-    }
-}
-
-/// Live bytes of each segment, by the images that a checkpoint names.
-#[derive(Debug, Default)]
-pub(crate) struct Live {
-    by_segment: BTreeMap<u64, u64>,
-    last: Option<Image>,
-}
-
-impl Live {
-    /// Adds the next leaf of the checkpoint.
-    pub(crate) fn add<K>(&mut self, leaf: &RestoredLeaf<K>) {
-        // Two leaves may share an image, if they were merged while the checkpoint was made.
-        if self.last != Some(leaf.image) {
-            let Image { address, base } = leaf.image;
-            for Parts { segment, bytes, .. } in [Some(address), base].into_iter().flatten().map(Parts::of) {
-                *self.by_segment.entry(segment).or_insert(0) += if bytes > 0 { bytes } else { leaf.bytes };
-            }
-        }
-        self.last = Some(leaf.image);
-    }
-
-    /// Live bytes of a segment.
-    fn of(&self, segment: u64) -> u64 {
-        self.by_segment.get(&segment).copied().unwrap_or(0)
-    }
-
-    /// Live bytes of all segments.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.by_segment.values().sum()
     }
 }
 

@@ -4,6 +4,8 @@
 //! `BRISTLECONE_ROUNDS` multiplies the operations (default 1). `BRISTLECONE_SEED` changes the seeds.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
 use faults::mix;
 use logstore::{Settings, StoreStats};
@@ -71,6 +73,49 @@ fn the_space_of_a_small_store_is_in_proportion_to_its_data() {
         }
     }
     assert!(most > 4 << 20 && store.stats().image_bytes_written > 3 * SLACK, "{:?}", store.stats());
+}
+
+/// While the files are copied, leaves are evicted, so reads and updates go on within the budget. The copy has the state at its beginning.
+#[test]
+fn a_copy_does_not_stop_the_eviction() {
+    let (dir, copy) = (Dir::new("copied"), Dir::new("copy"));
+    let settings = || Settings { memory_bytes: 2 << 20, ..settings() };
+    let store = Arc::new(create(&dir.0, settings()));
+    let key = |number: u32| number.to_be_bytes();
+    let mut model = Model::new();
+    for number in 0..8000 {
+        put(&store, &key(number), &[1; 600]).unwrap();
+        model.insert(key(number).to_vec(), vec![1; 600]);
+    }
+    // Another thread, so that the test fails if this one waits for the copy.
+    let ((begin, parts), (end, done)) = (mpsc::channel::<u32>(), mpsc::channel());
+    let own = Arc::clone(&store);
+    let worker = std::thread::spawn(move || {
+        for part in parts {
+            for number in (part * 500..part * 500 + 500).map(|number| number % 8000) {
+                put(&own, &key(number), &[2; 600]).unwrap();
+                assert!(get(&own, &key(7999 - number)).unwrap().is_some());
+            }
+            own.upkeep().unwrap();
+            let memory = own.stats().memory;
+            assert!(memory.page_bytes + memory.table_bytes <= 2 << 20, "{memory:?}");
+            end.send(()).unwrap();
+        }
+    });
+    let (parts, made) = (std::cell::Cell::new(0u32), store.stats().checkpoints);
+    let during = |_, _| {
+        begin.send(parts.replace(parts.get() + 1)).unwrap();
+        done.recv_timeout(Duration::from_secs(60)).expect("reads and updates go on");
+    };
+    store.copy_to(&copy.0, &during).unwrap();
+    drop(begin);
+    worker.join().unwrap();
+    let stats = store.stats();
+    assert!(parts.get() >= 5 && stats.checkpoints == made, "{} parts, {stats:?}", parts.get());
+    store.upkeep().unwrap();
+    assert!(store.stats().checkpoints > made, "after the copy the log is long enough");
+    compare(&open(&copy.0, settings()).unwrap(), &model);
+    (0..8000).for_each(|number| assert_eq!(get(&store, &key(number)).unwrap().unwrap().len(), 600));
 }
 
 #[test]
