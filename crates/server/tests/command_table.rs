@@ -234,7 +234,7 @@ const OTHERS: [&str; 15] = [
     "XINFO GROUPS a",
 ];
 
-/// The flags for uses of keys, and what users may do who can only read or only write, are those of Redis. A command that is not in [`USES`] has
+/// The flags for uses of keys, and the permissions of users with few rights, are those of Redis. A command that is not in [`USES`] has
 /// one key in front, and as many other arguments as it needs.
 #[test]
 fn uses_of_keys_are_those_of_redis() {

@@ -1,4 +1,4 @@
-//! Reads ahead: the shelf is told which images saves and scans will read soon, so that the reads overlap.
+//! Reads ahead: the tree names the images that saves and scans will read soon, so that the shelf can read them together.
 //!
 //! A scan does not know where it will end. So it reads ahead only from the fifth evicted leaf on, first few leaves and then more. Two groups of
 //! leaves are asked for: the one that the scan is in, and the next one.

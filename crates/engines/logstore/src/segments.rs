@@ -264,7 +264,7 @@ impl Segments {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Lets segments from now on begin when the one before has so many bytes.
+    /// Lets segments from now on begin when the one before has this number of bytes.
     pub(crate) fn resize(&self, bytes: u64) {
         self.bytes.store(bytes, Ordering::Relaxed);
     }

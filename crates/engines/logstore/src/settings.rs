@@ -62,7 +62,7 @@ impl Settings {
         Sizes { words: words.clamp(WORDS_MIN, sizes.words), ..sizes }
     }
 
-    /// Bytes of the next segments of a store with so many live bytes. The space of a small store is in proportion to its data, too.
+    /// Bytes of the next segments of a store with this number of live bytes. The space of a small store is in proportion to its data, too.
     pub(crate) fn segment(&self, live_bytes: u64) -> u64 {
         if self.is_small { 4 << 10 } else { (live_bytes / SEGMENT_PART).clamp(SEGMENT_MIN, SEGMENT) }
     }

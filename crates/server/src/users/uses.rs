@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use crate::command::{Command, Flags, is};
 
-/// The use of a key: how it is opened, and what is done with its value.
+/// The use of a key: its opening, and the work on its value, in the words of Redis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Uses(pub &'static [&'static str]);
 

@@ -141,7 +141,7 @@ fn numbers_of_removed_segments_are_used_again() {
     }
 }
 
-/// What was read ahead of a removed segment is not taken for that of the next one with its number.
+/// A part that was read ahead of a removed segment is not taken for one of the next segment with its number.
 #[test]
 fn parts_of_a_removed_segment_are_not_those_of_the_next_one() {
     let dir = on_disk();
