@@ -364,7 +364,7 @@ fn announce(arguments: &Arguments, store: &Store, sockets: &Sockets) -> Result<(
         }
         addresses.iter().try_for_each(|(name, address)| {
             let name = if *name == "listen" { "listening" } else { *name };
-            output.line(&format!("  {name:<12}{address}"))
+            output.line(&format!("  {name:<11} {address}"))
         })
     })
 }

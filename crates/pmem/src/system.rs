@@ -228,10 +228,13 @@ pub fn remove_dir(path: &Path) -> Result<()> {
     call(Kind::Remove, path, None, |_| std::fs::remove_dir(path))
 }
 
+/// The mode of a new file: access for its owner only.
+pub const OWNER: u32 = 0o600;
+
 /// Options to open a file, or to create it with access for its owner only.
 pub fn new_or_found() -> OpenOptions {
     let mut how = OpenOptions::new();
-    how.read(true).write(true).create(true).truncate(false).mode(0o600);
+    how.read(true).write(true).create(true).truncate(false).mode(OWNER);
     how
 }
 

@@ -647,6 +647,35 @@ fn a_value_that_cannot_be_returned_is_not_removed() {
     }
 }
 
+/// Elements that may repeat are as many as was asked for, or the reply is refused before they are chosen.
+#[test]
+fn a_great_number_of_random_elements_is_refused() {
+    let server = TestServer::with(server::Config { reply_bytes_max: 100_000, ..server::Config::default() });
+    let mut client = server.client();
+    for line in ["SADD s a b c", "HSET h a 1 b 2 c 3", "ZADD z 1 a 2 b 3 c"] {
+        let _: u64 = cmd_of(line).query(&mut client).unwrap();
+    }
+    for line in ["SRANDMEMBER s", "HRANDFIELD h", "ZRANDMEMBER z"] {
+        let found: Vec<String> = cmd_of(line).arg(-1000).query(&mut client).unwrap();
+        let count = |name: &str| found.iter().filter(|found| *found == name).count();
+        assert!(found.len() == 1000 && ["a", "b", "c"].into_iter().all(|name| count(name) > 200), "{line}");
+        for count in [-3000_i64, -2_147_483_648_000] {
+            let text = error(cmd_of(line).arg(count).query::<Value>(&mut client));
+            assert!(text.contains("more than 100000 bytes"), "{line} {count}: {text}");
+        }
+        let absent = line.replace(" s", " absent").replace(" h", " absent").replace(" z", " absent");
+        let none: Vec<String> = cmd_of(&absent).arg(-2_147_483_648_000_i64).query(&mut client).unwrap();
+        assert_eq!(none, [""; 0]);
+    }
+}
+
+fn cmd_of(line: &str) -> redis::Cmd {
+    let mut words = line.split(' ');
+    let mut command = cmd(words.next().unwrap_or_default());
+    words.for_each(|word| _ = command.arg(word));
+    command
+}
+
 #[test]
 fn cursors_of_scan_are_exact_in_doubles() {
     let server = TestServer::start();

@@ -23,10 +23,12 @@
 use std::borrow::Borrow;
 use std::fs::{File, OpenOptions};
 use std::num::NonZeroU64;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use bwtree::{Address, Image, Pairs, RestoredLeaf};
 use pmem::file::io;
+use pmem::system::OWNER;
 use pmem::{Error, Result, system};
 
 use crate::header::{self, Header, Kind, word};
@@ -109,7 +111,7 @@ impl Writer {
         let path = path(place);
         let new = path.with_extension("checkpoint-new");
         let mut how = OpenOptions::new();
-        how.write(true).create(true).truncate(true);
+        how.write(true).create(true).truncate(true).mode(OWNER);
         let text = if compresses { LZ4.to_owned() } else { String::new() };
         let header = Header { kind: Kind::Checkpoint, store: place.store, number, lsn: redo, text };
         let file = system::open(&how, &new).map_err(|source| failed(&path, 0, source))?;

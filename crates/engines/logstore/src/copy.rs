@@ -4,9 +4,11 @@
 //! the checkpoint does not name: an open ignores both. Blocks of zeros are not written, so the allocated rest of a log file takes no space.
 
 use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use pmem::file::io;
+use pmem::system::OWNER;
 use pmem::{Error, Result, system};
 
 use crate::checkpoint;
@@ -76,7 +78,7 @@ fn copy_file(from: &Path, to: &Path, bytes: u64, filled: u64, copied: &mut dyn F
     let source = system::open(OpenOptions::new().read(true), from)
         .map_err(|source| io("cannot open", from, source))?;
     let mut how = OpenOptions::new();
-    how.write(true).create(true).truncate(true);
+    how.write(true).create(true).truncate(true).mode(OWNER);
     let target = system::open(&how, to).map_err(|source| io("cannot make", to, source))?;
     let failed = |source: std::io::Error| match source.kind() {
         std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {

@@ -27,6 +27,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
 use std::ops::Range;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, RwLock};
@@ -35,6 +36,7 @@ use bwtree::guide::PIECE;
 use bwtree::{Address, ImageKind, Shelf};
 use pmem::direct::{self, Aligned};
 use pmem::file::{io, will_read};
+use pmem::system::OWNER;
 use pmem::{Error, Result, system};
 
 use crate::fetched::{Fetched, Wanted};
@@ -77,7 +79,7 @@ fn refused(path: &Path, source: std::io::Error) -> Error {
 fn try_direct(place: &Place, block: usize) -> Result<()> {
     let path = place.dir.join(format!("{}.direct", place.stem));
     let mut how = OpenOptions::new();
-    direct::set(how.write(true).create(true).truncate(true));
+    direct::set(how.write(true).create(true).truncate(true).mode(OWNER));
     let done = system::open(&how, &path).and_then(|file| {
         system::remove_file(&path)?;
         system::write_all_at(&file, &path, 0, &Aligned::zeroed(block))
@@ -399,7 +401,7 @@ impl Segments {
         let number = self.unused_number(writer.next_number)?;
         let path = self.place.path(PAGES, number);
         let mut how = OpenOptions::new();
-        how.read(true).write(true).create(true).truncate(true);
+        how.read(true).write(true).create(true).truncate(true).mode(OWNER);
         let file = open_file(&mut how, &path, "cannot make", self.block.is_some())?;
         let text = String::new();
         let header = Header { kind: Kind::Segment, store: self.place.store, number, lsn: 0, text };

@@ -3,6 +3,7 @@
 //!
 //! `BRISTLECONE_ROUNDS` multiplies the operations (default 1). `BRISTLECONE_SEED` changes the seeds.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -73,6 +74,22 @@ fn the_space_of_a_small_store_is_in_proportion_to_its_data() {
         }
     }
     assert!(most > 4 << 20 && store.stats().image_bytes_written > 3 * SLACK, "{:?}", store.stats());
+}
+
+#[test]
+fn files_are_for_their_owner_alone() {
+    let (dir, copy) = (Dir::on_disk("owner"), Dir::on_disk("owner-copy"));
+    let store = create(&dir.0, Settings { direct_io: true, ..settings() });
+    (0..100u32).for_each(|key| _ = put(&store, &key.to_be_bytes(), &[1; 100]).unwrap());
+    store.checkpoint().unwrap();
+    store.copy_to(&copy.0, &|_, _| ()).unwrap();
+    for dir in [&dir.0, &copy.0] {
+        let files: Vec<_> = std::fs::read_dir(dir).unwrap().map(Result::unwrap).collect();
+        assert!(files.len() >= 3, "{files:?}");
+        for file in files {
+            assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600, "{file:?}");
+        }
+    }
 }
 
 /// While the files are copied, leaves are evicted, so reads and updates go on within the budget. The copy has the state at its beginning.

@@ -139,7 +139,7 @@ impl Interpreter {
         let host = lua.create_table()?;
         let number =
             REDIS_VERSION.split('.').fold(0, |all, part| all << 8 | part.parse::<u32>().unwrap_or(0));
-        host.set("of_run", of_run(&lua)?)?;
+        host.set("of_run", of_run(&lua, &control)?)?;
         host.set("version", REDIS_VERSION)?;
         host.set("version_number", number)?;
         host.set("bit", bits::library(&lua)?)?;
@@ -160,13 +160,9 @@ impl Interpreter {
         host.set("register_function", register_function(&lua, move |one| add(&registers, one))?)?;
         let (run, call, load) = lua.load(include_str!("prelude.lua")).set_name(PRELUDE).call(&host)?;
         let stops = Arc::clone(&control);
-        lua.set_global_hook(
-            HookTriggers::new().every_nth_instruction(INSTRUCTIONS),
-            move |_, _| match stops.stop() {
-                Some(_) => Err(mlua::Error::runtime("the script was stopped")),
-                None => Ok(VmState::Continue),
-            },
-        )?;
+        lua.set_global_hook(HookTriggers::new().every_nth_instruction(INSTRUCTIONS), move |_, _| {
+            stopped(&stops).map(|()| VmState::Continue)
+        })?;
         let (compiled, libraries) = Default::default();
         Ok(Self { lua, run, call, load, compiled, libraries, registered, control, version, is_broken: false })
     }
@@ -335,12 +331,23 @@ fn explained(error: &Table, name: &str) -> String {
     }
 }
 
+/// An error if the script has to stop.
+fn stopped(control: &Control) -> mlua::Result<()> {
+    match control.stop() {
+        Some(_) => Err(mlua::Error::runtime("the script was stopped")),
+        None => Ok(()),
+    }
+}
+
 /// The functions of [`OF_RUN`].
-fn of_run(lua: &Lua) -> mlua::Result<Table> {
+fn of_run(lua: &Lua, control: &Arc<Control>) -> mlua::Result<Table> {
     let all = lua.create_table()?;
     for (number, name) in OF_RUN.into_iter().enumerate() {
+        let stops = Arc::clone(control);
         // A function of Lua in its place would hide a caller that returns its result: such a call is a tail call.
         let function = lua.create_function(move |lua, arguments: MultiValue| {
+            // A command may take as long as very many instructions.
+            stopped(&stops)?;
             run_scope::call(lua, number, &arguments.into_vec())
         })?;
         all.set(name, function)?;

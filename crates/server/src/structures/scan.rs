@@ -151,21 +151,35 @@ pub fn reply_any(
 ) -> std::result::Result<(), CommandError> {
     let key = call.argument(1);
     let bytes_max = call.reply.free_bytes();
+    let mut is_cut = false;
     let (is_there, pairs) = call.keys.view(|view| {
+        is_cut = false;
         let Some(head) = view.find(key, kind)? else { return Ok((false, Vec::new())) };
         let pairs = match picks {
             None => any_of(view, &head, tag)?.into_iter().collect(),
             Some(Picks::Different(count)) => different(view, &head, tag, count, bytes_max)?,
             Some(Picks::Repeated(count)) => {
+                // A repeated element takes memory, however short it is.
+                is_cut = count > (bytes_max / size_of::<Pair>()) as u64;
+                if is_cut {
+                    return Ok((true, Vec::new()));
+                }
                 let (mut pairs, mut bytes) = (Vec::new(), 0);
-                for _ in 0..count {
-                    let Some(pair) = any_of(view, &head, tag)? else { break };
-                    // A repeated element takes memory, however short it is.
+                // A scan of few elements takes less time than many searches.
+                let all = match head.count <= count.saturating_mul(16) {
+                    true => different(view, &head, tag, head.count, bytes_max)?,
+                    false => Vec::new(),
+                };
+                let has_all = !all.is_empty() && all.len() as u64 == head.count;
+                while (pairs.len() as u64) < count && !is_cut {
+                    let any = match has_all {
+                        true => all.get(below(head.count) as usize).cloned(),
+                        false => any_of(view, &head, tag)?,
+                    };
+                    let Some(pair) = any else { break };
                     bytes += pair.0.len() + pair.1.len() + size_of::<Pair>();
                     pairs.push(pair);
-                    if bytes > bytes_max {
-                        break;
-                    }
+                    is_cut = bytes > bytes_max;
                 }
                 pairs
             }
@@ -176,7 +190,8 @@ pub fn reply_any(
     if picks.is_none() {
         return call.reply_option(pairs.first().map(|(rest, _)| rest.as_slice()));
     }
-    call.reply.check_space(pairs.iter().map(|(rest, value)| rest.len() + value.len()).sum())?;
+    let bytes: usize = pairs.iter().map(|(rest, value)| rest.len() + value.len()).sum();
+    call.reply.check_space(if is_cut { usize::MAX } else { bytes })?;
     write(call, kind, &pairs, with_values, true)
 }
 
