@@ -302,9 +302,12 @@ impl StoreDir {
         Ok(pmem::copy::copy_file(&self.file, &self.path, 0, bytes, to, progress)?)
     }
 
-    /// Bytes of the store's file. `None` if it cannot be inspected.
+    /// Bytes of the store's file, and of the other files of a store in files. `None` if it cannot be inspected.
     pub(crate) fn file_bytes(&self) -> Option<u64> {
-        Some(self.file.metadata().ok()?.len())
+        // A file may be removed meanwhile.
+        let parts = self.path.parent().into_iter().flat_map(parts);
+        let parts = parts.filter_map(|part| Some(std::fs::metadata(part).ok()?.len()));
+        Some(self.file.metadata().ok()?.len() + parts.sum::<u64>())
     }
 
     /// Sizes that the journal's file shows. `None` without a journal.

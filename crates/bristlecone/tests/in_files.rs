@@ -1,6 +1,7 @@
 //! Stores in files of their engine's own: restarts, crashes, backups, refusals, and contents that are larger than memory.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use bristlecone::{Compression, Durability, Error, Options, Store, StoreU64, backup, compact, salvage};
@@ -17,10 +18,34 @@ fn key(number: u32) -> Vec<u8> {
     format!("key {:07}", number.wrapping_mul(2_654_435_761) % 10_000_000).into_bytes()
 }
 
+/// Copies the files of a store, which may be open. It is repeated if the background work replaced or removed a file meanwhile: then it is not
+/// the state of one moment.
 fn copy(from: &Path, to: &Path) {
-    for entry in std::fs::read_dir(from).unwrap().flatten() {
-        std::fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+    let files = || -> BTreeMap<_, _> {
+        let entries = std::fs::read_dir(from).unwrap().flatten();
+        entries.filter_map(|entry| Some((entry.file_name(), entry.metadata().ok()?.ino()))).collect()
+    };
+    for _ in 0..100 {
+        let before = files();
+        std::fs::remove_dir_all(to).unwrap();
+        std::fs::create_dir(to).unwrap();
+        let is_whole = before.keys().all(|name| std::fs::copy(from.join(name), to.join(name)).is_ok());
+        if is_whole && files() == before {
+            return;
+        }
     }
+    panic!("the files change all the time");
+}
+
+#[test]
+fn the_size_is_that_of_all_files() {
+    let dir = scratch();
+    let store = Store::open(dir.path(), options()).unwrap();
+    (0..5000).for_each(|number| _ = store.put(&key(number), &[1; 100]).unwrap());
+    store.close().unwrap();
+    let files = std::fs::read_dir(dir.path()).unwrap();
+    let bytes: u64 = files.map(|file| file.unwrap().metadata().unwrap().len()).sum();
+    assert!(bytes > 500_000 && store.stats().file_bytes == Some(bytes), "{bytes}, {:?}", store.stats());
 }
 
 /// The copy of the files of an open store is what a crash of its process leaves.
@@ -325,9 +350,9 @@ fn a_compaction_frees_the_space_of_removed_and_replaced_values() {
     let (before, segments_before) = (bytes_in(dir.path()), segment_bytes(dir.path()));
     let done = compact(dir.path(), &|done, all| assert!(done <= all)).unwrap();
     assert_eq!((done.keys, done.bytes_before, done.bytes), (5000, before, bytes_in(dir.path())));
-    // 5000 pairs of 2004 bytes in images that are nearly full.
+    // 5000 pairs of 2004 bytes, in images and segments that are nearly full. A small store frees much of its space by itself.
     let (before, after) = (segments_before, segment_bytes(dir.path()));
-    assert!(after < 13_000_000 && before > 3 * after, "{before}, {after}, {done:?}");
+    assert!(after < 10_500_000 && (after..4 * after).contains(&before), "{before}, {after}, {done:?}");
     let store = Store::open(dir.path(), existing()).unwrap();
     let pairs: Vec<_> = store.scan(..).map(Result::unwrap).collect();
     assert!(pairs.len() == 5000 && pairs.iter().all(|(_, value)| *value == [2; 2000]));

@@ -424,6 +424,13 @@ impl<'a> Access<'a> {
         }
         if let Some(head) = lost {
             shared.structures.garbage.hint(head.id);
+            // Clients that wait for a group of the stream get an error.
+            let db = self.db();
+            if head.kind == structures::Kind::Stream
+                && let Some(turns) = self.turns()
+            {
+                shared.waiters.wake([(db, key)], turns);
+            }
         }
         self.note_read(key, !(is_read && is_absent));
         self.note_new(key, is_absent && is_put);

@@ -38,6 +38,15 @@ fn settings_change_together_or_not_at_all() {
     assert_eq!(get(&mut client, "timeout"), "100");
     assert!(error(set(&mut client, &["timeout", "-1"])).contains("at least 0"));
     assert!(error(set(&mut client, &["port", "1"])).contains("can't set immutable config"));
+    let twice = error(set(&mut client, &["timeout", "1", "TIMEOUT", "2"]));
+    assert!(twice.ends_with("argument 'TIMEOUT') - duplicate parameter"), "{twice}");
+    // What holds already can be set.
+    set(&mut client, &["save", "", "appendonly", "no"]).unwrap();
+    assert!(error(set(&mut client, &["appendonly", "yes"])).contains("can't set immutable config"));
+    for command in ["CONFIG", "OBJECT"] {
+        let lines: Vec<String> = cmd(command).arg("HELP").query(&mut client).unwrap();
+        assert!(lines[0].starts_with(command) && lines.len() > 4, "{lines:?}");
+    }
     assert_eq!(
         error(set(&mut client, &["nosuch", "1"])),
         "ERR Unknown option or number of arguments for CONFIG SET - 'nosuch'"

@@ -238,3 +238,29 @@ fn a_user_reads_only_streams_of_its_keys() {
         assert!(error.contains("NOPERM") || error.contains("permission"), "{line}: {error}");
     }
 }
+
+#[test]
+fn a_consumer_that_waits_gets_an_error_when_its_stream_goes() {
+    for (gone, code) in [
+        ("DEL s", "NOGROUP"),
+        ("UNLINK s", "NOGROUP"),
+        ("SET s x", "WRONGTYPE"),
+        ("RENAME s t", "NOGROUP"),
+        ("XGROUP DESTROY s g", "NOGROUP"),
+        ("FLUSHDB", "NOGROUP"),
+        ("FLUSHALL", "NOGROUP"),
+        ("EVAL redis.call('del',KEYS[1]) 1 s", "NOGROUP"),
+    ] {
+        let server = TestServer::start();
+        let client = &mut server.client();
+        run::<()>(client, "XGROUP CREATE s g 0 MKSTREAM");
+        let mut consumer = server.client();
+        let consumer = thread::spawn(move || {
+            consumer.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+            try_run::<Value>(&mut consumer, "XREADGROUP GROUP g c BLOCK 0 STREAMS s >").unwrap_err()
+        });
+        eventually("a consumer that waits", || waiting(&server) == 1);
+        try_run::<Value>(client, gone).unwrap();
+        assert_eq!(consumer.join().unwrap().code(), Some(code), "{gone}");
+    }
+}

@@ -91,6 +91,7 @@ struct LogFile {
 /// The files that are written. The others are closed.
 #[derive(Debug)]
 struct Files {
+    /// The file that is written. `None` if an open had no space for it.
     current: Option<LogFile>,
     /// The next file, without a header. `None` if there was no space for it.
     spare: Option<LogFile>,
@@ -194,11 +195,19 @@ impl Log {
             let mut files = lock(&log.files);
             // L8: the last recovered file is durable before the next one is made.
             log.sync_recovered(&files)?;
-            files.spare = Some(log.place.make(&mut files, sizes.file)?);
-            log.rotate(&mut files, base)?;
-            log.remove_empty(&mut files, base)?;
-            // L8.
-            files.spare = Some(log.place.make(&mut files, sizes.file)?);
+            let is_recovered = !files.older.is_empty();
+            // A full disk does not prevent an open: the first record that finds space begins the file (L4, L6).
+            let make = |files: &mut Files| match log.place.make(files, sizes.file) {
+                Err(Error::NoSpace { .. }) if is_recovered => Ok(None),
+                made => made.map(Some),
+            };
+            files.spare = make(&mut files)?;
+            if files.spare.is_some() {
+                log.rotate(&mut files, base)?;
+                log.remove_empty(&mut files, base)?;
+                // L8.
+                files.spare = make(&mut files)?;
+            }
             log.note_room(&files);
         }
         Ok(log)

@@ -149,7 +149,7 @@ impl Segments {
     /// checkpoint.
     ///
     /// # Errors
-    /// `Foreign`; `Io`; `Corrupt` if one is missing.
+    /// `Foreign`, also if one is missing; `Io`.
     pub(crate) fn open(place: Place, settings: &Settings, used: &[u64], compresses: bool) -> Result<Self> {
         let (syncs, may_remove) = (settings.survives_power, !settings.read_only);
         let block = settings.direct_io.then(|| settings.block());
@@ -161,8 +161,7 @@ impl Segments {
         for number in used {
             let path = place.path(PAGES, *number);
             if !found.contains(number) {
-                let source = std::io::ErrorKind::NotFound.into();
-                return Err(io("a segment of the checkpoint is missing:", &path, source));
+                return Err(Error::Foreign { path, why: "a segment of the checkpoint is missing" });
             }
             let file = open_file(OpenOptions::new().read(true), &path, "cannot open", block.is_some())?;
             let length =

@@ -311,7 +311,7 @@ impl Watch for Full {
 #[test]
 fn a_disk_that_is_full_for_a_while_loses_nothing_and_updates_are_refused_whole() {
     let (rounds, seed) = (number_from("BRISTLECONE_ROUNDS", 1), number_from("BRISTLECONE_SEED", 0));
-    let (mut refused, mut done) = (0u64, 0u64);
+    let (mut refused, mut done, mut opened) = (0u64, 0u64, 0u64);
     for number in 0..8 * rounds {
         let seed = mix(seed ^ 0xf011, number);
         let (dir, mut random, mut model) = (Dir::new("full"), fastrand::Rng::with_seed(seed), Model::new());
@@ -346,7 +346,9 @@ fn a_disk_that_is_full_for_a_while_loses_nothing_and_updates_are_refused_whole()
             match random.u32(..20) {
                 0 => assert!(store.checkpoint().is_ok() || is_full, "seed {seed}, turn {turn}"),
                 1..4 => _ = store.upkeep(),
-                4 if !is_full => {
+                // An open needs no space.
+                4 => {
+                    opened += u64::from(is_full);
                     drop(store);
                     store = open(&dir.0, settings.clone()).unwrap();
                 }
@@ -360,6 +362,9 @@ fn a_disk_that_is_full_for_a_while_loses_nothing_and_updates_are_refused_whole()
         drop(store);
         compare(&open(&dir.0, settings).unwrap(), &model);
     }
-    println!("full disk: {refused} updates refused, {done} done");
-    assert!(refused > 100 * rounds && done > 1000 * rounds, "{refused}, {done}");
+    println!("full disk: {refused} updates refused, {done} done, {opened} opens");
+    assert!(
+        refused > 100 * rounds && done > 1000 * rounds && opened > 30 * rounds,
+        "{refused}, {done}, {opened}"
+    );
 }

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
+use super::observe::help;
 use super::server::command;
 use super::{Call, Command, CommandError, Flags, integer};
 use crate::eviction::{Policy, SAMPLES_MAX};
@@ -18,6 +19,14 @@ pub const COMMANDS: &[Command] = &[command(
     "Shows and changes settings. Subcommands: GET, SET, RESETSTAT.",
     config,
 )];
+
+const HELP: [&str; 5] = [
+    "CONFIG <subcommand> [<arg> ...]. Subcommands:",
+    "GET <pattern> ...: the settings whose names match a pattern.",
+    "SET <name> <value> ...: changes settings until the server ends.",
+    "RESETSTAT: counts from 0 again.",
+    "HELP: this text.",
+];
 
 /// A setting that can change: the name in Redis, the name of the option, how to read and how to write it.
 struct Setting {
@@ -221,7 +230,14 @@ fn config(call: &mut Call<'_>) -> Result<(), CommandError> {
         }
         ("set", pairs @ [_, _, ..]) if pairs.len().is_multiple_of(2) => {
             let mut changes = Vec::new();
-            for pair in pairs.chunks_exact(2) {
+            for (number, pair) in pairs.chunks_exact(2).enumerate() {
+                let mut earlier = pairs.chunks_exact(2).take(number);
+                if earlier.any(|earlier| earlier[0].eq_ignore_ascii_case(&pair[0])) {
+                    let name: String = String::from_utf8_lossy(&pair[0]).chars().take(128).collect();
+                    return Err(CommandError::Text(format!(
+                        "ERR CONFIG SET failed (possibly related to argument '{name}') - duplicate parameter"
+                    )));
+                }
                 changes.push(change(call.shared, &pair[0], &pair[1])?);
             }
             // All values are valid, so no change can fail. An invalid value has returned an error before any change took effect.
@@ -237,7 +253,13 @@ fn config(call: &mut Call<'_>) -> Result<(), CommandError> {
         ("rewrite", []) => {
             Err(CommandError::Text("ERR the server does not write its configuration file".to_owned()))
         }
-        ("get" | "set" | "resetstat" | "rewrite", _) => Err(CommandError::Arity(format!("config|{name}"))),
+        ("help", []) => {
+            help(call, &HELP);
+            Ok(())
+        }
+        ("get" | "help" | "set" | "resetstat" | "rewrite", _) => {
+            Err(CommandError::Arity(format!("config|{name}")))
+        }
         _ => {
             let name = String::from_utf8_lossy(subcommand).chars().take(128).collect();
             Err(CommandError::Subcommand(name, "CONFIG"))
@@ -250,13 +272,16 @@ fn change(shared: &Shared, name: &[u8], value: &[u8]) -> Result<Change, CommandE
     let lower = shown.to_ascii_lowercase();
     let Some(setting) = SETTINGS.iter().find(|setting| setting.redis == lower || setting.option == lower)
     else {
-        let is_known = all(shared).iter().any(|(known, _)| *known == lower);
-        return Err(CommandError::Text(match is_known {
-            true => format!(
+        return match all(shared).into_iter().find(|(known, _)| *known == lower) {
+            // Programs for Redis switch its own persistence off, which the server does not have.
+            Some((_, current)) if current.as_bytes() == value => Ok(Box::new(|_| {})),
+            Some(_) => Err(CommandError::Text(format!(
                 "ERR CONFIG SET failed (possibly related to argument '{shown}') - can't set immutable config"
-            ),
-            false => format!("ERR Unknown option or number of arguments for CONFIG SET - '{shown}'"),
-        }));
+            ))),
+            None => Err(CommandError::Text(format!(
+                "ERR Unknown option or number of arguments for CONFIG SET - '{shown}'"
+            ))),
+        };
     };
     (setting.set)(shared, value).map_err(|why| {
         CommandError::Text(format!("ERR CONFIG SET failed (possibly related to argument '{shown}') - {why}"))

@@ -126,6 +126,11 @@ fn flush(call: &mut Call<'_>, all: bool) -> Result<(), CommandError> {
         call.shared.watches.clear(&[db], || store.clear())?;
         call.shared.structures.garbage.want_pass();
     }
+    if call.shared.waiters.count() > 0
+        && let Some(turns) = call.keys.turns()
+    {
+        call.shared.waiters.wake_all(turns);
+    }
     call.reply.ok();
     Ok(())
 }

@@ -7,6 +7,7 @@
 use std::ops::Bound;
 
 use super::databases;
+use super::observe::help;
 use super::{ALL_KEYS, Call, Command, CommandError, Flags, NO_KEYS, ONE_KEY, integer, is};
 use crate::glob;
 use crate::notifications::Event;
@@ -205,6 +206,15 @@ fn randomkey(call: &mut Call<'_>) -> Result<(), CommandError> {
 /// Values of at most this length have the encoding `embstr`.
 const EMBEDDED_BYTES_MAX: usize = 44;
 
+const OBJECT_HELP: [&str; 6] = [
+    "OBJECT <subcommand> [<arg>]. Subcommands:",
+    "ENCODING <key>: the encoding that Redis would use for the value.",
+    "FREQ <key>: how often the key is used, on a logarithmic scale, under an LFU policy.",
+    "IDLETIME <key>: the seconds since the last use of the key.",
+    "REFCOUNT <key>: 1.",
+    "HELP: this text.",
+];
+
 fn object(call: &mut Call<'_>) -> Result<(), CommandError> {
     let subcommand = String::from_utf8_lossy(call.argument(1)).to_ascii_lowercase();
     match (subcommand.as_str(), call.rest(2)) {
@@ -235,7 +245,8 @@ fn object(call: &mut Call<'_>) -> Result<(), CommandError> {
             };
             call.reply.count(number);
         }
-        ("encoding" | "refcount" | "idletime" | "freq", _) => {
+        ("help", []) => help(call, &OBJECT_HELP),
+        ("encoding" | "help" | "refcount" | "idletime" | "freq", _) => {
             return Err(CommandError::Arity(format!("object|{subcommand}")));
         }
         _ => {

@@ -138,6 +138,9 @@ impl Picks {
     }
 }
 
+/// Elements that may repeat are chosen from all elements only if these are not more than this number: they are in memory meanwhile.
+const ALL_MAX: u64 = 1 << 18;
+
 /// Runs HRANDFIELD or SRANDMEMBER. Without `picks`, the reply is one element.
 ///
 /// # Errors
@@ -166,7 +169,7 @@ pub fn reply_any(
                 }
                 let (mut pairs, mut bytes) = (Vec::new(), 0);
                 // A scan of few elements takes less time than many searches.
-                let all = match head.count <= count.saturating_mul(16) {
+                let all = match head.count <= count.saturating_mul(16).min(ALL_MAX) {
                     true => different(view, &head, tag, head.count, bytes_max)?,
                     false => Vec::new(),
                 };
