@@ -420,7 +420,9 @@ fn the_server_tells_about_itself() {
         );
         let nothing: BTreeMap<String, String> = cmd("CONFIG").arg("GET").arg("foo").query(client).unwrap();
         assert!(nothing.is_empty());
-        assert!(error(cmd("CONFIG").arg(&["SET", "save", "60 1"]).exec(client)).contains("set immutable config"));
+        assert!(
+            error(cmd("CONFIG").arg(&["SET", "save", "60 1"]).exec(client)).contains("set immutable config")
+        );
         let _: () = client.set("k", "v").unwrap();
         let info: String = cmd("INFO").query(client).unwrap();
         for field in ["redis_version:", "role:master", "db0:keys=1,", "engine:", "# Bristlecone"] {
