@@ -20,7 +20,8 @@ pub struct Stats {
     pub keys: u64,
     /// True while the count of the keys after a crash is running.
     pub keys_pending: bool,
-    /// Bytes of the store's file, without its journal; of all files of `bwtree` in files. `None` if the store has no file in a directory, or the file cannot be inspected.
+    /// Bytes of the store's file without its journal, or of all files of `bwtree` in files. `None` if the store has no file in a directory, or
+    /// the file cannot be inspected.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file_bytes: Option<u64>,
     /// Bytes of the region, which contains the index. In a store with a journal, the file is larger: it has one more page, which pairs it

@@ -649,7 +649,7 @@ fn a_value_that_cannot_be_returned_is_not_removed() {
     }
 }
 
-/// Elements that may repeat are as many as was asked for, or the reply is refused before they are chosen.
+/// A command returns exactly the number of elements in its argument, or an error before it chooses one.
 #[test]
 fn a_great_number_of_random_elements_is_refused() {
     let server = TestServer::with(server::Config { reply_bytes_max: 100_000, ..server::Config::default() });

@@ -1,5 +1,5 @@
-//! Images that were read ahead, for direct I/O: there the page cache cannot keep them. The upkeep and long scans need many images one after the other, and
-//! know them before. With data beyond memory all updates wait for the upkeep, so the reads of its images overlap.
+//! Images that were read ahead, for direct I/O: there the page cache cannot keep them. The upkeep and long scans need many images one after
+//! the other, and know them before. With data beyond memory all updates wait for the upkeep, so the reads of its images overlap.
 //!
 //! Invariants:
 //! * E1: the bytes of a segment below [`Segment::written`] never change, and a part is known by the id of its segment, which is never used
