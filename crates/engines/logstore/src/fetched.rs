@@ -24,19 +24,17 @@ const TOGETHER: u32 = 64;
 /// A part of a segment: whole blocks.
 #[derive(Clone, Debug)]
 pub(crate) struct Wanted {
-    /// The id of the segment.
-    id: u64,
     segment: Arc<Segment>,
     from: u64,
     bytes: usize,
 }
 
 impl Wanted {
-    /// The blocks of the segment with this id that have these bytes.
-    pub(crate) fn new(id: u64, segment: Arc<Segment>, from: u64, bytes: u64) -> Self {
+    /// The blocks of the segment that have these bytes.
+    pub(crate) fn new(segment: Arc<Segment>, from: u64, bytes: u64) -> Self {
         let before = from % BLOCK as u64;
         let bytes = ((before + bytes) as usize).next_multiple_of(BLOCK);
-        Self { id, segment, from: from - before, bytes }
+        Self { segment, from: from - before, bytes }
     }
 
     fn as_part(&self) -> ring::Part<'_> {
@@ -45,7 +43,7 @@ impl Wanted {
 
     fn has(&self, id: u64, from: u64, bytes: usize) -> bool {
         let end = from.saturating_add(bytes as u64);
-        id == self.id && from >= self.from && end <= self.from + self.bytes as u64
+        id == self.segment.id && from >= self.from && end <= self.from + self.bytes as u64
     }
 
     /// Bytes of memory of the part.
@@ -196,7 +194,7 @@ impl Expected {
         for (part, bytes) in self.wanted.iter().zip(read) {
             let Some(bytes) = bytes else { continue };
             let read = Read { bytes: Arc::new(bytes), memory: part.memory(), list, is_used: false };
-            displaced.extend(parts.read.insert((part.id, part.from), read));
+            displaced.extend(parts.read.insert((part.segment.id, part.from), read));
         }
         let mut total: usize = parts.read.values().map(|read| read.memory).sum();
         if total > fetched.most {
@@ -250,18 +248,18 @@ mod tests {
         for has_ring in [false, true] {
             let (fetched, segment) = (Arc::new(Fetched::new(1 << 20, has_ring)), segment());
             let wanted = [(64, 100), (3 * 4096 - 64, 128), (20 * 4096, 8192)];
-            let wanted = wanted.map(|(from, bytes)| Wanted::new(5, Arc::clone(&segment), from, bytes));
+            let wanted = wanted.map(|(from, bytes)| Wanted::new(Arc::clone(&segment), from, bytes));
             fetched.expect(wanted.to_vec()).fetch();
             for (from, bytes) in
                 [(64, 100), (3 * 4096 - 64, 128), (20 * 4096, 8192), (21 * 4096 + 8, 4088), (0, 8)]
             {
-                let read = fetched.get(5, from, bytes);
+                let read = fetched.get(segment.id, from, bytes);
                 assert_eq!(read.as_ref().map(Vec::len), Some(bytes));
                 assert_eq!(first(read), Some(from));
-                assert_eq!(fetched.get(6, from, bytes), None);
+                assert_eq!(fetched.get(segment.id + 1, from, bytes), None);
             }
             for (from, bytes) in [(4096, 8), (4088, 16), (22 * 4096 - 8, 16), (u64::MAX, 8)] {
-                assert_eq!(fetched.get(5, from, bytes), None, "{from}");
+                assert_eq!(fetched.get(segment.id, from, bytes), None, "{from}");
             }
         }
     }
@@ -272,19 +270,22 @@ mod tests {
         // Ten parts of a block, with the memory for their alignment.
         let (fetched, segment) = (Arc::new(Fetched::new(20 * BLOCK, true)), segment());
         let fetch =
-            |block: u64| fetched.expect(vec![Wanted::new(1, Arc::clone(&segment), block * 4096, 8)]).fetch();
+            |block: u64| fetched.expect(vec![Wanted::new(Arc::clone(&segment), block * 4096, 8)]).fetch();
         (0..30).for_each(fetch);
         // Two are used, so they go first.
         for block in [25, 29] {
-            assert_eq!(first(fetched.get(1, block * 4096, 8)), Some(block * 4096));
+            assert_eq!(first(fetched.get(segment.id, block * 4096, 8)), Some(block * 4096));
         }
         (30..32).for_each(fetch);
-        let found: Vec<u64> = (0..40).filter(|block| fetched.get(1, block * 4096, 8).is_some()).collect();
+        let found: Vec<u64> =
+            (0..40).filter(|block| fetched.get(segment.id, block * 4096, 8).is_some()).collect();
         assert_eq!(found, [20, 21, 22, 23, 24, 26, 27, 28, 30, 31]);
         // A list takes at most half: five of these.
-        let list = (0..10).map(|block| Wanted::new(2, Arc::clone(&segment), block * 4096, 8)).collect();
+        let other = self::segment();
+        let list = (0..10).map(|block| Wanted::new(Arc::clone(&other), block * 4096, 8)).collect();
         fetched.expect(list).fetch();
-        let found: Vec<u64> = (0..40).filter(|block| fetched.get(2, block * 4096, 8).is_some()).collect();
+        let found: Vec<u64> =
+            (0..40).filter(|block| fetched.get(other.id, block * 4096, 8).is_some()).collect();
         assert_eq!(found, [0, 1, 2, 3, 4]);
         assert_eq!(fetched.hits(), 2 + 10 + 5);
     }
@@ -294,9 +295,9 @@ mod tests {
     fn a_part_that_is_not_in_the_file_is_not_found() {
         for has_ring in [false, true] {
             let (fetched, segment) = (Arc::new(Fetched::new(1 << 20, has_ring)), segment());
-            fetched.expect(vec![Wanted::new(1, segment, BYTES as u64 - 8, 100)]).fetch();
-            assert_eq!(first(fetched.get(1, BYTES as u64 - 8, 8)), Some(BYTES as u64 - 8));
-            assert_eq!(fetched.get(1, BYTES as u64 - 8, 100), None);
+            fetched.expect(vec![Wanted::new(Arc::clone(&segment), BYTES as u64 - 8, 100)]).fetch();
+            assert_eq!(first(fetched.get(segment.id, BYTES as u64 - 8, 8)), Some(BYTES as u64 - 8));
+            assert_eq!(fetched.get(segment.id, BYTES as u64 - 8, 100), None);
         }
     }
 
@@ -305,15 +306,16 @@ mod tests {
     fn readers_wait_for_expected_parts() {
         for is_read in [true, false] {
             let (fetched, segment) = (Arc::new(Fetched::new(1 << 20, true)), segment());
-            let expected = fetched.expect(vec![Wanted::new(1, segment, 4096, 8)]);
+            let id = segment.id;
+            let expected = fetched.expect(vec![Wanted::new(segment, 4096, 8)]);
             let (tell, told) = std::sync::mpsc::channel();
             let own = Arc::clone(&fetched);
-            std::thread::spawn(move || tell.send(first(own.get(1, 4096, 8))));
+            std::thread::spawn(move || tell.send(first(own.get(id, 4096, 8))));
             while lock(&fetched.parts).waiting == 0 {
                 std::thread::yield_now();
             }
             // Another part is not waited for.
-            assert_eq!(fetched.get(1, 0, 8), None);
+            assert_eq!(fetched.get(id, 0, 8), None);
             if is_read {
                 expected.fetch()
             } else {

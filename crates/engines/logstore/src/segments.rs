@@ -607,8 +607,7 @@ impl Shelf for Segments {
             }),
             Some(fetched) if helper.is_some() => {
                 let wanted = wanted.into_iter();
-                let wanted =
-                    wanted.map(|(segment, from, bytes)| Wanted::new(segment.id, segment, from, bytes));
+                let wanted = wanted.map(|(segment, from, bytes)| Wanted::new(segment, from, bytes));
                 let expected = fetched.expect(wanted.collect());
                 Box::new(move || expected.fetch())
             }
