@@ -4,7 +4,8 @@
 //!
 //! 1. O gets a delta with R's low key, which announces the merge of R. From here on the merge must be completed. Until it is complete, O is
 //!    not split, consolidated or removed. (The paper does not say what prevents a split of O between L and R meanwhile.)
-//! 2. R gets a remove delta. R does not change any more. R's own split and merges are completed before this step.
+//! 2. R gets a remove delta. R does not change any more. R's own split and merges are completed before this step, and the pages between L
+//!    and R are known to O. Leaves are both in memory, and stay there (V2 of [`crate::eviction`]).
 //! 3. L gets a merge delta, with R's contents as its second arm. L's split is completed before this step. If L itself is being removed, its
 //!    merge is completed first.
 //! 4. O gets an index delete delta. R cannot be found any more. The thread that put the delta there retires R's page id (PID) and R's
@@ -42,6 +43,16 @@ fn compare_high<K: Ord>(a: Option<&K>, b: Option<&K>) -> Ordering {
         (Some(a), Some(b)) => a.cmp(b),
         (a, b) => a.is_none().cmp(&b.is_none()),
     }
+}
+
+/// The end of an attempt to merge two pages.
+enum Outcome<'g, P: Pairs> {
+    /// There is nothing to do for this thread.
+    Over,
+    /// This thread completed the merge. The number of the parent.
+    Complete(Pid),
+    /// This leaf is not in memory. Nothing was changed.
+    Evicted(Pid, Head<'g, P>),
 }
 
 impl<P: Pairs> Visit<'_, P> {
@@ -99,38 +110,76 @@ impl<P: Pairs> Visit<'_, P> {
         }
     }
 
-    /// Completes the merge of the page on `level` that begins at `key`, if one is announced.
+    /// Completes the merge of the page on `level` that begins at `key`, if one is announced. Stops if a leaf cannot be read; then neither of
+    /// the two leaves has changed.
     pub(crate) fn finish_merge(&self, level: u32, key: &P::Key) {
         loop {
-            if self.has_failed() {
-                return;
+            match self.keeping_leaves(level, || self.merge_pages(level, key)) {
+                Outcome::Over => return,
+                Outcome::Complete(parent) => {
+                    self.maintain(parent);
+                    if level > 0 {
+                        self.merge_at(level - 1, key);
+                    }
+                    return;
+                }
+                // I3.
+                Outcome::Evicted(pid, head) => {
+                    if !self.make_resident(pid, head) {
+                        return;
+                    }
+                }
             }
-            let Some((parent, head)) = self.find(At(key), level + 1) else { return };
+        }
+    }
+
+    /// Calls `merge`. If it merges leaves that the eviction may evict, the eviction is stopped meanwhile (V2). A merge inside of another one
+    /// of this thread needs no second lock.
+    fn keeping_leaves<R>(&self, level: u32, merge: impl FnOnce() -> R) -> R {
+        if level > 0 || !self.shelf_exists() || self.keeps_leaves.get() {
+            return merge();
+        }
+        // The lock protects no data, so a panic while it was held has damaged nothing.
+        let _lock = self.tree.merging.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+        self.keeps_leaves.set(true);
+        let result = merge();
+        self.keeps_leaves.set(false);
+        result
+    }
+
+    /// The steps 2 to 4.
+    fn merge_pages(&self, level: u32, key: &P::Key) -> Outcome<'_, P> {
+        loop {
+            let Some((parent, head)) = self.find(At(key), level + 1) else { return Outcome::Over };
             let outline = Outline::of(head);
             if !outline.merging.iter().any(|own| (*own).borrow() == key) {
-                return;
+                return Outcome::Over;
             }
             let terms = terms(head);
-            let Ok(at) = find_term(&terms, key) else { return };
+            let Ok(at) = find_term(&terms, key) else { return Outcome::Over };
             let (victim, (left_key, left)) = (terms[at].1, terms[at - 1]);
             let next = terms.get(at + 1).and_then(|term| term.0).map(P::fence);
             let high = next.or_else(|| outline.high.cloned());
             let (Some(removed), Some(kept)) = (self.load(victim), self.load(left)) else { continue };
-            if removed.evicted().is_some() || kept.evicted().is_some() {
-                // I3.
-                if !self.make_resident(victim, removed) || !self.make_resident(left, kept) {
-                    return;
-                }
-                continue;
-            }
-            if !removed.is_removed() {
-                self.remove(victim, removed, key, high.as_ref());
-                continue;
+            if let Some((pid, head)) =
+                [(victim, removed), (left, kept)].into_iter().find(|page| page.1.evicted().is_some())
+            {
+                return Outcome::Evicted(pid, head);
             }
             if kept.is_removed() {
                 // The left page is being removed too: its merge comes first.
                 if let Some(left_key) = left_key {
                     self.finish_merge(level, left_key);
+                }
+                continue;
+            }
+            if !removed.is_removed() {
+                if self.has_failed() {
+                    return Outcome::Over;
+                }
+                // A page that was split off from L takes its role, and may not be in memory.
+                if self.is_next(left, kept, victim, key) {
+                    self.remove(victim, removed, key, high.as_ref());
                 }
                 continue;
             }
@@ -144,11 +193,7 @@ impl<P: Pairs> Visit<'_, P> {
             if self.append(parent, head, delta, Omission::Structure) {
                 self.count(Count::Merges);
                 self.discard(victim, Retired::node(removed));
-                self.maintain(parent);
-                if level > 0 {
-                    self.merge_at(level - 1, key);
-                }
-                return;
+                return Outcome::Complete(parent);
             }
             self.count(Count::StructureFailures);
         }
@@ -186,32 +231,33 @@ impl<P: Pairs> Visit<'_, P> {
         removed: Head<'_, P>,
         key: &P::Key,
     ) -> bool {
-        let outline = Outline::of(kept);
-        let Some(own) = outline.high else { return true };
-        match (own.borrow().cmp(key), outline.right) {
-            (Ordering::Greater, _) => return true,
-            (Ordering::Less, Some(right)) => self.post_index(left, kept.level(), own, right),
-            (Ordering::Equal, Some(right)) if right == victim => {
-                // G2: R is not merged yet, so its contents are its own.
-                let Some(contents) = removed.next() else { return false };
-                let of = Outline::of(contents);
-                let (high, right) = (of.high.cloned(), of.right);
-                let body = Body::Merge { key: P::fence(key), contents: Link::to(contents), high, right };
-                // The first term of R has no key, and gets one in L.
-                let first = if kept.level() > 0 { P::key_bytes(key) } else { 0 };
-                let delta = self.delta(
-                    kept,
-                    self.draw(kept.lsn().max(removed.lsn())),
-                    kept.bytes() + removed.bytes() + first,
-                    body,
-                );
-                if !self.append(left, kept, delta, Omission::Structure) {
-                    self.count(Count::StructureFailures);
-                }
+        if Outline::of(kept).high.is_none_or(|own| own.borrow() > key) {
+            return true;
+        }
+        // G2: R is not merged yet, so its contents are its own.
+        if let Some(contents) = removed.next().filter(|_| self.is_next(left, kept, victim, key)) {
+            let of = Outline::of(contents);
+            let (high, right) = (of.high.cloned(), of.right);
+            let body = Body::Merge { key: P::fence(key), contents: Link::to(contents), high, right };
+            // The first term of R has no key, and gets one in L.
+            let first = if kept.level() > 0 { P::key_bytes(key) } else { 0 };
+            let lsn = self.draw(kept.lsn().max(removed.lsn()));
+            let delta = self.delta(kept, lsn, kept.bytes() + removed.bytes() + first, body);
+            if !self.append(left, kept, delta, Omission::Structure) {
+                self.count(Count::StructureFailures);
             }
-            _ => {}
         }
         false
+    }
+
+    /// True if the page with head `kept` ends where `victim` begins. If a page between the two was split off from it, tells the parent.
+    fn is_next(&self, left: Pid, kept: Head<'_, P>, victim: Pid, key: &P::Key) -> bool {
+        let outline = Outline::of(kept);
+        let (Some(own), Some(right)) = (outline.high, outline.right) else { return false };
+        if own.borrow() < key {
+            self.post_index(left, kept.level(), own, right);
+        }
+        own.borrow() == key && right == victim
     }
 
     /// Tries to merge the page of a level that begins at `key` into its left sibling. The two became siblings when their parents were

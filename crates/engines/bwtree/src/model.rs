@@ -70,7 +70,7 @@ pub(crate) fn split(tree: &Tree<Words>, key: u64) {
 }
 
 /// Merges the leaf of a key into its left sibling, if the options permit their size.
-fn merge(tree: &Tree<Words>, key: u64) {
+pub(crate) fn merge(tree: &Tree<Words>, key: u64) {
     let visit = tree.visit();
     let (pid, head) = visit.leaf(At(&key));
     visit.merge(pid, 0, Outline::of(head).low, 0);

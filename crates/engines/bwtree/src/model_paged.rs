@@ -4,16 +4,17 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
+use std::sync::atomic::AtomicU64 as Plain;
 
 use loom::sync::Arc;
 use loom::thread;
 
 use crate::error::{Error, Result};
 use crate::image::{Address, ImageKind};
-use crate::model::{end, explore, options, put, split};
+use crate::model::{end, explore, merge, options, put, split};
 use crate::omission::{Omission, omit};
 use crate::paged::Shelf;
-use crate::sync::NUMBER;
+use crate::sync::{NUMBER, Ordering};
 use crate::tree::{Change, Tree};
 use crate::words::Words;
 
@@ -23,6 +24,8 @@ static IMAGES: Mutex<BTreeMap<u64, Vec<u8>>> = Mutex::new(BTreeMap::new());
 thread_local! {
     /// Images can be the bases of changes. The threads of a model are one thread of the test.
     static CAN_BE_BASES: Cell<bool> = const { Cell::new(true) };
+    /// Number of reads that may still fail. `None`: no read fails.
+    static FAILURES: Cell<Option<u32>> = const { Cell::new(None) };
 }
 
 #[derive(Debug)]
@@ -30,6 +33,11 @@ struct InMemory;
 
 impl Shelf for InMemory {
     fn read(&self, address: Address) -> Result<Vec<u8>> {
+        if let Some(left) = FAILURES.get() {
+            assert!(left > 0, "a leaf that cannot be read is read again and again");
+            FAILURES.set(Some(left - 1));
+            return Err(Error::Unreadable { why: "the disk fails".into() });
+        }
         let images = IMAGES.lock().unwrap();
         images.get(&address.0.get()).cloned().ok_or(Error::Unreadable { why: "there is no image".into() })
     }
@@ -336,4 +344,42 @@ fn an_eviction_of_a_dirty_leaf_is_noticed() {
     let outcome = catch_unwind(AssertUnwindSafe(an_eviction_loses_no_update));
     omit(None);
     assert!(outcome.is_err(), "without {:?} all is well", Omission::Clean);
+}
+
+/// A merge of two leaves beside an eviction, while no image can be read: the merge is complete, or neither leaf has changed. If the right
+/// leaf had a remove delta and the left one were evicted, each lookup in the right one would begin again and again.
+#[test]
+fn a_merge_beside_an_eviction_needs_no_read_once_it_has_begun() {
+    let before: Work = |tree| {
+        tree.delete(&2).unwrap();
+        tree.delete(&4).unwrap();
+        save(tree);
+        FAILURES.set(Some(10));
+    };
+    static MERGED: Plain = Plain::new(0);
+    static EVICTED: Plain = Plain::new(0);
+    let judge = |tree: &Tree<Words>| {
+        MERGED.fetch_add(tree.stats().merges, Ordering::Relaxed);
+        EVICTED.fetch_add(u64::from(tree.stats().merges == 0), Ordering::Relaxed);
+        for key in [1, 3] {
+            let found = tree.look_up(&key, |value| *value);
+            assert!(matches!(found, Ok(Some(_)) | Err(Error::Unreadable { .. })), "{found:?}");
+        }
+        FAILURES.set(None);
+        end(tree, &[1, 3]);
+    };
+    beside("merge, evict", before, [|tree| merge(tree, 3), evict], judge);
+    for count in [&MERGED, &EVICTED] {
+        assert!(count.load(Ordering::Relaxed) > 0, "{MERGED:?} merges, {EVICTED:?} evictions before them");
+    }
+}
+
+/// An eviction beside a merge takes away the left leaf.
+#[test]
+fn an_eviction_beside_a_merge_is_noticed() {
+    omit(Omission::Merging);
+    let outcome = catch_unwind(AssertUnwindSafe(a_merge_beside_an_eviction_needs_no_read_once_it_has_begun));
+    omit(None);
+    FAILURES.set(None);
+    assert!(outcome.is_err(), "without {:?} all is well", Omission::Merging);
 }

@@ -23,6 +23,8 @@ pub enum Omission {
     Clean,
     /// The eviction does not look at a page again after it decided to skip the page from now on.
     Candidate,
+    /// A leaf is evicted although its right sibling is being merged into it.
+    Merging,
     /// A late change does not remove the copy of its key.
     Copy,
     /// A lookup reads the base of saved changes, although they have the key.

@@ -18,7 +18,7 @@ use shuttle::sync as side;
 use std::sync as side;
 
 pub(crate) use side::atomic::{AtomicPtr, AtomicU64, fence};
-pub(crate) use side::{Mutex, MutexGuard};
+pub(crate) use side::{Mutex, MutexGuard, RwLock};
 pub(crate) use std::sync::atomic::Ordering;
 
 use crate::omission::{Omission, is_omitted};

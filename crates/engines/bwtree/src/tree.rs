@@ -33,9 +33,10 @@ use crate::paged::{NewEvicted, Paging, Saved, Shelf};
 use crate::pairs::{At, Changes, Pairs, RECORD_BYTES, Read, Spot, Spotted, Target, merged_count};
 use crate::pool::{BATCH, BATCH_SMALL};
 use crate::stats::{Count, Memory};
+use crate::sync::RwLock;
 use crate::table::{Pid, ROOT, Table};
 use std::borrow::Borrow;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 /// The decision of [`Tree::update`] about a key.
@@ -65,6 +66,8 @@ pub struct Tree<P: Pairs> {
     pub(crate) uncounted: std::sync::atomic::AtomicU64,
     pub(crate) paging: Paging,
     pub(crate) candidates: Candidates,
+    /// Threads that merge leaves read-lock it; an eviction write-locks it (V2).
+    pub(crate) merging: RwLock<()>,
 }
 
 /// Makes updates part of a log.
@@ -108,6 +111,8 @@ pub(crate) struct Visit<'t, P: Pairs> {
     pub(crate) slot: ThreadSlot<'t, Weighed<P>>,
     /// The first error that a structure change of this operation had.
     failed: RefCell<Option<Error>>,
+    /// This operation holds [`Tree::merging`].
+    pub(crate) keeps_leaves: Cell<bool>,
 }
 
 impl<P: Pairs> Default for Tree<P> {
@@ -138,6 +143,7 @@ impl<P: Pairs> Tree<P> {
             shelf: None,
             paging,
             candidates: Candidates::new(),
+            merging: RwLock::new(()),
             unsaved: 0.into(),
             uncounted: 0.into(),
         };
@@ -161,7 +167,12 @@ impl<P: Pairs> Tree<P> {
 
     #[inline]
     pub(crate) fn visit(&self) -> Visit<'_, P> {
-        Visit { tree: self, slot: self.epochs.enter(), failed: RefCell::new(None) }
+        Visit {
+            tree: self,
+            slot: self.epochs.enter(),
+            failed: RefCell::new(None),
+            keeps_leaves: Cell::new(false),
+        }
     }
 
     /// A copy of a key's value. O(log records).
@@ -415,7 +426,7 @@ impl<P: Pairs> Visit<'_, P> {
         self.shelf_exists() && self.failed.borrow().is_some()
     }
 
-    fn shelf_exists(&self) -> bool {
+    pub(crate) fn shelf_exists(&self) -> bool {
         self.tree.shelf.is_some()
     }
 
