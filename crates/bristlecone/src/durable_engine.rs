@@ -22,7 +22,7 @@ use crate::latency::LatencyStats;
 use crate::options::Options;
 use crate::stats::{JournalActivity, JournalStats, LimboStats, Space, Stats};
 use crate::store_dir::{CopyForm, Hold, Promise, StoreDir};
-use crate::tabled::Tabled;
+use crate::tabled::{Tabled, count};
 
 /// The parts of an engine's registry entry that opening a store needs.
 #[derive(Clone, Copy)]
@@ -531,18 +531,10 @@ impl<K: Kind> Engine<K> {
         self.journal.is_none() && self.opened.store_dir.is_none()
     }
 
-    /// Number of keys of all tables.
-    fn keys_now(&self) -> Count {
-        let Some(tables) = self.index.tables() else { return self.index.len() };
-        let counts = tables.list().into_iter().map(|(_, count)| count);
-        let sum = |a: Count, b: Count| Count { keys: a.keys + b.keys, pending: a.pending || b.pending };
-        counts.fold(Count { keys: 0, pending: false }, sum)
-    }
-
     /// Number of keys of all tables. Finishes the count after a crash if it is still running.
     pub(crate) fn keys(&self) -> Result<u64> {
         self.index.count_all()?;
-        Ok(self.keys_now().keys)
+        Ok(count(&*self.index).keys)
     }
 
     /// The index: the default table, if the store has tables.
@@ -565,7 +557,7 @@ impl<K: Kind> Engine<K> {
 
     /// Description, sizes and counts. Without latencies, which the store measures.
     pub fn stats(&self) -> Stats {
-        let Count { keys, pending } = self.keys_now();
+        let Count { keys, pending } = count(&*self.index);
         let (identity, opened) = (self.index.identity(), &self.opened);
         Stats {
             engine: opened.engine.into(),

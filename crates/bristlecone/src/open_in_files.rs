@@ -4,9 +4,9 @@ use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
 use std::sync::Arc;
 
-use ::index::Kind;
 use ::index::engine::{About, Files, Form};
 use ::index::schema::TABLES;
+use ::index::tables::Clock;
 use pmem::Durability;
 use pmem::journal::{MEMORY_MIN, memory_default};
 
@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::in_files::{Identity, Opener};
 use crate::options::{Compression, Options};
 use crate::store_dir::{FILE_NAME, StoreDir, remove_parts, with_lasting_name};
-use crate::tabled::Tabled;
+use crate::tabled::{Tabled, count};
 
 /// Default length of the log at which a checkpoint is made.
 const LOG_BYTES: u64 = 64 << 20;
@@ -119,19 +119,21 @@ pub(crate) fn open<K: Tabled>(
     })
 }
 
-/// Opens the index of a store's files, and closes it: it recovers, and its keys are counted.
+/// Opens the index of a store's files, and closes it: it recovers. Returns the number of keys of all tables.
 ///
 /// # Errors
 /// `Pmem`: those of the files.
-pub(crate) fn close<K: Kind>(
+pub(crate) fn close<K: Tabled>(
     identity: &Identity,
     opener: Opener<K>,
     about: &'static About,
     dir: &Path,
 ) -> Result<u64> {
     let form = form(about, identity);
-    let (index, _) = opener(&files(dir, identity, &form))?;
-    let keys = index.len().keys;
+    let (index, found) = opener(&files(dir, identity, &form))?;
+    let index = if form.tables { K::with_tables(index, found, Clock::default())? } else { index };
+    index.count_all()?;
+    let keys = count(&*index).keys;
     index.close()?;
     Ok(keys)
 }

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use ::index::Index;
+use ::index::engine::Count;
 use ::index::kind::{Bytes, Fixed, Kind, U64};
 use ::index::tables::{Clock, Tables};
 use pmem::{Found, Result};
@@ -35,4 +36,12 @@ impl Tabled for Bytes {
     fn with_tables(index: Arc<dyn Index<Self>>, found: Found, clock: Clock) -> Result<Arc<dyn Index<Self>>> {
         Ok(Arc::new(Tables::open(index, found, clock)?.default_table()))
     }
+}
+
+/// Number of keys of all tables. May be pending until [`Index::count_all`].
+pub(crate) fn count<K: Kind>(index: &dyn Index<K>) -> Count {
+    let Some(tables) = index.tables() else { return index.len() };
+    let counts = tables.list().into_iter().map(|(_, count)| count);
+    let sum = |a: Count, b: Count| Count { keys: a.keys + b.keys, pending: a.pending || b.pending };
+    counts.fold(Count { keys: 0, pending: false }, sum)
 }

@@ -1,11 +1,12 @@
 //! `backup`: copies the state of a store at one moment into a new store.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use bristlecone::{Options, Store};
 use serde_json::json;
 
-use terminal::{Output, progress_bar};
+use terminal::{DAMAGED, Output, progress_bar};
 
 use crate::common::StoreArgument;
 use crate::failure::Result;
@@ -21,6 +22,7 @@ store has one. On another kind of file system it has one if a new store there wo
 
 Examples:
   bristlecone backup --dir data backups/monday               (or: bristlecone backup data backups/monday)
+  bristlecone backup --dir data backups/monday --check       (a backup that is known to be sound)
   bristlecone backup --dir backups/monday /dev/shm/data      (restores it)";
 
 /// Arguments of `backup`.
@@ -31,6 +33,9 @@ pub struct Arguments {
     store: StoreArgument,
     /// Directory of the backup.
     target: PathBuf,
+    /// Verify the backup: read all of it, as `check --dir TARGET` does. Exit code 4 if the store, and so the backup, is damaged.
+    #[arg(long)]
+    check: bool,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -45,13 +50,37 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     });
     bar.finish_and_clear();
     let made = made?;
+    let problems = arguments.check.then(|| problems(&arguments.target)).transpose()?;
     let mut output = Output::new();
     let target = arguments.target.display().to_string();
     if arguments.json {
-        output.json(&json!({ "keys": made.keys, "bytes": made.bytes, "target": target }))?;
+        let mut report = json!({ "keys": made.keys, "bytes": made.bytes, "target": target });
+        if let Some(problems) = &problems {
+            report["problems"] = json!(problems);
+        }
+        output.json(&report)?;
     } else {
         output.line(&format!("{} keys, {} bytes are in {target}", made.keys, made.bytes))?;
+        match problems.as_deref() {
+            None => {}
+            Some([]) => output.line("the backup is sound")?,
+            Some(problems) => {
+                problems.iter().try_for_each(|problem| output.line(&format!("problem: {problem}")))?;
+                output.line(&format!(
+                    "the store in {} is damaged, and so is the backup: keep older backups, and see `check --salvage`",
+                    arguments.store.dir().display()
+                ))?;
+            }
+        }
     }
     output.end()?;
-    Ok(ExitCode::SUCCESS)
+    Ok(if problems.is_none_or(|problems| problems.is_empty()) { ExitCode::SUCCESS } else { DAMAGED.into() })
+}
+
+/// The problems of the backup. Nothing is written to it.
+fn problems(target: &Path) -> Result<Vec<String>> {
+    let store = Store::open(target, Options::default().create(false).read_only(true))?;
+    let report = store.check()?;
+    store.close()?;
+    Ok(report.problems)
 }

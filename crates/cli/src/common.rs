@@ -22,12 +22,12 @@ pub struct Common {
 impl Common {
     /// Opens the store. Makes it if it does not exist.
     pub fn open_or_create(&self) -> Result<Store> {
-        self.open_or_create_with(&Writing::default())
+        self.open_or_create_with(Options::default())
     }
 
-    /// Like [`Common::open_or_create`], with options for many writes.
-    pub fn open_or_create_with(&self, writing: &Writing) -> Result<Store> {
-        Ok(Store::open(&self.dir, writing.set(Options::default()))?)
+    /// Like [`Common::open_or_create`], with these options.
+    pub fn open_or_create_with(&self, options: Options) -> Result<Store> {
+        Ok(Store::open(&self.dir, options)?)
     }
 
     /// Opens the store. An error if it does not exist.

@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use bristlecone::store_dir::StoreDir;
-use bristlecone::{Change, ErrorKind, KEY_BYTES_MAX, Store, VALUE_BYTES_MAX, WriteOptions};
+use bristlecone::{Change, ErrorKind, KEY_BYTES_MAX, Options, Store, VALUE_BYTES_MAX, WriteOptions};
 use serde_json::json;
 use terminal::ProgressBar;
 
@@ -22,6 +22,7 @@ use terminal::{Output, progress_bar};
 use crate::common::{Common, Table, Writing};
 use crate::failure::{Failure, Result};
 use crate::input::Lines;
+use crate::new_store::NewStore;
 
 const EXAMPLES: &str = "\
 Formats (gzip is recognised in each):
@@ -35,6 +36,7 @@ Formats (gzip is recognised in each):
 
 Examples:
   bristlecone load pairs.tsv.gz --format tsv --dir data
+  bristlecone load pairs.tsv --format tsv --dir large --engine bwtree --compression lz4
   bristlecone load people.csv --format csv --header --key-column id --value-column name
   zcat retail.dat.gz | bristlecone load - --format fimi
   bristlecone scan --dir data --json | bristlecone load - --format jsonl --dir copy";
@@ -57,6 +59,8 @@ pub struct Arguments {
     /// Column of the values [default: all other columns].
     #[arg(long, value_name = "NAME", requires = "header")]
     value_column: Option<String>,
+    #[command(flatten)]
+    new: NewStore,
     #[command(flatten)]
     writing: Writing,
     #[command(flatten)]
@@ -145,7 +149,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     // Open the file before the store: a wrong file name must not make a store.
     let mut lines = Lines::open(&arguments.file, arguments.format.line_bytes_max())?;
     let missing = missing_dirs(&arguments.common.dir);
-    let store = arguments.common.open_or_create_with(&arguments.writing)?;
+    let store =
+        arguments.common.open_or_create_with(arguments.writing.set(arguments.new.set(Options::default())))?;
     let table = arguments.table.make(&store)?.with(UNSYNCED);
     // The store is closed when its last handle is dropped.
     drop(store);

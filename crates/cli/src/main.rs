@@ -14,6 +14,7 @@ mod failure;
 mod get;
 mod input;
 mod load;
+mod new_store;
 mod put;
 mod scan;
 mod serve;

@@ -11,7 +11,7 @@ mod takeover;
 use std::path::Path;
 use std::process::ExitCode;
 
-use bristlecone::{Count, Durability, Options, Stats, Store};
+use bristlecone::{Count, Options, Stats, Store};
 use serde_json::json;
 use server::handover::{Connection, HandedOver, Stopping};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -21,7 +21,6 @@ use terminal::Output;
 use crate::failure::{Failure, Result, io};
 use crate::stats;
 pub use arguments::Arguments;
-use arguments::Promise;
 use sockets::{SocketFile, Sockets};
 use takeover::{Control, Predecessor};
 
@@ -321,16 +320,7 @@ fn say(what: impl FnOnce(&mut Output) -> terminal::Result<()>) -> Result<()> {
 }
 
 fn options(arguments: &Arguments) -> Options {
-    let durability = arguments.durability.map(|promise| match promise {
-        Promise::Process => Durability::Process,
-        Promise::Power => Durability::Power,
-    });
-    let mut options = Options::default()
-        .engine(arguments.engine.as_deref())
-        .durability(durability)
-        .node_lines(arguments.node_lines)
-        .journal_bytes(arguments.journal_bytes);
-    options = arguments.writing.set(options);
+    let mut options = arguments.writing.set(arguments.new.set(Options::default()));
     if let Some(bytes) = arguments.max_bytes {
         options = options.max_bytes(bytes);
     }

@@ -309,6 +309,49 @@ fn backup_and_compact_take_the_store_as_an_argument_or_as_dir() {
     }
 }
 
+/// Changes a byte of a value wherever it is in a store, but not in the log: a damaged log is noticed by the open.
+fn damage(store: &Path) {
+    let value = format!("{:0200}", 500);
+    let mut found = 0;
+    let files = fs::read_dir(store).unwrap().map(|entry| entry.unwrap().path());
+    for file in files.filter(|path| path.is_file() && !path.display().to_string().contains(".log-")) {
+        let mut bytes = fs::read(&file).unwrap();
+        let places: Vec<usize> = bytes
+            .windows(value.len())
+            .enumerate()
+            .filter(|(_, found)| *found == value.as_bytes())
+            .map(|(at, _)| at)
+            .collect();
+        found += places.len();
+        places.iter().for_each(|at| bytes[at + 100] ^= 1);
+        fs::write(&file, bytes).unwrap();
+    }
+    assert!(found > 0, "the value is in no file");
+}
+
+#[test]
+fn a_backup_with_check_is_known_to_be_sound_or_damaged() {
+    for form in [&["--durability", "process"][..], &["--engine", "bwtree", "--durability", "process"]] {
+        let dir = memory();
+        let [store, sound, damaged] = ["store", "sound", "damaged"].map(|name| dir.path().join(name));
+        let content: String = (0..1000).map(|n| format!("key {n:06}\t{n:0200}\n")).collect();
+        let load = [&["load", "-", "--format", "tsv"][..], form].concat();
+        succeed(&run_with_input(&store, &load, content.as_bytes()));
+        let done = succeed(&tell(&["backup", "--check"], &[&store, &sound]));
+        assert!(done.starts_with("1000 keys, ") && done.ends_with("the backup is sound\n"), "{done}");
+        assert!(succeed(&run(&sound, &["check"])).starts_with("sound; 1000 keys"));
+        damage(&store);
+        // Without `--check` the damage goes over unseen.
+        succeed(&tell(&["backup"], &[&store, &dir.path().join("unseen")]));
+        let json = tell(&["backup", "--check", "--json"], &[&store, &damaged]);
+        let report: serde_json::Value = serde_json::from_str(&stdout(&json)).unwrap();
+        assert_eq!((code(&json), report["problems"].as_array().unwrap().is_empty()), (4, false), "{report}");
+        let text = tell(&["backup", "--check"], &[&store, &dir.path().join("again")]);
+        assert!(code(&text) == 4 && stdout(&text).contains("so is the backup"), "{}", stdout(&text));
+        assert_eq!(code(&run(&damaged, &["check"])), 4);
+    }
+}
+
 #[test]
 fn a_store_of_few_keys_left_shrinks() {
     let dir = memory();

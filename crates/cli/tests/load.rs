@@ -85,8 +85,14 @@ fn pages_are_compressed_where_there_are_pages() {
     let load = |store: &Path, format: &str| {
         run(store, &["load", "--format", "tsv", "--compression", format, file.to_str().unwrap()])
     };
-    let options = Options::default().engine("bwtree").durability(bristlecone::Durability::Process);
-    Store::open(&tree, options).unwrap().close().unwrap();
+    // The options of a new store are those of `serve`.
+    let form = ["--engine", "bwtree", "--durability", "process", "--journal-bytes", "8M"];
+    let file_name = file.to_str().unwrap();
+    succeed(&run(&tree, &[&["load", "--format", "tsv", file_name][..], &form].concat()));
+    let stats: serde_json::Value = serde_json::from_str(&succeed(&run(&tree, &["stats", "--json"]))).unwrap();
+    assert_eq!((&stats["engine"], &stats["durability"]), (&"bwtree".into(), &"process".into()), "{stats}");
+    let other = run(&tree, &["load", "--format", "tsv", file_name, "--engine", "wbtree"]);
+    assert!(code(&other) == 1 && stderr(&other).contains("bwtree"), "{}", stderr(&other));
     succeed(&load(&tree, "none"));
     let pages = |dir: &Path| -> u64 {
         let files = fs::read_dir(dir).unwrap().map(Result::unwrap);

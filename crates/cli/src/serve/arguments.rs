@@ -1,15 +1,11 @@
 //! The options of `serve`.
 
-use std::ffi::OsStr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
-use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use clap::error::ErrorKind;
-use clap::{Arg, Command};
-
 use super::logging::{Format, Level};
 use crate::common::{Common, Writing, size};
+use crate::new_store::NewStore;
 
 /// The address that stands for no socket.
 pub const NONE: &str = "none";
@@ -30,9 +26,6 @@ With --json it prints one object when it listens, and one after it closed the st
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
-    /// Engine of a new store. The engine of an existing store cannot be changed.
-    #[arg(long, value_name = "NAME", value_parser = engines())]
-    pub engine: Option<String>,
     /// Address and port to listen on. Port 0 chooses a free port and prints it.
     /// `none`: no TCP without encryption.
     #[arg(long, value_name = "ADDRESS", value_parser = address, default_value = "127.0.0.1:7379")]
@@ -68,19 +61,11 @@ pub struct Arguments {
     /// Maximum size of an item of memcached, with its key and about 60 bytes; at least 1K.
     #[arg(long, value_name = "BYTES", value_parser = size, default_value = "1M")]
     pub memcached_item_size: u64,
-    /// Failure that acknowledged writes survive [default: the strongest that the file system of the directory allows].
-    #[arg(long, value_enum)]
-    pub durability: Option<Promise>,
-    /// Cache lines of an index node of a new store [default: depends on the engine].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(2..=64))]
-    pub node_lines: Option<u64>,
-    /// Bytes of the journal of a new store, 4M to 1G [default: 64M]. Opening after a crash reads at most this much, and one group that is
-    /// larger than half of it. A store on an ordinary file system has a journal unless it is made for process durability.
-    #[arg(long, value_name = "BYTES", value_parser = size)]
-    pub journal_bytes: Option<u64>,
     /// Maximum size of the store, at most 4T [default: 1T]; K, M, G and T are powers of 1024.
     #[arg(long, value_name = "BYTES", value_parser = size)]
     pub max_bytes: Option<u64>,
+    #[command(flatten)]
+    pub new: NewStore,
     #[command(flatten)]
     pub writing: Writing,
     /// Maximum bytes of memory for values that were overwritten since a snapshot was opened, or by batches since a scan began [default:
@@ -160,48 +145,6 @@ pub struct Arguments {
     pub log_format: Format,
     #[command(flatten)]
     pub common: Common,
-}
-
-/// Failure that an acknowledged write survives.
-#[derive(Clone, Copy, clap::ValueEnum)]
-pub enum Promise {
-    /// Death of the process.
-    Process,
-    /// Loss of power.
-    Power,
-}
-
-fn engines() -> impl TypedValueParser<Value = String> {
-    let values = bristlecone::registry::engines();
-    let values: Vec<_> = values.map(|tree| PossibleValue::new(tree.name).help(tree.about)).collect();
-    Engines(values.into())
-}
-
-/// Parses the name of an engine. The error for an engine that was not compiled says how to compile it.
-#[derive(Clone)]
-struct Engines(PossibleValuesParser);
-
-impl TypedValueParser for Engines {
-    type Value = String;
-
-    fn parse_ref(
-        &self,
-        command: &Command,
-        argument: Option<&Arg>,
-        value: &OsStr,
-    ) -> Result<String, clap::Error> {
-        let parsed = self.0.parse_ref(command, argument, value);
-        parsed.map_err(|error| match bristlecone::registry::find(&value.to_string_lossy()) {
-            Err(missing @ bristlecone::Error::NotCompiled { .. }) => {
-                clap::Error::raw(ErrorKind::InvalidValue, format!("{missing}\n")).with_cmd(command)
-            }
-            _ => error,
-        })
-    }
-
-    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
-        self.0.possible_values()
-    }
 }
 
 fn policies() -> clap::builder::PossibleValuesParser {
