@@ -1,4 +1,4 @@
-//! Reads ahead: the tree names the images that saves and scans will read soon, so that the shelf can read them together.
+//! Reads ahead: the tree names the images that saves, moves and scans will read soon, so that the shelf can read them together.
 //!
 //! A scan does not know where it will end. So it reads ahead only from the fifth evicted leaf on, first few leaves and then more. Two groups of
 //! leaves are asked for: the one that the scan is in, and the next one.
@@ -27,7 +27,7 @@ pub(crate) struct Ahead<K> {
     evicted: u32,
     /// Number of leaves in the next group.
     count: usize,
-    /// The leaves before the second key are asked for. From the first key on, the next group is due. `None` behind the last leaf of the scan.
+    /// The leaves up to the second key are asked for. From the first key on, the next group is due. `None` behind the last leaf of the scan.
     due: Option<K>,
     end: Option<K>,
 }
@@ -42,7 +42,14 @@ impl<P: Pairs> Tree<P> {
     /// Tells the shelf which images the saves of the next leaves will read: of `count` leaves from the one that contains `from` on (`None`: the
     /// first leaf). Returns the key at which the leaf behind them begins; `None` behind the last one. O(log records + count).
     pub fn prefetch_leaves(&self, from: Option<&P::Key>, count: usize) -> Option<P::KeyBuf> {
-        self.prefetch_group(from, count, |_| true, |head, addresses| self.read_by_save(head, addresses))
+        let place = from.map_or(Place::First, Place::At);
+        self.prefetch_group(
+            place,
+            false,
+            count,
+            |_| true,
+            |head, addresses| self.read_by_save(head, addresses),
+        )
     }
 
     /// Tells the shelf which images the saves of the next pages will read: of `count` pages from this number on that the eviction looks at.
@@ -61,51 +68,74 @@ impl<P: Pairs> Tree<P> {
         from
     }
 
-    /// Notes that an ascending scan has reached an evicted leaf, the one of `from` (`None`: the first leaf), and reads ahead. `is_wanted` is true for
-    /// keys before the end of the range. The caller has no visit. O(log records) and the leaves that are asked for.
+    /// Tells the shelf that the images of the evicted leaves among these pages will be read.
+    pub fn prefetch_images(&self, pages: &[u32]) {
+        let (visit, mut addresses) = (self.visit(), Vec::new());
+        let heads = pages.iter().filter_map(|page| visit.load(Pid(*page)));
+        heads.for_each(|head| read_all(head, &mut addresses));
+        drop(visit);
+        self.prefetch(addresses);
+    }
+
+    /// Notes that a scan has reached an evicted leaf, the one that contains `place`, and reads ahead. `is_wanted` is true for keys before the end of
+    /// the range. The caller has no visit. O(log records) and the leaves that are asked for; if the scan descends, O(log records) for each.
     pub(crate) fn read_ahead(
         &self,
         ahead: &mut Ahead<P::KeyBuf>,
-        from: Option<&P::Key>,
+        place: Place<'_, P>,
+        descends: bool,
         is_wanted: impl Fn(&P::Key) -> bool,
     ) {
         ahead.evicted = ahead.evicted.saturating_add(1);
         let count = &mut ahead.count;
-        let mut group = |from: Option<&P::Key>| {
-            let end = self.prefetch_group(from, *count, &is_wanted, read_by_scan);
+        let has_reached = |edge: &P::Key| match place {
+            Place::At(key) | Place::Before(key) if descends => key <= edge,
+            Place::At(key) | Place::Before(key) => key >= edge,
+            Place::First | Place::Last => false,
+        };
+        let mut group = |place: Place<'_, P>| {
+            let end = self.prefetch_group(place, descends, *count, &is_wanted, read_all);
             *count = (2 * *count).min(MOST);
             end
         };
         if ahead.evicted == BEGIN {
-            ahead.due = group(from);
-            ahead.end = ahead.due.as_ref().and_then(|due| group(Some(due.borrow())));
-        } else if ahead.due.as_ref().is_some_and(|due| from >= Some(due.borrow())) {
+            ahead.due = group(place);
+            ahead.end = ahead.due.as_ref().and_then(|due| group(behind(due.borrow(), descends)));
+        } else if ahead.due.as_ref().is_some_and(|due| has_reached(due.borrow())) {
             // Leaves in memory may have been between the last group and this one.
-            let end = ahead.end.as_ref().and_then(|end| group(Some(end.borrow()).max(from)));
+            let end = ahead.end.as_ref().and_then(|end| {
+                let end = end.borrow();
+                group(if has_reached(end) { place } else { behind(end, descends) })
+            });
             ahead.due = std::mem::replace(&mut ahead.end, end);
         }
     }
 
-    /// Asks for the images that `note` names, of `count` leaves from the one that contains `from` on, before a key that is not wanted. Returns the
-    /// key at which the next leaf begins.
+    /// Asks for the images that `note` names, of `count` leaves from the one that contains `place` on, before a key that is not wanted. Returns
+    /// the key that separates them from the next leaf.
     fn prefetch_group(
         &self,
-        from: Option<&P::Key>,
+        place: Place<'_, P>,
+        descends: bool,
         count: usize,
         is_wanted: impl Fn(&P::Key) -> bool,
         note: impl Fn(Head<'_, P>, &mut Vec<Address>),
     ) -> Option<P::KeyBuf> {
         let (visit, mut addresses) = (self.visit(), Vec::new());
-        let (_, mut head) = visit.leaf(from.map_or(Place::First, Place::At));
+        let (_, mut head) = visit.leaf(place);
         let mut number = 1;
         let end = loop {
             note(head, &mut addresses);
-            let Outline { high, right, .. } = Outline::of(head);
-            let Some(high) = high.filter(|high| is_wanted((*high).borrow())) else { break None };
-            match right.filter(|_| number < count).and_then(|right| visit.load(right)) {
-                Some(next) => (head, number) = (next, number + 1),
-                None => break Some(P::own_key(high.borrow())),
-            }
+            let Outline { low, high, right, .. } = Outline::of(head);
+            let edge = if descends { low } else { high };
+            let Some(edge) = edge.map(Borrow::borrow).filter(|edge| is_wanted(edge)) else { break None };
+            let next = match number < count {
+                false => None,
+                true if descends => Some(visit.leaf(Place::Before(edge)).1),
+                true => right.and_then(|right| visit.load(right)),
+            };
+            let Some(next) = next else { break Some(P::own_key(edge)) };
+            (head, number) = (next, number + 1);
         };
         drop(visit);
         self.prefetch(addresses);
@@ -136,8 +166,13 @@ impl<P: Pairs> Tree<P> {
     }
 }
 
+/// The leaf behind this end of another one.
+fn behind<P: Pairs>(edge: &P::Key, descends: bool) -> Place<'_, P> {
+    if descends { Place::Before(edge) } else { Place::At(edge) }
+}
+
 /// Adds the images that have the records of this page, if it is an evicted leaf.
-fn read_by_scan<P: Pairs>(head: Head<'_, P>, addresses: &mut Vec<Address>) {
+fn read_all<P: Pairs>(head: Head<'_, P>, addresses: &mut Vec<Address>) {
     if let Body::Evicted { leaf, .. } = head.body() {
         addresses.extend(leaf.image.base);
         addresses.push(leaf.image.address);

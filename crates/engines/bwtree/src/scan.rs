@@ -241,13 +241,11 @@ impl<P: Pairs> Cursor<'_, P> {
         let (pid, head) = visit.leaf(place);
         if let Some(stub) = head.evicted() {
             drop(visit);
-            if !self.descends {
-                let from = match from {
-                    Bound::Unbounded => None,
-                    Bound::Included(key) | Bound::Excluded(key) => Some(key),
-                };
-                self.tree.read_ahead(&mut self.ahead, from, |high| is_to::<P>(high, to));
-            }
+            let is_wanted = |edge: &P::Key| match self.descends {
+                true => is_from::<P>(edge, from),
+                false => is_to::<P>(edge, to),
+            };
+            self.tree.read_ahead(&mut self.ahead, place, self.descends, is_wanted);
             // The next step of the scan finds the leaf in memory.
             return self.tree.page_in(pid, stub);
         }

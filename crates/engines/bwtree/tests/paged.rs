@@ -70,7 +70,7 @@ impl Shelf for Images {
 }
 
 impl Images {
-    fn keep(&self, image: &[u8], kind: ImageKind) -> Result<Address, Error> {
+    pub fn keep(&self, image: &[u8], kind: ImageKind) -> Result<Address, Error> {
         let mut images = self.0.lock().unwrap();
         images.kinds[kind as usize] += 1;
         images.newest += 1;

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use bwtree::{Address, ImageKind, Pairs, Residence, RestoredLeaf, SavedLeaf};
+use bwtree::{Address, Image, ImageKind, Pairs, Residence, RestoredLeaf, SavedLeaf};
 use pmem::{Error, Result};
 
 use crate::checkpoint::{self, Writer};
@@ -43,7 +43,7 @@ const LIMBO_WAITS: u32 = 20;
 const LOG_MAX: u64 = 2;
 /// Pause of a thread that waits until another one has evicted leaves.
 const WAIT: Duration = Duration::from_micros(100);
-/// Number of leaves whose images are prefetched together, before these leaves are saved.
+/// Number of leaves whose images are prefetched together, before these leaves are saved or moved.
 const AHEAD: usize = 64;
 /// Number of pages that are saved before their images are written. Fewer if they take more than this part of the budget.
 const TOGETHER: usize = 64;
@@ -494,21 +494,29 @@ impl<P: Pairs> Store<P> {
             moved += live;
         }
         let is_victim = |address| victims.contains(&Parts::of(address).segment);
-        for page in 0.. {
-            let Some(image) = self.tree.image(page) else { break };
-            let has_victim =
-                image.is_some_and(|image| is_victim(image.address) || image.base.is_some_and(is_victim));
-            let Some(low) = self.tree.low_key(page).filter(|_| has_victim) else { continue };
-            let low = low.as_ref().map(Borrow::borrow);
-            let has_moved = self.tree.move_image(low, is_victim, |image, kind| self.append(image, kind))?;
-            upkeep.stats.moved_images += u64::from(has_moved);
-            upkeep.has_moved |= has_moved;
-            // Other threads wait for this one to evict.
-            if has_moved && upkeep.stats.moved_images.is_multiple_of(64) {
-                self.make_room(upkeep)?;
+        let has_victim = |image: Image| is_victim(image.address) || image.base.is_some_and(is_victim);
+        let mut pages = (0..).map_while(|page| Some((page, self.tree.image(page)?)));
+        loop {
+            let with_victim =
+                |(page, image): (u32, Option<Image>)| image.is_some_and(has_victim).then_some(page);
+            let group: Vec<u32> = pages.by_ref().filter_map(with_victim).take(AHEAD).collect();
+            if group.is_empty() {
+                return self.segments.write_all();
+            }
+            self.tree.prefetch_images(&group);
+            for page in group {
+                let Some(low) = self.tree.low_key(page) else { continue };
+                let low = low.as_ref().map(Borrow::borrow);
+                let has_moved =
+                    self.tree.move_image(low, is_victim, |image, kind| self.append(image, kind))?;
+                upkeep.stats.moved_images += u64::from(has_moved);
+                upkeep.has_moved |= has_moved;
+                // Other threads wait for this one to evict.
+                if has_moved && upkeep.stats.moved_images.is_multiple_of(64) {
+                    self.make_room(upkeep)?;
+                }
             }
         }
-        self.segments.write_all()
     }
 
     /// Moves all images out of segments of which more than a twentieth is free, and removes these segments. Reads and updates go on.
