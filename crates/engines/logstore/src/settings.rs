@@ -25,6 +25,8 @@ pub struct Settings {
     pub memory_bytes: u64,
     /// Bytes of log after which a checkpoint is made.
     pub log_bytes: u64,
+    /// A checkpoint is also made if there was no update for this time, and the log has a sixteenth of these bytes.
+    pub idle: Duration,
     /// Bytes of a leaf, with its records, above which it is split.
     pub page_bytes: usize,
     /// True if new images are compressed. `None`: as at the last checkpoint; not in a new store. Both forms are read in any case.
@@ -43,6 +45,7 @@ impl Default for Settings {
             survives_power: true,
             memory_bytes: u64::MAX,
             log_bytes: 64 << 20,
+            idle: Duration::from_secs(10),
             page_bytes: 16 << 10,
             compresses: None,
             direct_io: false,
