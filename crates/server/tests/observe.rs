@@ -270,6 +270,7 @@ fn a_server_without_replicas_and_cluster_says_so() {
     let server = TestServer::start();
     let mut client = server.client();
     assert_eq!(run::<i64>(&mut client, "WAIT 1 100000").unwrap(), 0);
+    assert_eq!(run::<(String, i64, Vec<String>)>(&mut client, "ROLE").unwrap(), ("master".into(), 0, vec![]));
     assert_eq!(error(&mut client, "WAIT 1 -1"), "ERR timeout is negative");
     for line in ["CLUSTER INFO", "CLUSTER SLOTS", "CLUSTER SHARDS", "CLUSTER MYID", "CLUSTER KEYSLOT k"] {
         assert_eq!(error(&mut client, line), "ERR This instance has cluster support disabled");

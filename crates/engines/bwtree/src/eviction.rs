@@ -12,8 +12,8 @@
 //!
 //! Commit point: the exchange that replaces the leaf with an evicted leaf. Paper: Bw-tree §V.
 
-use std::sync::OnceLock;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{OnceLock, TryLockError};
 
 use crate::digest;
 use crate::image::{Address, Image};
@@ -154,7 +154,7 @@ impl<P: Pairs> Tree<P> {
         let pid = Pid(page);
         // V2.
         let lock = self.merging.try_write();
-        if lock.is_err() && !is_omitted(Omission::Merging) {
+        if matches!(lock, Err(TryLockError::WouldBlock)) && !is_omitted(Omission::Merging) {
             return 0;
         }
         let Some(head) = visit.load(pid).filter(|head| pid != ROOT && head.level() == 0) else { return 0 };

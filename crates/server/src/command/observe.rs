@@ -1,5 +1,5 @@
 //! Commands for administrators that show what the server does: SLOWLOG, LATENCY, MONITOR, MEMORY; and answers of a server without
-//! replicas and cluster: WAIT, CLUSTER.
+//! replicas and cluster: WAIT, ROLE, CLUSTER.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -27,6 +27,13 @@ pub const COMMANDS: &[Command] = &[
         group: "generic",
         ..command("wait", 3, Flags::NONE, "Returns 0: there are no replicas.", wait)
     },
+    command("role", 1, ADMIN.and(Flags::FAST), "Answers that this is a master without replicas.", |call| {
+        call.reply.array(3);
+        call.reply.bulk(b"master")?;
+        call.reply.integer(0);
+        call.reply.array(0);
+        Ok(())
+    }),
 ];
 
 /// Entries of SLOWLOG GET without a count.
