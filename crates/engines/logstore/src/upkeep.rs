@@ -87,13 +87,14 @@ impl Upkeep {
         Self { number, leaves, ..Self::default() }
     }
 
-    /// True if the log has had this length for a time.
+    /// True if the log has had this length for a time. The next time begins then, so a checkpoint that fails is not repeated at once.
     fn is_idle(&mut self, length: u64, time: Duration) -> bool {
         let (before, since) = *self.seen.get_or_insert_with(|| (length, Instant::now()));
-        if before != length {
+        let is_idle = before == length && since.elapsed() >= time;
+        if is_idle || before != length {
             self.seen = Some((length, Instant::now()));
         }
-        before == length && since.elapsed() >= time
+        is_idle
     }
 }
 
