@@ -185,6 +185,35 @@ const CALLS: &[&str] = &[
     "FUNCTION DELETE other",
     "FUNCTION DELETE other",
     "FCALL two 0",
+    "MULTI",
+    "FUNCTION LOAD '#!lua name=queued\nredis.register_function(\"queued\", function() return 5 end)'",
+    "FCALL queued 0",
+    "FUNCTION LOAD '#!lua name=queued\nredis.register_function(\"queued\", function() return 6 end)'",
+    "FUNCTION LIST LIBRARYNAME queued",
+    "FUNCTION LOAD REPLACE '#!lua name=queued\nredis.register_function(\"queued\", function() return 6 end)'",
+    "FCALL queued 0",
+    "FUNCTION STATS",
+    "FUNCTION RESTORE wrong",
+    "FUNCTION KILL",
+    "EXEC",
+    "FUNCTION LIST LIBRARYNAME queued",
+    "MULTI",
+    "FUNCTION DELETE queued",
+    "FCALL queued 0",
+    "FUNCTION DELETE queued",
+    "EXEC",
+    "FCALL queued 0",
+    "MULTI",
+    "FUNCTION LOAD '#!lua name=queued\nredis.register_function(\"queued\", function() return 7 end)'",
+    "DISCARD",
+    "FCALL queued 0",
+    "MULTI",
+    "FUNCTION FLUSH",
+    "FCALL own 0",
+    "FUNCTION LOAD '#!lua name=last\nredis.register_function(\"own\", function() return 8 end)'",
+    "FCALL own 0",
+    "EXEC",
+    "FCALL own 0",
     "FUNCTION FLUSH ASYNC",
     "FCALL own 0",
     "FUNCTION LIST",
@@ -213,7 +242,8 @@ fn functions_answer_as_those_of_redis() {
         let mut chunk = Vec::new();
         for command in all {
             // A transaction is sent at once.
-            let is_end = chunk.is_empty() && command[0] != b"MULTI" || command[0] == b"EXEC";
+            let is_end = chunk.is_empty() && command[0] != b"MULTI"
+                || [&b"EXEC"[..], b"DISCARD"].contains(&&command[0][..]);
             chunk.push(command);
             if is_end {
                 let replies = sockets.each_mut().map(|socket| exchange(socket, &chunk, "end of reply"));
@@ -345,6 +375,74 @@ fn a_dump_is_restored_by_its_policy() {
 }
 
 #[test]
+fn libraries_that_exec_changes_come_with_its_keys_or_not_at_all() {
+    let server = TestServer::start();
+    let (client, other) = (&mut server.client(), &mut server.client());
+    let one = |value: u64| format!("redis.register_function('one', function() return {value} end)");
+    let code = |value: u64| format!("#!lua name=lib\n{}", one(value));
+    let queue = |value: u64| {
+        let mut pipe = redis::pipe();
+        pipe.atomic().cmd("SET").arg("k").arg(value);
+        pipe.cmd("FUNCTION").arg("LOAD").arg("REPLACE").arg(code(value)).cmd("FCALL").arg("one").arg(0);
+        pipe
+    };
+    assert_eq!(queue(1).query::<(String, String, u64)>(client).unwrap().2, 1);
+    let dump: Vec<u8> = function(client, &[b"DUMP"]).unwrap();
+    cmd("WATCH").arg("k").exec(client).unwrap();
+    cmd("SET").arg("k").arg("other").exec(other).unwrap();
+    assert_eq!(queue(2).query::<Option<Value>>(client), Ok(None));
+    assert_eq!((call::<u64>(client, "one", &["0"]), call::<u64>(other, "one", &["0"])), (Ok(1), Ok(1)));
+    // A script that is stopped ends the transaction.
+    cmd("CONFIG").arg(&["SET", "lua-time-limit", "50"]).exec(client).unwrap();
+    let code = code(3);
+    let loads: [&[&str]; 3] = [
+        &["FUNCTION", "LOAD", "REPLACE", &code],
+        &["FCALL", "one", "0"],
+        &["EVAL", "redis.call('set', 'k', 1) while true do end", "0"],
+    ];
+    cmd("MULTI").exec(client).unwrap();
+    loads.iter().for_each(|line| cmd(line[0]).arg(&line[1..]).exec(client).unwrap());
+    assert_eq!(cmd("EXEC").exec(client).unwrap_err().code(), Some("EXECABORT"));
+    assert_eq!(call::<u64>(client, "one", &["0"]), Ok(1));
+    // The connection is in no transaction with libraries of its own.
+    assert_eq!(function::<Vec<u8>>(client, &[b"DUMP"]), Ok(dump.clone()));
+    let mut restored = redis::pipe();
+    restored.atomic().cmd("FUNCTION").arg("FLUSH").cmd("FUNCTION").arg("RESTORE").arg(&dump);
+    restored.cmd("FUNCTION").arg("DUMP");
+    assert_eq!(restored.query::<(String, String, Vec<u8>)>(client).unwrap().2, dump);
+    let server =
+        server.again(bristlecone::Options::default(), server::Config::default(), server::Listeners::default);
+    assert_eq!(call::<u64>(&mut server.client(), "one", &["0"]), Ok(1));
+}
+
+#[test]
+fn a_reader_of_a_key_from_exec_calls_the_libraries_from_exec() {
+    const CHANGES: u64 = 60;
+    let server = TestServer::start();
+    let mut writer = server.client();
+    let change = |client: &mut Connection, value: u64| {
+        let code = format!("#!lua name=lib\nredis.register_function('one', function() return {value} end)");
+        let mut pipe = redis::pipe();
+        pipe.atomic().cmd("SET").arg("k").arg(value).cmd("FUNCTION").arg("LOAD").arg("REPLACE").arg(code);
+        pipe.query::<Value>(client).unwrap();
+    };
+    change(&mut writer, 0);
+    thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let client = &mut server.client();
+            let mut key = 0;
+            while key < CHANGES {
+                key = cmd("GET").arg("k").query(client).unwrap();
+                let called: u64 = call(client, "one", &["0"]).unwrap();
+                assert!(called >= key, "key {key}, function {called}");
+            }
+        });
+        (1..=CHANGES).for_each(|value| change(&mut writer, value));
+        reader.join().unwrap();
+    });
+}
+
+#[test]
 fn a_function_that_is_stopped_has_changed_nothing() {
     let server = TestServer::start();
     let client = &mut server.client();
@@ -385,7 +483,8 @@ fn functions_need_the_permissions_of_their_commands() {
     let server = TestServer::start();
     let client = &mut server.client();
     load(client, "sums", ADD).unwrap();
-    let rules = ["SETUSER", "some", "on", "nopass", "+fcall", "+get", "~a*", "+function|list"];
+    let rules =
+        ["SETUSER", "some", "on", "nopass", "+fcall", "+get", "+@transaction", "~a*", "+function|list"];
     cmd("ACL").arg(&rules).exec(client).unwrap();
     let mut other = server.client();
     cmd("AUTH").arg("some").arg("x").exec(&mut other).unwrap();
@@ -397,9 +496,9 @@ fn functions_need_the_permissions_of_their_commands() {
     }
     assert_eq!(function::<Vec<Value>>(&mut other, &[b"LIST"]).unwrap().len(), 1);
     assert_eq!(function::<()>(&mut other, &[b"FLUSH"]).unwrap_err().code(), Some("NOPERM"));
-    // A list of commands that cannot be queued.
-    let queued = redis::pipe().atomic().cmd("FUNCTION").arg("LIST").query::<Value>(client).unwrap_err();
-    assert!(queued.to_string().contains("inside a transaction"), "{queued}");
+    cmd("MULTI").exec(&mut other).unwrap();
+    assert_eq!(function::<()>(&mut other, &[b"FLUSH"]).unwrap_err().code(), Some("NOPERM"));
+    assert_eq!(cmd("EXEC").exec(&mut other).unwrap_err().code(), Some("EXECABORT"));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! FUNCTION: libraries of functions in Lua. FCALL and FCALL_RO: calls of these functions.
 //!
-//! A call is a transaction, like a script ([`crate::scripts`]).
+//! A call is a transaction, like a script ([`crate::scripts`]). Between MULTI and EXEC, a change of the libraries is a part of the
+//! transaction (invariant F3 of [`crate::scripts::functions`]).
 
 use std::sync::Arc;
 
@@ -8,8 +9,9 @@ use bytes::Bytes;
 
 use super::observe::{help, unknown};
 use super::{Call, Command, CommandError, Flags, KeyPositions, NO_KEYS, integer, is, numbered, scripts};
+use crate::access::Access;
 use crate::glob;
-use crate::scripts::functions::Registry;
+use crate::scripts::functions::{Registry, write};
 use crate::scripts::libraries::{Library, ScriptFlags, dump, restore};
 
 const fn command(
@@ -30,7 +32,7 @@ pub const COMMANDS: &[Command] = &[
     command("fcall_ro", CALL, "Calls a function that only reads.", |call| run(call, true)),
     command(
         "function",
-        (-2, Flags::ALONE.and(Flags::SLOW), NO_KEYS),
+        (-2, Flags::SLOW, NO_KEYS),
         "Loads, shows, saves, removes or stops functions.",
         function,
     ),
@@ -41,7 +43,10 @@ fn text(text: &str) -> CommandError {
 }
 
 fn run(call: &mut Call<'_>, is_read_only: bool) -> Result<(), CommandError> {
-    let function = call.shared.functions.find(call.argument(1));
+    let function = match call.session.transaction.functions() {
+        Some(pending) => pending.find(call.argument(1)),
+        None => call.shared.functions.find(call.argument(1)),
+    };
     let function = function.ok_or_else(|| text("Function not found"))?;
     let count = integer(call.argument(2)).map_err(|_| text("Bad number of keys provided"))?;
     let rest = call.rest(3);
@@ -56,15 +61,44 @@ fn run(call: &mut Call<'_>, is_read_only: bool) -> Result<(), CommandError> {
     scripts::run(call, &function, split, is_read_only)
 }
 
+/// The libraries as the command sees them.
+fn registry(call: &Call<'_>) -> Arc<Registry> {
+    call.session.transaction.functions().cloned().unwrap_or_else(|| call.shared.functions.registry())
+}
+
+/// Changes the libraries: at once, or as a part of the running transaction.
+fn change<R>(
+    call: &mut Call<'_>,
+    change: impl FnOnce(&mut Registry) -> Result<R, CommandError>,
+) -> Result<R, CommandError> {
+    let old = registry(call);
+    let Access::Transaction { transaction, shared, .. } = &mut call.keys else {
+        return call.shared.functions.change(call.shared, change);
+    };
+    let mut new = Registry::clone(&old);
+    let result = change(&mut new)?;
+    if write(shared, transaction, (&old, &new))? {
+        call.session.transaction.set_functions(Arc::new(new));
+    }
+    Ok(result)
+}
+
+/// True if the command changes the libraries.
+#[must_use]
+pub fn changes(command: &Command, arguments: &[Bytes]) -> bool {
+    let words = ["LOAD", "DELETE", "FLUSH", "RESTORE"];
+    command.name == "function"
+        && arguments.get(1).is_some_and(|given| words.iter().any(|word| is(given, word)))
+}
+
 fn function(call: &mut Call<'_>) -> Result<(), CommandError> {
     let subcommand = String::from_utf8_lossy(call.argument(1)).to_ascii_lowercase();
     let (shared, rest) = (call.shared, call.rest(2));
-    let functions = &shared.functions;
     match (subcommand.as_str(), rest) {
         ("load", [options @ .., code]) => return load(call, options, code),
         ("delete", [name]) => {
             let name = String::from_utf8_lossy(name);
-            functions.change(shared, |registry| match registry.remove(&name) {
+            change(call, |registry| match registry.remove(&name) {
                 true => Ok(()),
                 false => Err(text("Library not found")),
             })?;
@@ -82,7 +116,7 @@ fn function(call: &mut Call<'_>) -> Result<(), CommandError> {
         ("list", options) => return list(call, options),
         ("stats", []) => return stats(call),
         ("dump", []) => {
-            let registry = functions.registry();
+            let registry = registry(call);
             let codes: Vec<_> = registry.libraries().map(|library| &library.code).collect();
             call.reply.bulk(&dump(codes.into_iter()))?;
         }
@@ -136,7 +170,7 @@ fn load(call: &mut Call<'_>, options: &[Bytes], code: &Bytes) -> Result<(), Comm
     let shared = call.shared;
     // A copy: the argument is a part of a larger buffer.
     let code = Bytes::copy_from_slice(code);
-    let name = shared.functions.change(shared, |registry| {
+    let name = change(call, |registry| {
         let (name, _) = crate::scripts::libraries::header(&code)?;
         if !replaces && registry.library(&name).is_some() {
             return Err(exists(&name, "'"));
@@ -149,7 +183,7 @@ fn load(call: &mut Call<'_>, options: &[Bytes], code: &Bytes) -> Result<(), Comm
 }
 
 fn flush(call: &mut Call<'_>) -> Result<(), CommandError> {
-    call.shared.functions.change(call.shared, |registry| {
+    change(call, |registry| {
         *registry = Registry::default();
         Ok(())
     })?;
@@ -170,7 +204,7 @@ fn restore_all(call: &mut Call<'_>, payload: &[u8], options: &[Bytes]) -> Result
     };
     let codes = restore(payload).ok_or_else(|| text("DUMP payload version or checksum are wrong"))?;
     let shared = call.shared;
-    shared.functions.change(shared, |registry| {
+    change(call, |registry| {
         if clears {
             *registry = Registry::default();
         }
@@ -205,7 +239,7 @@ fn list(call: &mut Call<'_>, options: &[Bytes]) -> Result<(), CommandError> {
             _ => return Err(text(&format!("Unknown argument {}", String::from_utf8_lossy(option)))),
         };
     }
-    let registry = call.shared.functions.registry();
+    let registry = registry(call);
     let is_meant = |library: &&Arc<Library>| {
         pattern.is_none_or(|pattern| glob::matches(pattern, library.name.as_bytes()))
     };
@@ -243,7 +277,7 @@ fn list(call: &mut Call<'_>, options: &[Bytes]) -> Result<(), CommandError> {
 }
 
 fn stats(call: &mut Call<'_>) -> Result<(), CommandError> {
-    let registry = call.shared.functions.registry();
+    let registry = registry(call);
     let reply = &mut call.reply;
     reply.map(2);
     reply.text("running_script");

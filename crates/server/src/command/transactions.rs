@@ -10,14 +10,17 @@
 //! * I1: if a command could not be queued (unknown, a wrong number of arguments, not allowed here), EXEC runs none of the others.
 //! * I2: an error of a queued command is its reply. The other commands take effect, as in Redis.
 
+use std::sync::Arc;
+
 use bristlecone::transaction::ATTEMPTS;
 use bristlecone::{Bytes, Transaction};
 
-use super::{Call, Command, CommandError, Flags, Handler, INLINE_BYTES_MAX, NO_KEYS, run_in};
+use super::{Call, Command, CommandError, Flags, Handler, INLINE_BYTES_MAX, NO_KEYS, functions, run_in};
 use crate::access::Access;
 use crate::eviction::cost;
 use crate::notifications::Events;
 use crate::resp::Reply;
+use crate::scripts::functions::Registry;
 use crate::session::SessionState;
 use crate::shared::Shared;
 use crate::users::permissions;
@@ -67,8 +70,12 @@ pub struct State {
     cost: Option<u64>,
     /// True if a command could not be queued.
     is_aborted: bool,
+    /// True if a queued command changes the libraries of functions.
+    changes_functions: bool,
     /// While EXEC runs: true if nothing may take effect.
     is_void: bool,
+    /// While EXEC runs: the libraries that its commands have changed.
+    functions: Option<Arc<Registry>>,
     watching: Option<Watching>,
 }
 
@@ -98,7 +105,20 @@ impl State {
     /// True if EXEC may take long.
     #[must_use]
     pub fn is_long(&self) -> bool {
-        self.bytes > INLINE_BYTES_MAX || self.queued.as_ref().is_some_and(|queued| queued.len() > 64)
+        self.changes_functions
+            || self.bytes > INLINE_BYTES_MAX
+            || self.queued.as_ref().is_some_and(|queued| queued.len() > 64)
+    }
+
+    /// While EXEC runs: the libraries that its commands have changed.
+    #[must_use]
+    pub fn functions(&self) -> Option<&Arc<Registry>> {
+        self.functions.as_ref()
+    }
+
+    /// While EXEC runs: a command has changed the libraries.
+    pub fn set_functions(&mut self, functions: Arc<Registry>) {
+        self.functions = Some(functions);
     }
 
     /// True outside of MULTI and without watched keys.
@@ -125,8 +145,10 @@ fn multi(call: &mut Call<'_>) -> Result<(), CommandError> {
 
 /// Queues a command of a transaction.
 pub fn queue(call: &mut Call<'_>) {
-    let cost = call.shared.find(call.argument(0)).and_then(|command| cost(command, call.arguments));
+    let command = call.shared.find(call.argument(0));
+    let cost = command.and_then(|command| cost(command, call.arguments));
     let state = &mut call.session.transaction;
+    state.changes_functions |= command.is_some_and(|command| functions::changes(command, call.arguments));
     if let Some(cost) = cost {
         state.cost = Some(state.cost.unwrap_or(0).saturating_add(cost));
     }
@@ -163,9 +185,12 @@ fn exec(call: &mut Call<'_>) -> Result<(), CommandError> {
         return Err(CommandError::Text("ERR EXEC without MULTI".to_owned()));
     }
     let state = std::mem::take(&mut call.session.transaction);
+    let changing = state.changes_functions.then(|| call.shared.functions.begin_change());
     let result = run_all(call, state);
-    // Messages remain if the transaction failed.
+    drop(changing);
+    // Messages and libraries remain if the transaction failed.
     call.session.events = Events::default();
+    call.session.transaction.functions = None;
     result
 }
 
@@ -208,6 +233,7 @@ pub fn run_together(
         call.reply.restart();
         call.session.db = db;
         call.session.events = Events::new(shared);
+        call.session.transaction.functions = None;
         if watching.is_some_and(|watching| watching.is_broken(now())) {
             call.reply.null_array();
             return Ok(());
@@ -215,9 +241,14 @@ pub fn run_together(
         let mut transaction = Transaction::new(&call.shared.store);
         work(call, &mut transaction)?;
         let keys = shared.databases.written(&transaction);
+        let libraries = call.session.transaction.functions.take();
+        let libraries = libraries.map(|libraries| shared.functions.publish(libraries));
         if let Some(committed) = shared.watches.commit(watching, now, &keys, || transaction.commit())
             && committed?
         {
+            if let Some(libraries) = libraries {
+                libraries.finish(shared);
+            }
             if let Some(turns) = call.keys.turns() {
                 shared.waiters.wake(keys.iter().map(|(db, key)| (*db, &key[..])), turns);
             }

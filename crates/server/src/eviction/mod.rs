@@ -26,7 +26,7 @@ use bytes::Bytes;
 
 use crate::Config;
 use crate::access::{AccessError, Result};
-use crate::command::{Command, Flags, integer, off_the_worker};
+use crate::command::{Command, Flags, integer, is, off_the_worker};
 use crate::shared::{Shared, lock};
 use crate::users::permissions;
 use accesses::{Accesses, By};
@@ -404,7 +404,10 @@ impl Eviction {
 /// The expected cost of a command in bytes. `None` if it needs no memory.
 #[must_use]
 pub fn cost(command: &Command, arguments: &[Bytes]) -> Option<u64> {
-    if !command.flags.has(Flags::GROWS) {
+    // FUNCTION has subcommands that need memory, and others that do not.
+    let stores_libraries = command.name == "function"
+        && arguments.get(1).is_some_and(|word| is(word, "LOAD") || is(word, "RESTORE"));
+    if !command.flags.has(Flags::GROWS) && !stores_libraries {
         return None;
     }
     // SETRANGE and SETBIT make a value as long as their offset.
@@ -418,7 +421,7 @@ pub fn cost(command: &Command, arguments: &[Bytes]) -> Option<u64> {
         _ => 0,
     };
     let bytes: usize = arguments.iter().skip(1).map(Bytes::len).sum();
-    let keys = permissions::keys(command, arguments).count() as u64;
+    let keys = permissions::keys(command, arguments).count() as u64 + u64::from(stores_libraries);
     Some(write_cost(keys, bytes as u64 + value_bytes))
 }
 

@@ -3,9 +3,11 @@
 //! Invariants:
 //! * F1: a change writes the table in one transaction, before the server uses its result. A crash keeps all of a change or nothing.
 //! * F2: changes run one after the other. Calls do not wait for them, and use the libraries of one moment.
+//! * F3: a change in EXEC is a part of its transaction. The later commands of the transaction use the new libraries. Other clients use them
+//!   from the commit on: no call of another client finds its function between the commit and the new registry.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use bristlecone::{Error, Transaction};
 use bytes::Bytes;
@@ -14,7 +16,6 @@ use rustc_hash::FxHashMap;
 use super::libraries::Library;
 use super::{Script, Scripts};
 use crate::command::CommandError;
-use crate::eviction::write_cost;
 use crate::shared::{Shared, lock};
 
 /// The table of the libraries.
@@ -40,6 +41,13 @@ impl Registry {
     #[must_use]
     pub fn library(&self, name: &str) -> Option<&Arc<Library>> {
         self.libraries.get(name)
+    }
+
+    /// The function of this name, in upper or lower case.
+    #[must_use]
+    pub fn find(&self, name: &[u8]) -> Option<Arc<Script>> {
+        let name = String::from_utf8(name.to_ascii_lowercase()).ok()?;
+        self.functions.get(&name).cloned()
     }
 
     /// Number of functions.
@@ -92,8 +100,7 @@ impl Functions {
     /// The function of this name, in upper or lower case.
     #[must_use]
     pub fn find(&self, name: &[u8]) -> Option<Arc<Script>> {
-        let name = String::from_utf8(name.to_ascii_lowercase()).ok()?;
-        lock(&self.registry).functions.get(&name).cloned()
+        lock(&self.registry).find(name)
     }
 
     /// Reads the libraries that the store has. One that cannot be used stays in the store.
@@ -124,47 +131,73 @@ impl Functions {
         shared: &Shared,
         change: impl FnOnce(&mut Registry) -> Result<R, CommandError>,
     ) -> Result<R, CommandError> {
-        let _changing = lock(&self.changing);
+        let _changing = self.begin_change();
         let old = self.registry();
         let mut new = Registry::clone(&old);
         let result = change(&mut new)?;
-        let is_kept = |library: &&Arc<Library>| {
-            let other = new.library(&library.name);
-            other.is_some_and(|other| Arc::ptr_eq(other, library))
-        };
-        let removed: Vec<_> = old.libraries().filter(|library| !is_kept(library)).collect();
-        let is_old = |library: &&Arc<Library>| {
-            let other = old.library(&library.name);
-            other.is_some_and(|other| Arc::ptr_eq(other, library))
-        };
-        let added: Vec<_> = new.libraries().filter(|library| !is_old(library)).collect();
-        if removed.is_empty() && added.is_empty() {
-            return Ok(result);
-        }
-        let bytes = added.iter().map(|library| library.code.len() as u64).sum();
-        let _admission = match added.is_empty() {
-            true => None,
-            false => {
-                let admitted = shared.eviction.admit(shared, write_cost(added.len() as u64, bytes));
-                Some(admitted.map_err(|refused| CommandError::Text(refused.to_string()))?)
-            }
-        };
-        let store = shared.store.table(TABLE)?;
         let mut transaction = Transaction::new(&shared.store);
-        let mut table = transaction.table(&store)?;
-        for library in removed {
-            table.delete(library.name.as_bytes())?;
+        if write(shared, &mut transaction, (&old, &new))? {
+            if !transaction.commit()? {
+                return Err(Error::Conflict { attempts: 1 }.into());
+            }
+            self.publish(Arc::new(new)).finish(shared);
         }
-        for library in added {
-            table.put(library.name.as_bytes(), &[&[VERSION], &library.code[..]].concat())?;
-        }
-        if !transaction.commit()? {
-            return Err(Error::Conflict { attempts: 1 }.into());
-        }
-        *lock(&self.registry) = Arc::new(new);
-        shared.scripts.forget_interpreters();
         Ok(result)
     }
+
+    /// Begins a change. Other changes wait until the result is dropped (F2).
+    pub fn begin_change(&self) -> MutexGuard<'_, ()> {
+        lock(&self.changing)
+    }
+
+    /// Begins to give new libraries to all clients. Their calls wait until the result is dropped (F3).
+    pub fn publish(&self, new: Arc<Registry>) -> Publishing<'_> {
+        Publishing { registry: lock(&self.registry), new }
+    }
+}
+
+/// New libraries whose transaction is about to commit.
+#[derive(Debug)]
+pub struct Publishing<'f> {
+    registry: MutexGuard<'f, Arc<Registry>>,
+    new: Arc<Registry>,
+}
+
+impl Publishing<'_> {
+    /// Gives the new libraries to all clients: the transaction has committed.
+    pub fn finish(mut self, shared: &Shared) {
+        *self.registry = self.new;
+        drop(self.registry);
+        shared.scripts.forget_interpreters();
+    }
+}
+
+/// Writes the difference between two registries in a transaction. False if there is none.
+///
+/// # Errors
+/// Those of the store.
+pub fn write(
+    shared: &Shared,
+    transaction: &mut Transaction<bristlecone::Bytes>,
+    (old, new): (&Registry, &Registry),
+) -> Result<bool, CommandError> {
+    fn is_in(library: &Arc<Library>, other: &Registry) -> bool {
+        other.library(&library.name).is_some_and(|other| Arc::ptr_eq(other, library))
+    }
+    let removed: Vec<_> = old.libraries().filter(|library| new.library(&library.name).is_none()).collect();
+    let added: Vec<_> = new.libraries().filter(|library| !is_in(library, old)).collect();
+    if removed.is_empty() && added.is_empty() {
+        return Ok(false);
+    }
+    let store = shared.store.table(TABLE)?;
+    let mut table = transaction.table(&store)?;
+    for library in added {
+        table.put(library.name.as_bytes(), &[&[VERSION], &library.code[..]].concat())?;
+    }
+    for library in removed {
+        table.delete(library.name.as_bytes())?;
+    }
+    Ok(true)
 }
 
 /// The library in a stored value.

@@ -246,7 +246,7 @@ impl Scripts {
     }
 
     /// Drops the interpreters, with the libraries that they have loaded.
-    fn forget_interpreters(&self) {
+    pub(crate) fn forget_interpreters(&self) {
         self.version.fetch_add(1, Ordering::Relaxed);
         lock(&self.idle).clear();
     }
