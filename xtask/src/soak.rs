@@ -283,7 +283,7 @@ fn fuzzed() -> Vec<Campaign> {
         );
         Campaign::fixed(&format!("fuzz {name}"), Step::new(&line).with("RUSTUP_TOOLCHAIN", "nightly"))
     };
-    ["requests", "memcached", "region", "journal", "salvage", "segment", "checkpoint", "log"]
+    ["requests", "memcached", "dumps", "region", "journal", "salvage", "segment", "checkpoint", "log"]
         .map(target)
         .into()
 }

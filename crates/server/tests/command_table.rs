@@ -15,7 +15,7 @@ use crate::differential::{Redis, exchange};
 const MISSING: &[(&str, &str)] = &[
     ("cluster", "no: the server is a single node"),
     ("connection", "no: a connection has no such state here"),
-    ("generic", "not yet: a format of Redis's own"),
+    ("generic", "not yet: `MIGRATE` connects to another server"),
     ("hyperloglog", "no: tests of Redis itself"),
     ("sentinel", "no: there is no sentinel"),
     ("server", "no: replication, modules, or Redis's own persistence"),

@@ -6,6 +6,7 @@ mod commands;
 mod common;
 mod connections;
 mod differential;
+mod dumps;
 mod eviction;
 mod expiry;
 mod functions;

@@ -78,6 +78,10 @@ pub const TEMPLATES: &[&str] = &[
     "BITPOS K B N",
     "BITPOS K B N N",
     "BITPOS K B N N U",
+    // The payloads differ, so a script passes them on.
+    "EVAL return(redis.call('restore',KEYS[2],0,redis.call('dump',KEYS[1]),'REPLACE')) 2 K K",
+    "EVAL return(redis.call('restore',KEYS[2],ARGV[1],redis.call('dump',KEYS[1]),'REPLACE','ABSTTL')) 2 K K M",
+    "EVAL return(redis.call('restore',KEYS[2],0,redis.call('dump',KEYS[1]))) 2 K K",
     "DEL K",
     "DEL K K K",
     "UNLINK K K",

@@ -14,7 +14,7 @@ use crate::structures::{Head, Kind, scan};
 /// The tag of an element.
 const AT: u8 = b'i';
 /// Position of the first element of a new list. A list can grow by 2^63 elements to both sides.
-const MIDDLE: u64 = 1 << 63;
+pub(crate) const MIDDLE: u64 = 1 << 63;
 /// If a command removes more elements than this and they are all, they become garbage instead of being removed one by one.
 const REMOVED_TOGETHER: u64 = 64;
 

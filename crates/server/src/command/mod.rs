@@ -6,7 +6,7 @@
 //!   [`combinations`]: ZUNION … [`geo`]: GEOADD … [`hyperloglogs`]: PFADD … [`streams`]: XADD …
 //!   [`stream_groups`]: XGROUP … [`stream_pending`]: XCLAIM … [`stream_info`]: XINFO.
 //!   [`blocking`]: BLPOP …
-//! * [`keys`]: DEL, EXISTS, SCAN, KEYS, RANGE … [`sort`]: SORT.
+//! * [`keys`]: DEL, EXISTS, SCAN, KEYS, RANGE … [`dumps`]: DUMP, RESTORE. [`sort`]: SORT.
 //! * [`expiry`]: EXPIRE, TTL … [`databases`]: SELECT, MOVE, FLUSHDB …
 //! * [`acl`]: users and permissions.
 //! * [`connection`]: PING, HELLO, AUTH … [`client`]: CLIENT. [`observe`]: SLOWLOG, MONITOR, MEMORY …
@@ -33,6 +33,7 @@ pub mod combinations;
 pub mod config;
 pub mod connection;
 pub mod databases;
+pub mod dumps;
 pub mod expiry;
 pub mod functions;
 pub mod geo;
@@ -290,6 +291,7 @@ static COMMANDS: LazyLock<Vec<&'static Command>> = LazyLock::new(|| {
         hyperloglogs::COMMANDS,
         blocking::COMMANDS,
         keys::COMMANDS,
+        dumps::COMMANDS,
         sort::COMMANDS,
         expiry::COMMANDS,
         databases::COMMANDS,

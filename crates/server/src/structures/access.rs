@@ -125,6 +125,11 @@ impl<'k> Structure<'k> {
         Ok(Self::table(all)?.scan_guarded(range, descending, visit)?)
     }
 
+    /// Gives the key a deadline, or none. [`Structure::finish`] writes it if an element changes.
+    pub fn set_deadline(&mut self, deadline: Deadline) {
+        self.deadline = deadline;
+    }
+
     /// Notes an event of the key.
     pub fn note(&self, all: &mut Together<'_>, event: Event) {
         all.events.note(event, self.db, self.key);
@@ -334,7 +339,23 @@ impl View<'_> {
         descending: bool,
         mut visit: impl FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<()> {
-        let visit = |key: &[u8], value: &[u8]| visit(key.get(9..).unwrap_or_default(), value);
+        self.scan_keys(range, descending, |key, value| visit(key.get(9..).unwrap_or_default(), value))
+    }
+
+    /// Passes the elements of a range to `visit` in ascending order, each as its key from the tag on and its value, until it returns false.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn scan_tagged(&mut self, range: Range, visit: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<()> {
+        self.scan_keys(range, false, |key, value| visit(key.get(8..).unwrap_or_default(), value))
+    }
+
+    fn scan_keys(
+        &mut self,
+        range: Range,
+        descending: bool,
+        visit: impl FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<()> {
         let scan = match &mut self.place {
             Place::Now { shared, .. } => shared.structures.elements()?.store.scan(range),
             Place::Past { elements: Some(elements), .. } => elements.scan(range),

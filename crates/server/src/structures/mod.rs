@@ -15,6 +15,7 @@
 //! * S4: the elements of a structure without a head are garbage. [`garbage`] removes them, the owner last.
 
 pub mod access;
+pub mod dumps;
 pub mod garbage;
 pub mod scan;
 pub mod scores;

@@ -53,8 +53,8 @@ const ADMIN_SUBCOMMANDS: [(&str, &[&str]); 2] = [
 const WRITING_SUBCOMMANDS: [(&str, &[&str]); 1] = [("function", &["delete", "flush", "load", "restore"])];
 
 /// Commands that an attacker could use to stop a server or to learn about it, although they are not for administrators.
-const DANGEROUS: [&str; 9] =
-    ["flushall", "flushdb", "info", "keys", "lastsave", "range", "sort", "sort_ro", "swapdb"];
+const DANGEROUS: [&str; 10] =
+    ["flushall", "flushdb", "info", "keys", "lastsave", "range", "restore", "sort", "sort_ro", "swapdb"];
 
 /// True if a command belongs to a category.
 #[must_use]

@@ -70,7 +70,7 @@ impl Uses {
                 _ => INSERTS,
             },
             ("bitop" | "copy" | "georadius" | "georadiusbymember" | "mset" | "psetex" | "rename", _)
-            | ("set" | "setex" | "sort", _) => REPLACES,
+            | ("restore" | "set" | "setex" | "sort", _) => REPLACES,
             ("msetnx" | "renamenx" | "setnx", _) => ADDS,
             ("del" | "unlink", _) => REMOVES,
             (name, 1) if name.ends_with("store") => REPLACES,

@@ -80,6 +80,7 @@ pub fn workloads() -> Vec<(&'static str, Vec<Op>)> {
         ("keys", keys()),
         ("several types", several()),
         ("functions", functions()),
+        ("dumps", dumps()),
         ("chance", chance()),
         ("eviction", eviction()),
     ]
@@ -216,8 +217,39 @@ fn functions() -> Vec<Op> {
         ("FCALL f 1 h", &[("h", "set c")]),
         ("FCALL g 1 m", &[("m", "")]),
         ("FCALL f 1 m", &[("m", "set c")]),
+        (
+            "MULTI | SADD n a | FUNCTION LOAD '#!lua name=three\nredis.register_function(\"d\", function(keys) return \
+             redis.call(\"SADD\", keys[1], \"d\") end)' | FCALL d 1 n | FUNCTION DELETE two | EXEC",
+            &[("n", "set a d"), ("library:three", "1 functions"), ("library:two", "")],
+        ),
         ("FUNCTION DELETE one", &[("library:one", "")]),
-        ("FUNCTION FLUSH", &[("library:two", "")]),
+        ("FUNCTION FLUSH", &[("library:three", "")]),
+    ])
+}
+
+/// Values of each type that RESTORE stores in place of others. A script passes the payloads on.
+fn dumps() -> Vec<Op> {
+    with_garbage(&[
+        ("HSET h a 1 b #", &[("h", "hash a=1 b=#")]),
+        ("RPUSH l a b", &[("l", "list a b")]),
+        ("XADD x 1-1 f v", &[("x", "stream 1-1[f v] last 1-1")]),
+        ("XGROUP CREATE x g 0", &[("x", "stream 1-1[f v] last 1-1 group g at 0-0")]),
+        (
+            "EVAL 'return redis.call(\"RESTORE\", KEYS[2], 0, redis.call(\"DUMP\", KEYS[1]), \"REPLACE\")' 2 h k",
+            &[("k", "hash a=1 b=#")],
+        ),
+        (
+            "EVAL 'return redis.call(\"RESTORE\", KEYS[2], 0, redis.call(\"DUMP\", KEYS[1]), \"REPLACE\")' 2 l k",
+            &[("k", "list a b")],
+        ),
+        (
+            "EVAL 'return redis.call(\"RESTORE\", KEYS[2], 0, redis.call(\"DUMP\", KEYS[1]), \"REPLACE\")' 2 x k",
+            &[("k", "stream 1-1[f v] last 1-1 group g at 0-0")],
+        ),
+        (
+            "EVAL 'return redis.call(\"RESTORE\", KEYS[2], 0, redis.call(\"DUMP\", KEYS[1]), \"REPLACE\")' 2 k l",
+            &[("l", "stream 1-1[f v] last 1-1 group g at 0-0")],
+        ),
     ])
 }
 

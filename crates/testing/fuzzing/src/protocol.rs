@@ -1,4 +1,4 @@
-//! Fuzz targets for the request parsers.
+//! Fuzz targets for the request parsers, and for the payloads of RESTORE.
 
 use bytes::{Bytes, BytesMut};
 use server::memcached::parse::{self, Parser, Request};
@@ -85,5 +85,21 @@ pub fn memcached(input: &[u8]) {
             Request::Login(login) => assert!(login.len() <= parse::LOGIN_BYTES_MAX),
             _ => {}
         }
+    }
+}
+
+/// Checks the input as a payload of RESTORE. Half of the inputs get a right checksum, so that the check of the content runs.
+///
+/// # Panics
+/// If an accepted payload is not the only one of its value.
+pub fn dumps(input: &[u8]) {
+    let Some((mode, input)) = input.split_first() else { return };
+    let payload = if mode % 2 == 0 { server::structures::dumps::sealed(input) } else { input.to_vec() };
+    if let Ok(found) = server::structures::dumps::parse(&payload) {
+        assert_eq!(
+            server::structures::dumps::again(&found),
+            payload,
+            "the payload is written in another way"
+        );
     }
 }

@@ -78,6 +78,11 @@ fn requests_of_memcached_are_parsed_the_same_however_they_are_cut() {
 }
 
 #[test]
+fn a_payload_of_restore_is_refused_or_the_only_one_of_its_value() {
+    replay("dumps");
+}
+
+#[test]
 fn a_damaged_region_is_refused_or_answers_rightly() {
     replay("region");
 }
