@@ -281,7 +281,7 @@ impl Shared {
     }
 }
 
-/// Publishes the events of keys that expire, until it is dropped.
+/// Publishes the events of keys that expire, until it is dropped. Wakes the clients that wait for a group of them.
 #[derive(Debug)]
 pub struct Expiry {
     store: Store,
@@ -295,6 +295,7 @@ impl Expiry {
         let tell = move |table: &str, key: &[u8]| {
             let Some(shared) = weak.upgrade() else { return };
             if let Some(db) = shared.databases.number_named(table) {
+                shared.waiters.wake_readers(db, key);
                 shared.notify(Event::EXPIRED, db, key);
             }
         };

@@ -125,6 +125,15 @@ impl Waiters {
         }
     }
 
+    /// Wakes the clients that read a key as a stream, because it has expired. No command waits for them.
+    pub fn wake_readers(&self, db: usize, key: &[u8]) {
+        if self.count.load(Ordering::SeqCst) > 0 {
+            let queues = lock(&self.queues);
+            let readers = queues.get(&(db, Bytes::copy_from_slice(key), Kind::Stream));
+            readers.into_iter().flatten().for_each(|waiter| waiter.wake([]));
+        }
+    }
+
     /// Wakes all clients. Adds their turns to `turns`.
     pub fn wake_all(&self, turns: &mut Turns) {
         let queues = lock(&self.queues);

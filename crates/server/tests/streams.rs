@@ -249,6 +249,7 @@ fn a_consumer_that_waits_gets_an_error_when_its_stream_goes() {
         ("XGROUP DESTROY s g", "NOGROUP"),
         ("FLUSHDB", "NOGROUP"),
         ("FLUSHALL", "NOGROUP"),
+        ("PEXPIRE s 50", "NOGROUP"),
         ("EVAL redis.call('del',KEYS[1]) 1 s", "NOGROUP"),
     ] {
         let server = TestServer::start();
