@@ -23,6 +23,7 @@ use crate::command::Command;
 use crate::refusals::Class;
 use crate::shared::{Shared, lock};
 use crate::stream::Peer;
+use crate::tracking::{Options, Pushes};
 
 /// A connection that holds at most this many bytes is not counted. A reply of this size is always possible.
 pub const SMALL_BYTES: usize = 64 << 10;
@@ -56,6 +57,8 @@ pub struct ClientNames {
     pub protocol: u8,
     /// Number of the database.
     pub database: usize,
+    /// How the client tracks keys, if it does.
+    pub tracking: Option<Options>,
 }
 
 /// Why the server ends a connection.
@@ -97,8 +100,10 @@ pub struct Client {
     /// True if commands wait until the client reads the replies before them.
     has_waiting: AtomicBool,
     ending: AtomicU8,
-    /// Wakes the session, so that it sees `ending`.
+    /// Wakes the session, so that it sees `ending` and `pushes`.
     bell: Notify,
+    /// The invalidations that wait for the client.
+    pub pushes: Pushes,
     /// [`WAITS`] while a command waits for an element; the number of an [`Unblocked`] from CLIENT UNBLOCK to the end of the wait.
     wait: AtomicU8,
     /// Wakes the session, so that it sees `wait`.
@@ -135,6 +140,7 @@ impl Client {
             has_waiting: AtomicBool::new(false),
             ending: AtomicU8::new(0),
             bell: Notify::new(),
+            pushes: Pushes::default(),
             wait: AtomicU8::new(0),
             unblock_bell: Notify::new(),
         }
@@ -180,6 +186,11 @@ impl Client {
     /// Ends the connection. The first reason counts.
     pub fn end(&self, why: Ending) {
         let _ = self.ending.compare_exchange(0, why as u8, Ordering::AcqRel, Ordering::Acquire);
+        self.bell.notify_one();
+    }
+
+    /// Wakes the session, so that it sees the invalidations that wait.
+    pub fn wake(&self) {
         self.bell.notify_one();
     }
 

@@ -52,6 +52,7 @@ pub mod stream;
 pub mod structures;
 pub mod subscriptions;
 pub mod tls;
+pub mod tracking;
 pub mod users;
 pub mod waiting;
 pub mod watch;

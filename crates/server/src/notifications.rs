@@ -281,7 +281,7 @@ impl Shared {
     }
 }
 
-/// Publishes the events of keys that expire, until it is dropped. Wakes the clients that wait for a group of them.
+/// Publishes the events of keys that expire, until it is dropped. Tells the clients that track these keys, or wait for their groups.
 #[derive(Debug)]
 pub struct Expiry {
     store: Store,
@@ -295,6 +295,9 @@ impl Expiry {
         let tell = move |table: &str, key: &[u8]| {
             let Some(shared) = weak.upgrade() else { return };
             if let Some(db) = shared.databases.number_named(table) {
+                if shared.watches.tracking.is_used() {
+                    shared.watches.tracking.changed(key);
+                }
                 shared.waiters.wake_readers(db, key);
                 shared.notify(Event::EXPIRED, db, key);
             }

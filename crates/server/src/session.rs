@@ -39,6 +39,7 @@ use crate::resp::{Protocol, ProtocolError, Reply, RequestParser};
 use crate::shared::{DATABASES, Shared, lock};
 use crate::stream::Stream;
 use crate::subscriptions::Subscriber;
+use crate::tracking::Tracker;
 use crate::users::User;
 use crate::waiting::{Turns, Waiting};
 use wire::{COMMANDS_PER_TURN, FLUSH_BYTES, KEPT_BYTES, READ_BYTES, stopped};
@@ -78,6 +79,8 @@ pub struct SessionState {
     pub monitor: Option<Monitor>,
     /// The subscriptions to channels.
     pub subscriber: Option<Subscriber>,
+    /// The keys that the client tracks.
+    pub tracker: Option<Tracker>,
     /// True if the reply of the running command is not sent (CLIENT REPLY).
     pub is_silent: bool,
     /// True if the running command has written pushes instead of a reply.
@@ -120,6 +123,7 @@ impl SessionState {
             starts_monitor: false,
             monitor: None,
             subscriber: None,
+            tracker: None,
             is_silent: false,
             has_pushed: false,
             blocked: None,
@@ -302,6 +306,7 @@ impl Session {
             && state.transaction.is_none()
             && state.monitor.is_none()
             && state.subscriber.is_none()
+            && state.tracker.is_none()
             && state.replies == command::client::Replies::On
             && !self.is_closing()
     }
@@ -359,6 +364,10 @@ impl Session {
                 self.write_messages();
                 return Ok(Input::Lines);
             }
+            () = self.entry.client.pushes.arrived() => {
+                self.write_messages();
+                return Ok(Input::Lines);
+            }
         };
         let count = match event {
             Ok(count) => count,
@@ -388,8 +397,10 @@ impl Session {
         Input::Lines
     }
 
-    /// Writes the messages that wait to the output, as many as fit.
+    /// Writes the invalidations and the messages that wait to the output, as many as fit.
     fn write_messages(&mut self) {
+        let is_subscribed = self.state.subscriber.as_ref().is_some_and(Subscriber::has_any);
+        self.entry.client.pushes.write(&mut self.output, self.state.protocol, is_subscribed);
         if let Some(subscriber) = &self.state.subscriber {
             subscriber.write_waiting(&mut self.output, self.state.protocol, FLUSH_BYTES);
         }

@@ -24,6 +24,7 @@ use bristlecone::Deadline;
 use bytes::Bytes;
 
 use crate::shared::{TABLES, lock};
+use crate::tracking::Tracking;
 
 #[derive(Debug, Default)]
 struct Entry {
@@ -38,11 +39,40 @@ const ENTRY_BYTES: usize = 200;
 /// The watched keys of each database.
 type Table = [HashMap<Bytes, Entry>; TABLES];
 
-/// Increases the versions of the keys that are watched.
-fn touch<'k>(table: &mut Table, keys: impl IntoIterator<Item = (usize, &'k [u8])>) {
-    for (db, key) in keys {
-        if let Some(entry) = table[db].get_mut(key) {
-            entry.version += 1;
+/// The keys that a write changes.
+#[derive(Clone, Copy)]
+enum Changed<'k> {
+    One(usize, &'k [u8]),
+    Several(&'k [(usize, Vec<u8>)]),
+    /// All keys of these databases.
+    Databases(&'k [usize]),
+}
+
+impl Changed<'_> {
+    /// Increases the versions of the keys that are watched.
+    fn touch(self, table: &mut Table) {
+        let mut touch = |db: usize, key: &[u8]| {
+            if let Some(entry) = table[db].get_mut(key) {
+                entry.version += 1;
+            }
+        };
+        match self {
+            Self::One(db, key) => touch(db, key),
+            Self::Several(keys) => keys.iter().for_each(|(db, key)| touch(*db, key)),
+            Self::Databases(all) => {
+                for db in all {
+                    table[*db].values_mut().for_each(|entry| entry.version += 1);
+                }
+            }
+        }
+    }
+
+    /// Tells the clients that have the keys in a cache.
+    fn invalidate(self, tracking: &Tracking) {
+        match self {
+            Self::One(_, key) => tracking.changed(key),
+            Self::Several(keys) => keys.iter().for_each(|(_, key)| tracking.changed(key)),
+            Self::Databases(_) => tracking.flushed(),
         }
     }
 }
@@ -58,39 +88,46 @@ pub struct Watches {
     /// Number of entries of the table.
     watched: AtomicUsize,
     table: Mutex<Table>,
+    /// The clients that track keys. They use the gate, too.
+    pub tracking: Arc<Tracking>,
 }
 
 impl Watches {
+    /// Waits for the writes that run. Later ones see what the caller has changed before (W3).
+    pub fn pass_gate(&self) {
+        drop(self.gate.write().unwrap_or_else(PoisonError::into_inner));
+    }
+
     /// Runs a write of a key.
     pub fn write<R>(&self, db: usize, key: &[u8], write: impl FnOnce() -> R) -> R {
-        self.touching(|table| touch(table, [(db, key)]), || (write(), true))
+        self.touching(Changed::One(db, key), || (write(), true))
     }
 
     /// Runs an operation that may write a key. The second result of `write` is true if it changed the key.
     pub fn write_if<R>(&self, db: usize, key: &[u8], write: impl FnOnce() -> (R, bool)) -> R {
-        self.touching(|table| touch(table, [(db, key)]), write)
+        self.touching(Changed::One(db, key), write)
     }
 
     /// Runs a write of all keys of these databases.
     pub fn clear<R>(&self, databases: &[usize], write: impl FnOnce() -> R) -> R {
-        let touch_all = |table: &mut Table| {
-            for db in databases {
-                table[*db].values_mut().for_each(|entry| entry.version += 1);
-            }
-        };
-        self.touching(touch_all, || (write(), true))
+        self.touching(Changed::Databases(databases), || (write(), true))
     }
 
-    /// Runs a write. If it changed something, `touch` then increases the versions of its keys (W2, W3).
-    fn touching<R>(&self, touch: impl FnOnce(&mut Table), write: impl FnOnce() -> (R, bool)) -> R {
+    /// Runs a write. If it changed something, then increases the versions of its keys (W2, W3), and tells the clients that track them.
+    fn touching<R>(&self, keys: Changed<'_>, write: impl FnOnce() -> (R, bool)) -> R {
         let _gate = self.gate.read().unwrap_or_else(PoisonError::into_inner);
-        if self.watched.load(Ordering::Acquire) == 0 {
-            return write().0;
-        }
-        let mut table = lock(&self.table);
-        let (result, changed) = write();
-        if changed {
-            touch(&mut table);
+        let (result, changed) = if self.watched.load(Ordering::Acquire) == 0 {
+            write()
+        } else {
+            let mut table = lock(&self.table);
+            let (result, changed) = write();
+            if changed {
+                keys.touch(&mut table);
+            }
+            (result, changed)
+        };
+        if self.tracking.is_used() && changed {
+            keys.invalidate(&self.tracking);
         }
         result
     }
@@ -104,22 +141,27 @@ impl Watches {
         keys: &[(usize, Vec<u8>)],
         commit: impl FnOnce() -> Result<bool, E>,
     ) -> Option<Result<bool, E>> {
-        let keys = keys.iter().map(|(db, key)| (*db, key.as_slice()));
+        let keys = Changed::Several(keys);
         let commit = || {
             let committed = commit();
             let changed = !matches!(committed, Ok(false));
             (committed, changed)
         };
         let Some(watching) = watching else {
-            return Some(self.touching(|table| touch(table, keys), commit));
+            return Some(self.touching(keys, commit));
         };
+        let _gate = self.gate.read().unwrap_or_else(PoisonError::into_inner);
         let mut table = lock(&self.table);
         if watching.is_broken_in(&table, now()) {
             return None;
         }
         let (committed, changed) = commit();
         if changed {
-            touch(&mut table, keys);
+            keys.touch(&mut table);
+        }
+        drop(table);
+        if self.tracking.is_used() && changed {
+            keys.invalidate(&self.tracking);
         }
         Some(committed)
     }

@@ -24,3 +24,4 @@ mod streams;
 mod structures;
 mod subscriptions;
 mod templates;
+mod tracking;

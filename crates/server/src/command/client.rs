@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use super::connection::client_name;
-use super::{Call, Command, CommandError, Flags, NO_KEYS, integer, is};
+use super::{Call, Command, CommandError, Flags, NO_KEYS, integer, is, tracking};
 use crate::clients::{Client, Ending, Pause, Unblocked};
 use crate::shared::lock;
 use crate::users::DEFAULT;
@@ -22,10 +22,11 @@ pub const COMMANDS: &[Command] = &[Command {
     handler: client,
 }];
 
-const HELP: [&str; 15] = [
+const HELP: [&str; 16] = [
     "CLIENT <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
     "GETNAME | SETNAME <name>: the name of this connection.",
-    "GETREDIR | TRACKINGINFO: client-side caching is off.",
+    "CACHING YES|NO: tracks the keys of the next command, or not.",
+    "GETREDIR | TRACKINGINFO: how this connection tracks keys.",
     "ID: the number of this connection.",
     "INFO | LIST [TYPE <type>] [ID <id> ...]: data of connections.",
     "KILL <ip:port>: ends a connection.",
@@ -35,7 +36,7 @@ const HELP: [&str; 15] = [
     "PAUSE <milliseconds> [WRITE|ALL] | UNPAUSE: stops the commands of all clients.",
     "REPLY ON|OFF|SKIP: sends replies or not.",
     "SETINFO LIB-NAME|LIB-VER <value>: the library of the client.",
-    "TRACKING OFF: has no effect. TRACKING ON is not supported.",
+    "TRACKING ON|OFF [REDIRECT <id>] [BCAST] [PREFIX <prefix> ...] [OPTIN] [OPTOUT] [NOLOOP]: tells when keys change that were read.",
     "UNBLOCK <id> [TIMEOUT|ERROR]: ends the blocking command of a client, as if its time were over or with an error.",
     "HELP: this text.",
 ];
@@ -56,7 +57,7 @@ fn text(text: impl Into<String>) -> CommandError {
     CommandError::Text(text.into())
 }
 
-fn switch(value: &[u8]) -> Result<bool, CommandError> {
+pub(super) fn switch(value: &[u8]) -> Result<bool, CommandError> {
     match (is(value, "ON"), is(value, "OFF")) {
         (true, _) => Ok(true),
         (_, true) => Ok(false),
@@ -114,30 +115,13 @@ fn client(call: &mut Call<'_>) -> Result<(), CommandError> {
                 call.reply.ok();
             }
         }
-        ("tracking", [mode, options @ ..]) => match switch(mode)? {
-            false if options.is_empty() => call.reply.ok(),
-            false => return Err(CommandError::Syntax),
-            true => {
-                let why = "the server does not remember which keys a client has read";
-                return Err(CommandError::Unsupported("CLIENT TRACKING".to_owned(), why));
-            }
-        },
-        ("caching", [mode]) if is(mode, "YES") || is(mode, "NO") => {
-            return Err(text(
-                "ERR CLIENT CACHING can be called only when the client is in tracking mode with OPTIN or OPTOUT mode enabled",
-            ));
+        ("tracking", [mode, options @ ..]) => tracking::track(call, mode, options)?,
+        ("caching", [mode]) => tracking::choose(call, mode)?,
+        ("trackinginfo", []) => tracking::info(call)?,
+        ("getredir", []) => {
+            let redirect = tracking::redirect(call);
+            call.reply.integer(redirect);
         }
-        ("trackinginfo", []) => {
-            call.reply.map(3);
-            call.reply.text("flags");
-            call.reply.array(1);
-            call.reply.text("off");
-            call.reply.text("redirect");
-            call.reply.integer(-1);
-            call.reply.text("prefixes");
-            call.reply.array(0);
-        }
-        ("getredir", []) => call.reply.integer(-1),
         ("unblock", [id, how @ ..]) if how.len() <= 1 => {
             let how = match how {
                 [] => Unblocked::Timeout,
@@ -155,10 +139,10 @@ fn client(call: &mut Call<'_>) -> Result<(), CommandError> {
         }
         (
             "id" | "getname" | "setname" | "setinfo" | "info" | "kill" | "pause" | "unpause" | "no-evict"
-            | "no-touch" | "reply" | "tracking" | "trackinginfo" | "getredir" | "unblock" | "help",
+            | "no-touch" | "reply" | "tracking" | "caching" | "trackinginfo" | "getredir" | "unblock"
+            | "help",
             _,
         ) => return Err(CommandError::Arity(format!("client|{subcommand}"))),
-        ("caching", _) => return Err(CommandError::Syntax),
         _ => {
             let name = String::from_utf8_lossy(call.argument(1)).chars().take(128).collect();
             return Err(CommandError::Subcommand(name, "CLIENT"));
@@ -338,6 +322,8 @@ pub(super) fn line(client: &Client) -> String {
         (client.is_subscribed(), 'P'),
         (matches!(peer, crate::stream::Peer::Unix(_)), 'U'),
         (client.no_evict.load(Relaxed), 'e'),
+        (names.tracking.is_some(), 't'),
+        (names.tracking.as_ref().is_some_and(|tracking| tracking.is_broadcast), 'B'),
     ] {
         if is_set {
             flags.push(flag);
@@ -353,9 +339,10 @@ pub(super) fn line(client: &Client) -> String {
     );
     let command = if names.command.is_empty() { "NULL" } else { names.command };
     let user = names.user.as_deref().unwrap_or(DEFAULT);
+    let redirect = names.tracking.as_ref().map_or(-1, tracking::target);
     let _ = write!(
         line,
-        " tot-mem={} cmd={command} user={user} redir=-1 resp={} lib-name={} lib-ver={}",
+        " tot-mem={} cmd={command} user={user} redir={redirect} resp={} lib-name={} lib-ver={}",
         client.held_bytes(),
         names.protocol,
         names.library,

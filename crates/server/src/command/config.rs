@@ -65,7 +65,16 @@ fn bytes(value: &[u8]) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(factor)
 }
 
-const SETTINGS: [Setting; 11] = [
+const SETTINGS: [Setting; 12] = [
+    Setting {
+        redis: "tracking-table-max-keys",
+        option: "tracking-table-max-keys",
+        get: |shared| shared.watches.tracking.keys_max().to_string(),
+        set: |_, value| {
+            let keys = usize::try_from(number(value, 0)?).map_err(|_| NOT_INTEGER)?;
+            Ok(Box::new(move |shared| shared.watches.tracking.set_keys_max(keys)))
+        },
+    },
     Setting {
         redis: "maxmemory",
         option: "maxmemory",

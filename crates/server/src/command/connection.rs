@@ -153,6 +153,7 @@ fn set_protocol(call: &mut Call<'_>, protocol: Protocol) {
 fn quit(call: &mut Call<'_>) -> Result<(), CommandError> {
     call.session.close = true;
     call.session.subscriber = None;
+    super::tracking::end(call);
     call.reply.ok();
     Ok(())
 }

@@ -28,7 +28,10 @@ pub fn run(
 ) -> usize {
     let count = commands.iter().take_while(|arguments| is_get(arguments)).count();
     let notes_misses = Events::new(shared).has_misses();
-    let is_usual = session.replies == Replies::On && !shared.has_monitors() && !notes_misses;
+    let is_usual = session.replies == Replies::On
+        && !shared.has_monitors()
+        && !notes_misses
+        && session.tracker.is_none();
     if count < 2 || session.transaction.is_open() || !is_usual || is_confined(session) {
         return 0;
     }

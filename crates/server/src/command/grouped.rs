@@ -26,6 +26,7 @@ use crate::notifications::Events;
 use crate::resp::Reply;
 use crate::session::SessionState;
 use crate::shared::Shared;
+use crate::tracking::Tracker;
 
 /// Maximum number of commands of a group, and of their bytes. The memory of a transaction grows with them.
 const COMMANDS_MAX: usize = 64;
@@ -77,7 +78,9 @@ pub fn run(
     }
     let (start, started) = (output.len(), session.command_start);
     let counts = counts(session).map(|count| *count);
+    let running = session.tracker.as_ref().map(Tracker::begin);
     let done = run_group(shared, session, &commands[..count], output);
+    drop(running);
     session.events = Events::default();
     if done {
         let now = Instant::now();

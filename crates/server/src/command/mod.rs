@@ -9,7 +9,7 @@
 //! * [`keys`]: DEL, EXISTS, SCAN, KEYS, RANGE … [`dumps`]: DUMP, RESTORE. [`sort`]: SORT.
 //! * [`expiry`]: EXPIRE, TTL … [`databases`]: SELECT, MOVE, FLUSHDB …
 //! * [`acl`]: users and permissions.
-//! * [`connection`]: PING, HELLO, AUTH … [`client`]: CLIENT. [`observe`]: SLOWLOG, MONITOR, MEMORY …
+//! * [`connection`]: PING, HELLO, AUTH … [`client`], [`tracking`]: CLIENT. [`observe`]: SLOWLOG, MONITOR, MEMORY …
 //! * [`config`]: CONFIG. [`server`]: INFO, TIME, SHUTDOWN …
 //! * [`save`]: SAVE, BGSAVE, LASTSAVE.
 //! * [`introspect`] has COMMAND; [`transactions`] has MULTI, EXEC, WATCH … [`scripts`]: EVAL, SCRIPT. [`functions`]: FUNCTION, FCALL. [`subscriptions`]: SUBSCRIBE,
@@ -60,6 +60,7 @@ pub mod stream_pending;
 pub mod streams;
 pub mod strings;
 pub mod subscriptions;
+pub mod tracking;
 pub mod transactions;
 
 use std::sync::LazyLock;
@@ -78,6 +79,7 @@ use crate::refusals::Class;
 use crate::resp::{Reply, reply::ReplyTooLong};
 use crate::session::SessionState;
 use crate::shared::{Shared, lock};
+use crate::tracking::Tracker;
 use crate::users::Denied;
 use crate::users::denials::Reason;
 
@@ -344,6 +346,7 @@ pub fn run(shared: &Shared, session: &mut SessionState, arguments: &[Bytes], out
         session.replies = Replies::On;
     }
     session.is_silent = replies != Replies::On;
+    let running = session.tracker.as_ref().map(Tracker::begin);
     // A command that has waited was shown before.
     let is_again = session.waiting.is_some();
     if !is_again {
@@ -360,6 +363,8 @@ pub fn run(shared: &Shared, session: &mut SessionState, arguments: &[Bytes], out
         }
         Err(error) => reply.error(&CommandError::from(error).to_string()),
     }
+    drop(running);
+    tracking::note_end(session, shared, arguments);
     let now = Instant::now();
     session.command_start = now;
     shared.note_duration(&session.client, arguments, now.duration_since(started));
@@ -435,6 +440,7 @@ pub fn run_in(call: &mut Call<'_>) {
 /// Runs a command that may run now, if there is memory for it.
 fn run_admitted(command: &Command, call: &mut Call<'_>) -> Result<(), CommandError> {
     let db = call.keys.db();
+    tracking::note_reads(command, call);
     let run = |call: &mut Call<'_>| {
         let _admission = admit(command, call)?;
         (command.handler)(call)

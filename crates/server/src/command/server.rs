@@ -128,6 +128,7 @@ fn server_fields(shared: &Shared) -> Vec<(&'static str, String)> {
 fn client_fields(shared: &Shared) -> Vec<(&'static str, String)> {
     vec![
         ("connected_clients", shared.connections().to_string()),
+        ("tracking_clients", shared.watches.tracking.counts()[0].to_string()),
         ("blocked_clients", shared.waiters.count().to_string()),
         ("maxclients", shared.settings.clients_max.load(Ordering::Relaxed).to_string()),
     ]
@@ -195,6 +196,9 @@ fn stats_fields(shared: &Shared) -> Vec<(&'static str, String)> {
     ];
     let mut fields =
         fields.map(|(name, counter)| (name, counter.load(Ordering::Relaxed).to_string())).to_vec();
+    let [_, keys, prefixes] = shared.watches.tracking.counts();
+    fields.push(("tracking_total_keys", keys.to_string()));
+    fields.push(("tracking_total_prefixes", prefixes.to_string()));
     for (name, kind) in [
         ("pubsub_channels", Kind::Channel),
         ("pubsub_patterns", Kind::Pattern),

@@ -142,6 +142,10 @@ impl Session {
                         return Ok(true);
                     }
                     () = woken => break,
+                    () = self.entry.client.pushes.arrived() => {
+                        self.write_messages();
+                        self.flush().await?;
+                    }
                     () = until(until_time) => {
                         let unblocked = self.entry.client.end_wait();
                         self.write_end_of_wait(unblocked);
