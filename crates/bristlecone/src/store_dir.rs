@@ -371,8 +371,10 @@ impl StoreDir {
             )));
         }
         let sizes = pmem::journal::Options { capacity_bytes, max_bytes: options.max_bytes };
-        let (new, new_journal) = self.new_paths();
-        Ok((Arc::new(Journal::create(file, &new, &new_journal, &sizes)?).into(), None))
+        let (_, new_journal) = self.new_paths();
+        // Errors name the files as they are called while the store is used.
+        let names = (&*self.path, &*journal_path);
+        Ok((Arc::new(Journal::create_as(file, &new_journal, names, &sizes)?).into(), None))
     }
 
     /// Private memory with the contents of the files. Stores to it reach no file.

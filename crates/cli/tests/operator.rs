@@ -96,6 +96,36 @@ fn a_server_on_a_full_disk_refuses_sets_and_takes_them_again_after_deletes() {
 }
 
 #[test]
+fn the_log_has_one_line_when_a_full_disk_refuses_writes_and_one_when_they_succeed_again() {
+    let output = on_small_disk(
+        "$B serve --dir s --listen 127.0.0.1:0 --json --durability power --journal-bytes 4M > started & server=$!
+         for try in $(seq 100); do grep -q listen started && break; sleep 0.1; done
+         port=$(sed 's/.*\"listen\":\"127.0.0.1:\\([0-9]*\\)\".*/\\1/' started)
+         awk 'BEGIN { v = sprintf(\"%0900d\", 1); for (n = 1; n <= 12000; n++) print \"SET k\" n, v }' |
+             redis-cli -p $port > /dev/null
+         redis-cli -p $port FLUSHALL
+         awk 'BEGIN { for (n = 1; n <= 2000; n++) print \"DEL k\" n }' | redis-cli -p $port | sort | uniq -c
+         sleep 5.5
+         for n in 1 2 3; do redis-cli -p $port SET another $(printf %0900d 1); done
+         redis-cli -p $port FLUSHALL
+         kill $server; wait $server; echo server $?",
+    );
+    let (said, told) = (stdout(&output), stderr(&output));
+    let lines: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    assert!(lines[0].starts_with("ERR no space to grow s/store.bristlecone by "), "{said}");
+    assert!(lines[0].contains("; DEL of one key at a time works without space"), "{said}");
+    assert_eq!(lines[1..], ["2000 1", "OK", "OK", "OK", "OK", "server 0"], "{said}");
+    let logged: Vec<&str> = told.lines().collect();
+    assert_eq!(logged.len(), 2, "{told}");
+    assert!(
+        logged[0].contains("ERROR") && logged[0].contains("writes are refused: no space to grow s/store"),
+        "{told}"
+    );
+    assert!(logged[0].contains("DEL of one key at a time works without space"), "{told}");
+    assert!(logged[1].contains("WARN") && logged[1].contains("writes succeed again refused="), "{told}");
+}
+
+#[test]
 fn a_read_only_file_system_is_named_as_the_reason() {
     let output = on_small_disk(
         "$B put a b --dir s && mount -o remount,ro \"$D\"

@@ -43,6 +43,7 @@ pub mod metrics;
 pub mod notifications;
 pub mod observe;
 pub mod refusals;
+pub mod refused_writes;
 pub mod resp;
 pub mod scripts;
 pub mod session;

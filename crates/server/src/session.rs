@@ -602,6 +602,7 @@ impl Session {
         if !self.shared.store.is_durable(ticket)
             && let Err(error) = self.shared.store.durable(ticket).await
         {
+            self.shared.note_refused_write(&error);
             // No reply in the buffer is true, and a client cannot match one error to its command.
             self.output.clear();
             self.refuse(&format!("ERR {error}; the last commands of this connection may not be durable"));

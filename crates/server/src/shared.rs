@@ -21,6 +21,7 @@ use crate::handover::{Connection, Stopping};
 use crate::memcached::{self, Memcached};
 use crate::observe::Observers;
 use crate::refusals::Refusals;
+use crate::refused_writes::RefusedWrites;
 use crate::scripts::Scripts;
 use crate::scripts::functions::Functions;
 use crate::settings::Settings;
@@ -195,6 +196,8 @@ pub struct Shared {
     pub users: Users,
     /// Log lines about refused clients.
     pub refusals: Refusals,
+    /// Log lines about writes that the store refuses.
+    pub refused_writes: RefusedWrites,
     /// The slow log and the lines of MONITOR.
     pub observers: Observers,
     /// The subscriptions to channels.
@@ -234,6 +237,7 @@ impl Shared {
             observers: Observers::default(),
             subscriptions: Arc::default(),
             refusals: Refusals::default(),
+            refused_writes: RefusedWrites::default(),
             memcached: None,
             clients: Clients::default(),
             parked: Mutex::default(),

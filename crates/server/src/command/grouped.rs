@@ -120,5 +120,6 @@ fn run_group(
     }
     shared.waiters.wake(keys.iter().map(|(db, key)| (*db, &key[..])), &mut session.turns);
     session.events.send(shared);
+    shared.note_stored_write();
     true
 }

@@ -67,6 +67,7 @@ use std::sync::LazyLock;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use bristlecone::ErrorKind;
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
 use tokio::runtime::{Handle, RuntimeFlavor};
@@ -76,6 +77,7 @@ use client::Replies;
 use crate::access::{Access, AccessError};
 use crate::eviction::{Admission, cost};
 use crate::refusals::Class;
+use crate::refused_writes::advice;
 use crate::resp::{Reply, reply::ReplyTooLong};
 use crate::session::SessionState;
 use crate::shared::{Shared, lock};
@@ -433,7 +435,22 @@ pub fn run_in(call: &mut Call<'_>) {
     if let Err(error) = result {
         call.session.errors += 1;
         call.reply.restart();
-        call.reply.error(&error.to_string());
+        call.reply.error(&explained(&error, call));
+    }
+}
+
+/// The text of an error. A command that was to free space on a full disk gets advice.
+fn explained(error: &CommandError, call: &Call<'_>) -> String {
+    let (CommandError::Store(of_store) | CommandError::Access(AccessError::Store(of_store))) = error else {
+        return error.to_string();
+    };
+    call.shared.note_refused_write(of_store);
+    let frees = |command: &Command| command.flags.has(Flags::WRITE) && !command.flags.has(Flags::GROWS);
+    match of_store.kind() {
+        ErrorKind::Full if call.shared.find(call.argument(0)).is_some_and(frees) => {
+            format!("{error}; {}", advice(call.shared))
+        }
+        _ => error.to_string(),
     }
 }
 
@@ -452,6 +469,9 @@ fn run_admitted(command: &Command, call: &mut Call<'_>) -> Result<(), CommandErr
     }
     if command.flags.has(Flags::WRITE) && !command.flags.has(Flags::GROWS) {
         call.shared.eviction.note_change();
+    }
+    if command.flags.has(Flags::GROWS) && result.is_ok() && matches!(call.keys, Access::Store { .. }) {
+        call.shared.note_stored_write();
     }
     if let Some(turns) = call.keys.turns() {
         call.session.turns = std::mem::take(turns);

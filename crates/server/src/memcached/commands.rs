@@ -117,6 +117,9 @@ pub fn run(call: &mut Call<'_>, request: Request, output_max: usize) -> Option<R
     let rest = match execute(call, request, output_max, &mut is_quiet) {
         Ok(rest) => rest,
         Err(failure) => {
+            if let Failure::Store(error) = &failure {
+                call.shared.note_refused_write(error);
+            }
             call.output.truncate(start);
             call.line(&failure.to_string());
             None
@@ -461,6 +464,7 @@ impl Call<'_> {
             });
         }
         if outcome == Outcome::Done {
+            self.shared.note_stored_write();
             self.memcached.recent.forget(&storage.key);
         }
         Ok((outcome, cas))

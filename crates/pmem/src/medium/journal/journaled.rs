@@ -54,6 +54,19 @@ impl Journal {
     /// # Errors
     /// `Io`, `NoSpace`, `Locked`; `Durability` for a capacity or a maximum out of bounds.
     pub fn create(data: File, path: &Path, journal_path: &Path, options: &Options) -> Result<Self> {
+        Self::create_as(data, journal_path, (path, journal_path), options)
+    }
+
+    /// As [`Journal::create`], for files that are renamed later. `names` are the paths of both files after that, for errors.
+    ///
+    /// # Errors
+    /// As [`Journal::create`].
+    pub fn create_as(
+        data: File,
+        journal_path: &Path,
+        names: (&Path, &Path),
+        options: &Options,
+    ) -> Result<Self> {
         half_of(options.capacity_bytes)?;
         check_maximum(options.max_bytes)?;
         let how = system::new_or_found();
@@ -62,8 +75,8 @@ impl Journal {
         lock(&journal, journal_path)?;
         system::set_len(&journal, journal_path, 0)
             .map_err(|source| io("cannot empty", journal_path, source))?;
-        let data = Box::new(FileStorage::new(data, path));
-        let journal = Box::new(FileStorage::new(journal, journal_path));
+        let data = Box::new(FileStorage::new(data, names.0));
+        let journal = Box::new(FileStorage::new(journal, names.1));
         Self::create_on(data, journal, random_id()?, options)
     }
 
