@@ -2,6 +2,7 @@
 
 mod arguments;
 mod channel;
+mod last_resort;
 pub mod layers;
 mod logging;
 mod notify;
@@ -10,6 +11,7 @@ mod takeover;
 
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use bristlecone::{Count, Options, Stats, Store};
 use serde_json::json;
@@ -21,6 +23,7 @@ use terminal::Output;
 use crate::failure::{Failure, Result, io};
 use crate::stats;
 pub use arguments::Arguments;
+use last_resort::LastResort;
 use sockets::{SocketFile, Sockets};
 use takeover::{Control, Predecessor};
 
@@ -28,6 +31,9 @@ use takeover::{Control, Predecessor};
 /// with tokio's 61, the slowest replies to 500 connections took three times as long, because new input ran before replies that were ready. A
 /// larger number would delay timers and new connections.
 const EVENT_INTERVAL: u32 = 1024;
+
+/// Time that the threads of the runtime get after the store is closed.
+const RUNTIME_GRACE: Duration = Duration::from_secs(1);
 
 /// Runs the command.
 /// `options`: the names and values of all options, for CONFIG GET.
@@ -39,7 +45,10 @@ pub fn run(arguments: &Arguments, options: Vec<(String, String)>) -> Result<Exit
         .enable_all()
         .build();
     let runtime = runtime.map_err(io("cannot start the runtime"))?;
-    runtime.block_on(serve(arguments, options))
+    let result = runtime.block_on(serve(arguments, options));
+    // A command in C code of Lua may still run. The process ends without it.
+    runtime.shutdown_timeout(RUNTIME_GRACE);
+    result
 }
 
 /// Half of the processors: the system needs the others for its network, for the thread that commits, and often for the clients. With a
@@ -67,6 +76,7 @@ async fn serve(arguments: &Arguments, named: Vec<(String, String)>) -> Result<Ex
     let config = config(arguments, named, log)?;
     // Install the signal handlers first: a signal that arrives during recovery stops the server right after it.
     let mut signals = Signals::new()?;
+    let last_resort = LastResort::start()?;
     let (predecessor, taken) = match arguments.take_over {
         true => Predecessor::find(&arguments.common.dir).await?.unzip(),
         false => (None, None),
@@ -85,7 +95,7 @@ async fn serve(arguments: &Arguments, named: Vec<(String, String)>) -> Result<Ex
     notify::notify(&notify::ready());
     let Sockets { listeners, unix_paths, .. } = sockets;
     let handed = HandedOver { listeners, connections, config };
-    life(arguments, store, handed, unix_paths, &mut signals).await
+    life(arguments, store, handed, unix_paths, &mut signals, &last_resort).await
 }
 
 /// SIGTERM and SIGINT.
@@ -134,6 +144,7 @@ async fn life(
     mut handed: HandedOver,
     mut unix_paths: Vec<SocketFile>,
     signals: &mut Signals,
+    last_resort: &LastResort,
 ) -> Result<ExitCode> {
     // Another server could not take over a store that is in this process alone.
     let control =
@@ -166,7 +177,9 @@ async fn life(
             }
         };
         let HandedOver { listeners, connections, config } = handed;
+        last_resort.set_serving(true);
         let served = server::run(store.clone(), listeners, config, connections, stop).await;
+        last_resort.set_serving(false);
         // Close the store also if serving failed. The error of serving is reported first.
         let closed = store.close();
         let Count { keys, pending } = store.len();

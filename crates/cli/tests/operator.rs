@@ -7,6 +7,9 @@ use std::io::Read as _;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use redis::ConnectionLike as _;
 
 use crate::common::{Serve, code, program, run, run_with_input, stderr, stdout, succeed};
 
@@ -301,4 +304,55 @@ fn bad_arguments_of_every_command_have_code_2_and_a_message() {
         assert_eq!(code(&output), 2, "{arguments:?}: {output:?}");
         assert!(stdout(&output).is_empty() && !stderr(&output).is_empty(), "{arguments:?}: {output:?}");
     }
+}
+
+/// A pattern search that takes longer than any test. It runs in C code of Lua, which cannot be interrupted.
+const LONG_SEARCH: &str =
+    "return string.find(string.rep('a', ARGV[1]), string.rep('a?', ARGV[1])..string.rep('a', ARGV[1]))";
+
+/// Starts the search on a connection of its own, after `runs` short ones. It has no reply.
+fn search(serve: &Serve, runs: usize) {
+    let mut client = serve.client();
+    let eval = |length: usize| redis::cmd("EVAL").arg(LONG_SEARCH).arg(0).arg(length).to_owned();
+    for _ in 0..runs {
+        eval(3).query::<i64>(&mut client).unwrap();
+    }
+    let packed = eval(40).get_packed_command();
+    std::thread::spawn(move || client.req_packed_command(&packed));
+    std::thread::sleep(Duration::from_millis(500));
+}
+
+#[test]
+fn a_server_closes_its_store_although_a_script_is_in_c_code_that_does_not_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut serve = Serve::with(dir.path(), &["--threads", "1"]);
+    let mut client = serve.client();
+    let _: () = redis::cmd("SET").arg("k").arg("v").query(&mut client).unwrap();
+    search(&serve, 0);
+    let _: () = redis::cmd("SET").arg("later").arg("w").query(&mut client).unwrap();
+    serve.signal("TERM");
+    assert_eq!(serve.wait().code(), Some(0));
+    for (key, value) in [("k", "v\n"), ("later", "w\n")] {
+        assert_eq!(succeed(&run(dir.path(), &["get", key])), value);
+    }
+}
+
+#[test]
+fn a_second_signal_ends_a_server_whose_only_thread_is_in_c_code_and_keeps_acknowledged_writes() {
+    let dir = tempfile::tempdir().unwrap();
+    let told = fs::File::create(dir.path().join("told")).unwrap();
+    let store = dir.path().join("s");
+    let mut serve = Serve::telling(&store, &["--threads", "1"], told.into());
+    let mut client = serve.client();
+    let _: () = redis::cmd("SET").arg("k").arg("v").query(&mut client).unwrap();
+    // A script that was short runs on the thread of the connections.
+    search(&serve, 3);
+    serve.signal("TERM");
+    std::thread::sleep(Duration::from_millis(1500));
+    assert_eq!(serve.child.try_wait().unwrap(), None);
+    serve.signal("TERM");
+    assert_eq!(serve.wait().code(), Some(1));
+    let told = fs::read_to_string(dir.path().join("told")).unwrap();
+    assert!(told.contains("a second signal arrived: the process ends before the store is closed"), "{told}");
+    assert_eq!(succeed(&run(&store, &["get", "k"])), "v\n");
 }

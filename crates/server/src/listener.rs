@@ -218,8 +218,14 @@ pub async fn run(
         };
         if tokio::time::timeout(grace, ended).await.is_err() {
             // The remaining clients do not read their replies. Replies that they have read are true; the outcome of other commands is
-            // unknown to them.
-            sessions.shutdown().await;
+            // unknown to them. A command in C code of Lua cannot be stopped: the server ends without it.
+            if tokio::time::timeout(SECOND, sessions.shutdown()).await.is_err() {
+                tracing::warn!(
+                    sessions = sessions.len(),
+                    "a command does not end, and the server stops without it: it has no reply, and nothing of it is stored"
+                );
+                sessions.detach_all();
+            }
         }
         is_handed_over
     };

@@ -13,7 +13,8 @@ pub const NONE: &str = "none";
 const EXAMPLES: &str = "\
 Speaks the protocol of Redis (RESP2 and RESP3): redis-cli and every Redis client can connect. Without a password it
 answers only clients on its own machine. Only --tls-listen encrypts passwords and data. SIGTERM, SIGINT and SHUTDOWN
-complete running commands and close the store. Log lines go to standard error.
+let running commands end for at most 10 seconds and close the store. A second signal, at least a second after the first,
+ends the process at once; acknowledged writes are kept. Log lines go to standard error.
 
 Examples:
   bristlecone serve --dir data
