@@ -168,6 +168,34 @@ fn categories_list_their_commands() {
 }
 
 #[test]
+fn a_rule_of_a_subcommand_or_a_first_argument_is_taken_or_refused_as_by_redis_7() {
+    let server = TestServer::start();
+    let (mut admin, mut bob) = (server.client(), server.socket());
+    let unknown = "Unknown command or category name in ACL";
+    for (rule, why) in [
+        ("+config|foo", unknown),
+        ("-config|foo", unknown),
+        ("+XGROUP|nosuch", unknown),
+        ("-select|0", unknown),
+        ("+select|0|1", unknown),
+        ("+foo|bar", unknown),
+        ("+config|get|x", "Allowing first-arg of a subcommand is not supported"),
+        ("+config|", "Syntax error"),
+    ] {
+        let error = acl(&mut admin, &format!("SETUSER bob {rule}")).unwrap_err().to_string();
+        assert!(error.contains(&format!("modifier '{rule}'")) && error.contains(why), "{rule}: {error}");
+    }
+    acl(&mut admin, "SETUSER bob on >pw ~* -@all +config|get +client|help +select|0 +get|a -config|set")
+        .unwrap();
+    let users: Vec<String> = cmd("ACL").arg("LIST").query(&mut admin).unwrap();
+    let rules = "-@all +config|get +client|help +select|0 +get|a -config|set";
+    assert!(users.iter().any(|line| line.contains("user bob") && line.ends_with(rules)), "{users:?}");
+    let replies = talk(&mut bob, &["AUTH bob pw", "SELECT 0", "SELECT 1", "GET a", "GET b"]);
+    assert_eq!((&*replies[0], &*replies[1], &*replies[3]), ("+OK", "+OK", "$-1"));
+    assert!(replies[2].starts_with("-NOPERM") && replies[4].starts_with("-NOPERM"), "{replies:?}");
+}
+
+#[test]
 fn a_dry_run_answers_as_redis_does_and_runs_nothing() {
     let server = TestServer::start();
     let mut client = server.client();

@@ -89,6 +89,9 @@ pub enum RuleError {
     /// The command or category is not known.
     #[error("Unknown command or category name in ACL")]
     Unknown,
+    /// A first argument behind a subcommand.
+    #[error("Allowing first-arg of a subcommand is not supported")]
+    FirstArgument,
     /// The password to remove is absent.
     #[error("The password you are trying to remove from the user does not exist")]
     NoPassword,

@@ -38,10 +38,36 @@ pub const CATEGORIES: [&str; 21] = [
 ];
 
 /// Commands that have subcommands.
-const CONTAINERS: [&str; 14] = [
-    "acl", "client", "cluster", "command", "config", "function", "latency", "memory", "object", "pubsub",
-    "script", "slowlog", "xgroup", "xinfo",
+const CONTAINERS: [(&str, &str); 14] = [
+    ("acl", "cat deluser dryrun genpass getuser list load log save setuser users whoami"),
+    (
+        "client",
+        "caching getname getredir id info kill list no-evict no-touch pause reply setinfo setname tracking trackinginfo unblock \
+         unpause",
+    ),
+    (
+        "cluster",
+        "addslots addslotsrange bumpepoch count-failure-reports countkeysinslot delslots delslotsrange failover flushslots forget \
+         getkeysinslot info keyslot links meet myid myshardid nodes replicas replicate reset saveconfig set-config-epoch setslot \
+         shards slaves slots",
+    ),
+    ("command", "count docs getkeys getkeysandflags info list"),
+    ("config", "get resetstat rewrite set"),
+    ("function", "delete dump flush kill list load restore stats"),
+    ("latency", "doctor graph histogram history latest reset"),
+    ("memory", "doctor malloc-stats purge stats usage"),
+    ("object", "encoding freq idletime refcount"),
+    ("pubsub", "channels numpat numsub shardchannels shardnumsub"),
+    ("script", "debug exists flush kill load"),
+    ("slowlog", "get len reset"),
+    ("xgroup", "create createconsumer delconsumer destroy setid"),
+    ("xinfo", "consumers groups stream"),
 ];
+
+/// The subcommands of a command; all have HELP, too. `None` if it has none.
+fn subcommands(command: &str) -> Option<&'static str> {
+    CONTAINERS.iter().find(|(name, _)| *name == command).map(|(_, subcommands)| *subcommands)
+}
 
 /// Subcommands for administrators, of commands that are for everybody.
 const ADMIN_SUBCOMMANDS: [(&str, &[&str]); 2] = [
@@ -85,7 +111,7 @@ pub fn is_in(command: &Command, category: &str) -> bool {
 /// The name of a command, with its subcommand if it has one.
 #[must_use]
 pub fn full_name(command: &Command, arguments: &[Bytes]) -> String {
-    match arguments.get(1).filter(|_| CONTAINERS.contains(&command.name)) {
+    match arguments.get(1).filter(|_| subcommands(command.name).is_some()) {
         Some(subcommand) => {
             let subcommand: String = String::from_utf8_lossy(subcommand).chars().take(128).collect();
             format!("{}|{}", command.name, subcommand.to_ascii_lowercase())
@@ -199,13 +225,19 @@ impl Commands {
         };
         let command = find(name.as_bytes()).ok_or(RuleError::Unknown)?;
         let index = position(command).ok_or(RuleError::Unknown)?;
-        match subcommand {
-            None => self.set(index, command.name, is_allowed),
-            Some(word) if CONTAINERS.contains(&name) && !word.is_empty() => {
-                self.except(command.name, word, is_allowed);
-            }
-            Some(_) => return Err(RuleError::Unknown),
+        let Some(word) = subcommand else {
+            self.set(index, command.name, is_allowed);
+            return Ok(());
+        };
+        // As in Redis 7: for a command without subcommands the word is its first argument, which can be allowed and not denied.
+        match subcommands(name) {
+            _ if word.is_empty() => return Err(RuleError::Syntax),
+            Some(_) if word.contains('|') => return Err(RuleError::FirstArgument),
+            Some(known) if word == "help" || known.split_whitespace().any(|known| known == word) => {}
+            None if is_allowed && !word.contains('|') => {}
+            _ => return Err(RuleError::Unknown),
         }
+        self.except(command.name, word, is_allowed);
         Ok(())
     }
 
