@@ -144,6 +144,22 @@ pub enum Error {
         /// The directory.
         path: std::path::PathBuf,
     },
+    /// The store's own file is missing, and other files of the store are there.
+    #[error(
+        "the store in {path} has lost its file store.bristlecone: {found} is still there. Put that file back from where it was moved, or \
+         restore all files of the directory from a backup; do not make a new store there{}",
+        if is_journal(found) { "" } else { ". `check --salvage NEW_DIR` copies what the other files hold" }
+    )]
+    Incomplete {
+        /// The directory.
+        path: std::path::PathBuf,
+        /// One of the other files.
+        found: std::path::PathBuf,
+    },
+}
+
+fn is_journal(path: &std::path::Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "journal")
 }
 
 /// What an error means for the caller. [`Error`] has the details.
@@ -212,12 +228,17 @@ impl Error {
             Self::InUse { .. } => ErrorKind::InUse,
             Self::NoRoom { .. } | Self::NotMade { .. } => ErrorKind::Full,
             Self::Missing { .. } => ErrorKind::Missing,
+            Self::Incomplete { .. } => ErrorKind::Damaged,
         }
     }
 
     /// True if the store's files are damaged, truncated or torn, or do not belong together. `check --salvage` then copies the intact
     /// records.
     pub fn is_damage(&self) -> bool {
-        matches!(self, Self::Pmem(error) if error.is_damage())
+        match self {
+            Self::Pmem(error) => error.is_damage(),
+            Self::Incomplete { .. } => true,
+            _ => false,
+        }
     }
 }

@@ -28,7 +28,7 @@ use crate::error::{Error, Result};
 use crate::options::Options;
 use crate::registry;
 use crate::store::{Store, StoreFixed, StoreU64};
-use crate::store_dir::{FILE_NAME, JOURNAL_NAME, StoreDir, io};
+use crate::store_dir::{FILE_NAME, JOURNAL_NAME, StoreDir, has_parts, io, missing};
 
 /// Writes without sync. The close of the new store makes all of them durable.
 pub(crate) const UNSYNCED: WriteOptions = WriteOptions { sync: false };
@@ -80,8 +80,13 @@ impl SalvageReport {
 pub fn salvage(dir: &Path, new_dir: &Path, progress: &dyn Fn(f64)) -> Result<SalvageReport> {
     require_no_store(new_dir)?;
     #[cfg(feature = "bwtree")]
-    if let Some(identity) = crate::in_files::Identity::of_store(dir)? {
-        return crate::salvage_files::salvage(dir, new_dir, &identity, progress);
+    match crate::in_files::Identity::of_store(dir) {
+        Ok(Some(identity)) => return crate::salvage_files::salvage(dir, new_dir, &identity, progress),
+        Ok(None) | Err(Error::Pmem(pmem::Error::Foreign { .. })) if has_parts(dir).is_some() => {
+            return crate::salvage_files::salvage_without_identity(dir, new_dir, progress);
+        }
+        Ok(None) => {}
+        Err(error) => return Err(error),
     }
     let mut report = copy_intact(dir, new_dir, progress)?;
     // The check comes after the copy. If a damaged store makes the check fail, the copied records are already durable.
@@ -121,7 +126,7 @@ fn copy_intact(dir: &Path, new_dir: &Path, progress: &dyn Fn(f64)) -> Result<Sal
     let file = match pmem::system::open(File::options().read(true), &path) {
         Ok(file) => file,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            return Err(Error::Missing { path: dir.to_owned() });
+            return Err(missing(dir));
         }
         Err(source) => return Err(io("cannot open", &path, source)),
     };

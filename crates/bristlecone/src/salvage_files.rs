@@ -1,6 +1,7 @@
 //! Salvage of stores in files ([`crate::in_files`]).
 //!
-//! The identity must be readable: it has the kind of keys and values. Every other file may be damaged or missing. The pairs are read in the
+//! Every file may be damaged or missing. The identity has the kind of keys and values; without it the kind is that of the pairs that can be
+//! read. The pairs are read in the
 //! order in which they were written, so the new store has the newest value that can be read.
 
 use std::fs::File;
@@ -8,8 +9,10 @@ use std::path::Path;
 
 use ::index::Kind as _;
 use ::index::engine::TableOps;
-use ::index::kind::U64;
+use ::index::kind::{Bytes, U64};
 use ::index::schema::TABLES;
+
+use pmem::Durability;
 
 use crate::error::Result;
 use crate::in_files::Identity;
@@ -17,6 +20,62 @@ use crate::options::Options;
 use crate::salvage::{SalvageReport, UNSYNCED};
 use crate::store::{Store, StoreU64};
 use crate::store_dir::{FILE_NAME, io};
+
+/// The engine whose stores are in files of their own.
+const ENGINE: &str = "bwtree";
+
+/// As [`salvage`], for a store whose identity is lost.
+///
+/// # Errors
+/// As [`salvage`](crate::salvage()).
+pub(crate) fn salvage_without_identity(
+    dir: &Path,
+    new_dir: &Path,
+    progress: &dyn Fn(f64),
+) -> Result<SalvageReport> {
+    let identity = guess(dir)?;
+    let report = salvage(dir, new_dir, &identity, progress)?;
+    Ok(SalvageReport { superblock_lost: true, complete: false, ..report })
+}
+
+/// The most probable identity of a store: it has tables if each pair has the form of a pair of tables, and its keys are numbers if no pair
+/// of byte strings can be read. The size of nodes is the default.
+fn guess(dir: &Path) -> Result<Identity> {
+    let about = crate::registry::engines().find(|about| about.name == ENGINE);
+    let mut identity = Identity {
+        id: logstore::salvage::store_id(dir, FILE_NAME)?.unwrap_or(0),
+        engine: ENGINE.to_owned(),
+        kind: Bytes::NAME.to_owned(),
+        node_lines: about.map_or(1, |about| about.default_lines),
+        durability: Durability::Power,
+    };
+    let (mut pairs, mut of_tables) = (0u64, 0u64);
+    let mut count = |key: &[u8], value: Option<&[u8]>| {
+        if let Some(value) = value {
+            pairs += 1;
+            of_tables += u64::from(::index::tables::is_pair(key, value));
+        }
+        Ok(())
+    };
+    identity.read::<bwtree::Bytes>(dir, &mut count, &|_| {})?;
+    if pairs == 0 {
+        let mut numbers = 0u64;
+        identity.read::<bwtree::Words>(
+            dir,
+            &mut |_, _| {
+                numbers += 1;
+                Ok(())
+            },
+            &|_| {},
+        )?;
+        if numbers > 0 {
+            identity.kind = U64::NAME.to_owned();
+        }
+    } else if of_tables == pairs {
+        identity.kind += TABLES;
+    }
+    Ok(identity)
+}
 
 /// Copies every pair that can be read into a new store in `new_dir`.
 ///
@@ -29,9 +88,12 @@ pub(crate) fn salvage(
     progress: &dyn Fn(f64),
 ) -> Result<SalvageReport> {
     let path = dir.join(FILE_NAME);
-    let file = pmem::system::open(File::options().read(true), &path)
-        .map_err(|source| io("cannot open", &path, source))?;
-    pmem::file::lock_for_reading(&file, &path)?;
+    let file = match pmem::system::open(File::options().read(true), &path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+        file => Some(file.map_err(|source| io("cannot open", &path, source))?),
+    };
+    // Held until the end.
+    file.as_ref().map_or(Ok(()), |file| pmem::file::lock_for_reading(file, &path))?;
     let has_tables = identity.kind.ends_with(TABLES);
     let options = Options::default()
         .engine(&*identity.engine)

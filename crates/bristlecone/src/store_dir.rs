@@ -131,7 +131,7 @@ impl StoreDir {
                 Err(source) => return Err(io("cannot open", &path, source)),
             }
             if !options.create {
-                return Err(Error::Missing { path: dir.to_owned() });
+                return Err(missing(dir));
             }
             make_dir(dir, made_dirs)?;
             let (new, journal) = (dir.join(NEW_NAME), dir.join(JOURNAL_NAME));
@@ -275,7 +275,7 @@ impl StoreDir {
         loop {
             let file = match system::open(OpenOptions::new().read(true), &path) {
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                    return Err(Error::Missing { path: dir.to_owned() });
+                    return Err(missing(dir));
                 }
                 other => other.map_err(|source| io("cannot open", &path, source))?,
             };
@@ -583,6 +583,21 @@ pub(crate) fn is_part(name: &Path) -> bool {
 fn parts(dir: &Path) -> impl Iterator<Item = PathBuf> {
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
     entries.filter(|entry| is_part(Path::new(&entry.file_name()))).map(|entry| entry.path())
+}
+
+/// The error if the store's own file is missing in a directory. If other files of a store are there, the error says so: a new store would
+/// overwrite them.
+pub(crate) fn missing(dir: &Path) -> Error {
+    let journal = dir.join(JOURNAL_NAME);
+    match has_parts(dir).or_else(|| journal.exists().then_some(journal)) {
+        Some(found) => Error::Incomplete { path: dir.to_owned(), found },
+        None => Error::Missing { path: dir.to_owned() },
+    }
+}
+
+/// A log, a checkpoint or a file of pages in a directory.
+pub(crate) fn has_parts(dir: &Path) -> Option<PathBuf> {
+    parts(dir).min()
 }
 
 /// Removes the files of a store other than its identity. The caller has locked the store, and has removed its name.

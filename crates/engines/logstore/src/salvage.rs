@@ -5,12 +5,14 @@
 //! whose base is damaged gives its changes alone. The store's files are only read.
 
 use std::borrow::Borrow;
+use std::fs::OpenOptions;
 use std::path::Path;
 
 use bwtree::{Address, Image, Pairs};
-use pmem::{Error, Result};
+use pmem::{Error, Result, system};
 
 use crate::checkpoint::{self, Checkpoint};
+use crate::header::{self, Header, Kind};
 use crate::log::LOG;
 use crate::place::Place;
 use crate::segment::Parts;
@@ -30,6 +32,28 @@ pub struct Lost {
 
 /// Gets a key with its value, or with `None` if the key was deleted. The last call for a key counts.
 pub type Apply<'a, P> = &'a mut dyn FnMut(&<P as Pairs>::Key, Option<&<P as Pairs>::Value>) -> Result<()>;
+
+/// The id of the store, from the first of its files with a readable header. `None` if there is none.
+///
+/// # Errors
+/// `Io` if the directory cannot be read.
+pub fn store_id(dir: &Path, stem: &str) -> Result<Option<u64>> {
+    let place = Place { dir: dir.to_owned(), stem: stem.to_owned(), store: 0 };
+    for (what, kind) in [(LOG, Kind::Log), (PAGES, Kind::Segment)] {
+        for number in place.numbers(what)? {
+            let path = place.path(what, number);
+            let mut bytes = vec![0; header::BYTES];
+            let file = system::open(OpenOptions::new().read(true), &path);
+            let read = file.and_then(|file| system::read_at(&file, &path, 0, &mut bytes));
+            if let Ok(count) = read
+                && let Ok(header) = Header::decode(&bytes[..count], kind, place.store, &path)
+            {
+                return Ok(Some(header.store));
+            }
+        }
+    }
+    Ok(None)
+}
 
 /// True if the store compresses new images; if its checkpoint does not say it, if it has a compressed image. `store` is its id.
 ///
