@@ -14,7 +14,7 @@ pub struct Common {
     /// Directory of the store.
     #[arg(long, value_name = "DIR", default_value = "./bristlecone-data")]
     pub dir: PathBuf,
-    /// Print JSON.
+    /// Print JSON. An error is an object `{"error":"..."}` on standard error.
     #[arg(long)]
     pub json: bool,
 }

@@ -1,6 +1,6 @@
 //! The errors of commands, their messages and exit codes.
 
-use std::io;
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use terminal::{DAMAGED, USAGE};
@@ -62,19 +62,31 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// Prints the error to standard error and returns the exit code. A closed pipe at the output is a success.
-    pub fn report(&self) -> ExitCode {
+    /// Prints the error to standard error, as JSON if the command prints JSON, and returns the exit code. A closed pipe at the output is a success.
+    pub fn report(&self, is_json: bool) -> ExitCode {
         if let Failure::Output(error) = self
             && error.is_closed_pipe()
         {
             return ExitCode::SUCCESS;
         }
-        terminal::report("bristlecone", self);
+        report(self, is_json);
         match self {
             Failure::Usage(_) => ExitCode::from(USAGE),
             Failure::Store(error) if error.is_damage() => ExitCode::from(DAMAGED),
             _ => ExitCode::FAILURE,
         }
+    }
+}
+
+/// Prints an error to standard error: a line of text, or an object `{"error":"…"}`.
+pub fn report(error: &dyn std::fmt::Display, is_json: bool) {
+    match is_json {
+        true => {
+            // As in `terminal::report`, there is no place for an error of this write.
+            let object = serde_json::json!({ "error": error.to_string() });
+            let _ = writeln!(io::stderr(), "{object}");
+        }
+        false => terminal::report("bristlecone", error),
     }
 }
 

@@ -23,13 +23,16 @@ mod text;
 mod top;
 mod versions;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
+
+use terminal::USAGE;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 const EXIT_CODES: &str = "\
 Exit codes: 0 success; 1 error; 2 wrong usage; 3 key not found (get, del); 4 the store is damaged (any command), or
-not everything was rescued (check --salvage).
+not everything was rescued (check --salvage). With --json an error is an object on standard error: {\"error\":\"...\"}.
 
 Examples:
   bristlecone serve --dir data                     serve Redis clients on 127.0.0.1:7379
@@ -85,10 +88,20 @@ fn main() -> ExitCode {
     let _ = bristlecone::explain_bus_errors(i32::from(terminal::DAMAGED));
     let line = match serve::layers::expand(std::env::args_os().collect(), |name| std::env::var_os(name)) {
         Ok(line) => line,
-        Err(failure) => return failure.report(),
+        Err(failure) => return failure.report(wants_json(std::env::args_os())),
     };
-    let matches = Program::command().get_matches_from(line);
-    let program = Program::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    let is_json = wants_json(line.iter().cloned());
+    let parsed = Program::command().try_get_matches_from(line);
+    let parsed = parsed.and_then(|matches| Ok((Program::from_arg_matches(&matches)?, matches)));
+    let (program, matches) = match parsed {
+        Ok(parsed) => parsed,
+        Err(error) if is_json && error.use_stderr() => {
+            let text = error.render().to_string();
+            failure::report(&text.trim_start_matches("error: ").trim_end(), true);
+            return ExitCode::from(USAGE);
+        }
+        Err(error) => error.exit(),
+    };
     let result = match program.command {
         Command::Serve(arguments) => serve::run(&arguments, serve::named(&matches)),
         Command::Load(arguments) => load::run(&arguments),
@@ -107,6 +120,11 @@ fn main() -> ExitCode {
     };
     match result {
         Ok(code) => code,
-        Err(failure) => failure.report(),
+        Err(failure) => failure.report(is_json),
     }
+}
+
+/// True if the arguments ask for JSON. This is known also if they are wrong.
+fn wants_json(arguments: impl Iterator<Item = OsString>) -> bool {
+    arguments.take_while(|argument| argument != "--").any(|argument| argument == "--json")
 }

@@ -22,7 +22,7 @@ use terminal::Output;
 
 use crate::failure::{Failure, Result, io};
 use crate::stats;
-pub use arguments::Arguments;
+pub use arguments::{Arguments, address as server_address, is_path};
 use last_resort::LastResort;
 use sockets::{SocketFile, Sockets};
 use takeover::{Control, Predecessor};

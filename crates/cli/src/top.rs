@@ -13,7 +13,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use terminal::Output;
 
 use crate::failure::{Failure, Result, io};
-use crate::serve::{first_line, layers};
+use crate::serve::{first_line, is_path, layers, server_address};
 use frame::Frame;
 use resp::{Client, Reply};
 use sample::Sample;
@@ -37,7 +37,7 @@ const PRINTED: (usize, usize) = (120, 40);
 #[command(after_help = HELP)]
 pub struct Arguments {
     /// Address and port of the server.
-    #[arg(value_name = "ADDRESS", default_value = "127.0.0.1:7379")]
+    #[arg(value_name = "ADDRESS", value_parser = address, default_value = "127.0.0.1:7379")]
     address: String,
     /// Path of the server's Unix socket, instead of an address.
     #[arg(long, value_name = "PATH", conflicts_with = "address")]
@@ -55,9 +55,17 @@ pub struct Arguments {
     /// Print one frame after the first interval, and end.
     #[arg(long)]
     once: bool,
-    /// Print JSON, one object in a line for each interval.
+    /// Print JSON, one object in a line for each interval. An error is an object `{"error":"..."}` on standard error.
     #[arg(long)]
     json: bool,
+}
+
+/// Checks the form of the server's address. Any wrong word after `top` arrives here.
+fn address(text: &str) -> std::result::Result<String, String> {
+    match is_path(text) {
+        true => Err(format!("for a Unix socket write --unix-socket {text}")),
+        false => server_address(text),
+    }
 }
 
 impl Arguments {

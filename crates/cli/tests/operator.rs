@@ -306,6 +306,106 @@ fn bad_arguments_of_every_command_have_code_2_and_a_message() {
     }
 }
 
+#[test]
+fn with_json_an_error_is_one_object_and_the_exit_code_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    let missing = dir.path().join("missing");
+    let missing = missing.to_str().unwrap();
+    let cases: [(&[&str], i32, &str); 6] = [
+        (&["get", "k", "--json", "--dir", missing], 1, "there is no store in "),
+        (&["stats", "--json", "--dir", missing], 1, "there is no store in "),
+        (&["top", "--json", "127.0.0.1:1"], 1, "cannot ask the server 127.0.0.1:1: "),
+        (
+            &["serve", "--json", "--engine", "wbtree", "--compression", "lz4", "--dir", missing],
+            1,
+            "compression is ",
+        ),
+        (&["get", "--json"], 2, "the following required arguments were not provided"),
+        (&["scan", "--json", "--table", "x"], 1, "there is no store in "),
+    ];
+    for (arguments, expected, start) in cases {
+        let output = program().args(arguments).current_dir(dir.path()).stdin(Stdio::null()).output().unwrap();
+        assert_eq!(code(&output), expected, "{arguments:?}: {output:?}");
+        let told = stderr(&output);
+        let object: serde_json::Value =
+            serde_json::from_str(&told).unwrap_or_else(|error| panic!("{error}: {told}"));
+        assert!(object["error"].as_str().unwrap().starts_with(start), "{arguments:?}: {told}");
+        assert_eq!(told.lines().count(), 1, "{told}");
+    }
+    let help = program().args(["get", "--json", "--help"]).output().unwrap();
+    assert!(succeed(&help).contains("Usage:"));
+}
+
+#[test]
+fn compression_without_files_names_the_engine_that_has_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let output = run_with_input(
+        &dir.path().join("s"),
+        &["load", "-", "--format", "tsv", "--compression", "lz4"],
+        b"a\tb\n",
+    );
+    assert_eq!(code(&output), 1);
+    assert!(stderr(&output).contains("`bristlecone serve --engine bwtree --durability power`"), "{output:?}");
+}
+
+#[test]
+fn a_wrong_address_of_top_says_the_form_of_an_address() {
+    for (word, advice) in [
+        ("foo", "give an address and a port, as in 127.0.0.1:7379"),
+        ("/run/b.sock", "write --unix-socket /run/b.sock"),
+    ] {
+        let output = program().args(["top", word]).stdin(Stdio::null()).output().unwrap();
+        assert_eq!(code(&output), 2);
+        let told = stderr(&output);
+        assert!(told.contains(&format!("invalid value '{word}'")) && told.contains(advice), "{told}");
+    }
+}
+
+#[test]
+fn files_of_a_store_without_their_identity_are_kept_and_salvaged() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, path) = (dir.path().join("s"), dir.path().join("s/store.bristlecone"));
+    let serve =
+        Serve::with(&store, &["--engine", "bwtree", "--durability", "power", "--journal-bytes", "8M"]);
+    let mut client = serve.client();
+    for number in 0..500 {
+        let _: () = redis::cmd("SET").arg(format!("k{number}")).arg(number).query(&mut client).unwrap();
+    }
+    drop(serve);
+    let identity = fs::read(&path).unwrap();
+    let salvaged = |name: &str| {
+        let new = dir.path().join(name);
+        let output = run(&store, &["check", "--salvage", new.to_str().unwrap()]);
+        assert_eq!(code(&output), 4, "{output:?}");
+        assert!(stdout(&output).starts_with("500 keys are in the new store"), "{output:?}");
+        assert_eq!(succeed(&run(&new, &["get", "k499"])), "499\n");
+    };
+    // A damaged magic number, a damaged text.
+    for (byte, name) in [(0, "new0"), (100, "new1"), (30, "new2")] {
+        let mut damaged = identity.clone();
+        damaged[byte] ^= 0xff;
+        fs::write(&path, damaged).unwrap();
+        let output = run(&store, &["check"]);
+        assert_eq!(code(&output), 4, "{output:?}");
+        assert!(stderr(&output).contains("check --salvage NEW_DIR"), "{output:?}");
+        salvaged(name);
+    }
+    fs::remove_file(&path).unwrap();
+    for command in ["check", "stats"] {
+        let output = run(&store, &[command]);
+        assert_eq!(code(&output), 4, "{output:?}");
+        let told = stderr(&output);
+        assert!(
+            told.contains("has lost its file store.bristlecone") && told.contains("is still there"),
+            "{told}"
+        );
+        assert!(told.contains("do not make a new store there. `check --salvage NEW_DIR`"), "{told}");
+    }
+    salvaged("new3");
+    fs::write(&path, identity).unwrap();
+    assert_eq!(succeed(&run(&store, &["get", "k499"])), "499\n");
+}
+
 /// A pattern search that takes longer than any test. It runs in C code of Lua, which cannot be interrupted.
 const LONG_SEARCH: &str =
     "return string.find(string.rep('a', ARGV[1]), string.rep('a?', ARGV[1])..string.rep('a', ARGV[1]))";

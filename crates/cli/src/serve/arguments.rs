@@ -196,7 +196,7 @@ pub fn is_path(text: &str) -> bool {
 }
 
 /// Checks the form of an address, host and port. The address itself is tried when the server listens.
-fn address(text: &str) -> std::result::Result<String, String> {
+pub fn address(text: &str) -> std::result::Result<String, String> {
     if text == NONE {
         return Ok(text.to_owned());
     }
