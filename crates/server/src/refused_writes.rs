@@ -63,18 +63,12 @@ pub fn advice(shared: &Shared) -> &'static str {
 impl Shared {
     /// Notes an error of a write. Logs it if writes begin to be refused.
     pub fn note_refused_write(&self, error: &Error) {
-        match error.kind() {
-            ErrorKind::Full => {
-                if self.refused_writes.refused(Instant::now()) {
-                    tracing::error!("writes are refused: {error}; {}", advice(self));
-                }
-            }
-            ErrorKind::Failed => {
-                if !self.refused_writes.has_failed.swap(true, Ordering::Relaxed) {
-                    tracing::error!("all writes are refused: {error}");
-                }
-            }
-            _ => {}
+        let kind = error.kind();
+        if kind == ErrorKind::Full && self.refused_writes.refused(Instant::now()) {
+            tracing::error!("writes are refused: {error}; {}", advice(self));
+        }
+        if kind == ErrorKind::Failed && !self.refused_writes.has_failed.swap(true, Ordering::Relaxed) {
+            tracing::error!("all writes are refused: {error}");
         }
     }
 
