@@ -185,7 +185,7 @@ impl Options {
         };
         Err(Error::Option(format!(
             "{what} is only for the files of `bwtree` with power or process durability, and this store (`{engine}`) has no such files: \
-             open it without {what}, or make a new store with `bristlecone serve --engine bwtree --durability power` \
+             open it without {what}, or make a new store with `--engine bwtree --durability power` \
              (`Options::engine` and `Options::durability`)"
         )))
     }

@@ -589,15 +589,21 @@ fn parts(dir: &Path) -> impl Iterator<Item = PathBuf> {
 /// overwrite them.
 pub(crate) fn missing(dir: &Path) -> Error {
     let journal = dir.join(JOURNAL_NAME);
-    match has_parts(dir).or_else(|| journal.exists().then_some(journal)) {
+    let journal = (journal.exists() && !is_unfinished(dir)).then_some(journal);
+    match has_parts(dir).or(journal) {
         Some(found) => Error::Incomplete { path: dir.to_owned(), found },
         None => Error::Missing { path: dir.to_owned() },
     }
 }
 
-/// A log, a checkpoint or a file of pages in a directory.
+/// A log, a checkpoint or a file of pages in a directory without the store's own file. `None` if they belong to an unfinished store.
 pub(crate) fn has_parts(dir: &Path) -> Option<PathBuf> {
-    parts(dir).min()
+    parts(dir).min().filter(|_| !is_unfinished(dir))
+}
+
+/// True if the making of a store was cut short: its journal and its files hold nothing.
+fn is_unfinished(dir: &Path) -> bool {
+    dir.join(NEW_NAME).exists()
 }
 
 /// Removes the files of a store other than its identity. The caller has locked the store, and has removed its name.

@@ -36,7 +36,7 @@ Formats (gzip is recognised in each):
 
 Examples:
   bristlecone load pairs.tsv.gz --format tsv --dir data
-  bristlecone load pairs.tsv --format tsv --dir large --engine bwtree --compression lz4
+  bristlecone load pairs.tsv --format tsv --dir large --engine bwtree --durability power
   bristlecone load people.csv --format csv --header --key-column id --value-column name
   zcat retail.dat.gz | bristlecone load - --format fimi
   bristlecone scan --dir data --json | bristlecone load - --format jsonl --dir copy";
@@ -151,6 +151,12 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let missing = missing_dirs(&arguments.common.dir);
     let store =
         arguments.common.open_or_create_with(arguments.writing.set(arguments.new.set(Options::default())))?;
+    if store.stats().durability == "none" {
+        return Err(Failure::Usage(format!(
+            "{} would keep nothing of the file: give --durability power or process with bwtree, or another engine",
+            store.stats().engine
+        )));
+    }
     let table = arguments.table.make(&store)?.with(UNSYNCED);
     // The store is closed when its last handle is dropped.
     drop(store);

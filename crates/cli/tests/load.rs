@@ -93,6 +93,9 @@ fn pages_are_compressed_where_there_are_pages() {
     assert_eq!((&stats["engine"], &stats["durability"]), (&"bwtree".into(), &"process".into()), "{stats}");
     let other = run(&tree, &["load", "--format", "tsv", file_name, "--engine", "wbtree"]);
     assert!(code(&other) == 1 && stderr(&other).contains("bwtree"), "{}", stderr(&other));
+    // Without a durability this engine has no files.
+    let lost = run(&region, &["load", "--format", "tsv", file_name, "--engine", "bwtree"]);
+    assert!(code(&lost) == 2 && stderr(&lost).contains("would keep nothing"), "{}", stderr(&lost));
     succeed(&load(&tree, "none"));
     let pages = |dir: &Path| -> u64 {
         let files = fs::read_dir(dir).unwrap().map(Result::unwrap);

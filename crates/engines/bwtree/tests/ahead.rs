@@ -47,7 +47,7 @@ fn a_save_reads_what_was_prefetched() {
     }
 }
 
-/// The pages whose images are moved read what was prefetched, and leaves in memory read nothing.
+/// A move reads images that were prefetched, and none for leaves in memory.
 #[test]
 fn a_move_reads_what_was_prefetched() {
     let images = Arc::new(Images::default());
