@@ -28,6 +28,7 @@
 
 use std::path::{Path, PathBuf};
 
+use ::index::engine::Count;
 use pmem::copy::{Progress, Target};
 use pmem::system;
 
@@ -42,8 +43,10 @@ use crate::store_dir::{CopyForm, FILE_NAME, Hold, JOURNAL_NAME, StoreDir, io, is
 /// The result of a backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Backup {
-    /// Number of keys.
+    /// Number of keys of all tables.
     pub keys: u64,
+    /// True if `keys` is an estimate: a backup of a `bwtree` in files that is open or was not closed cleanly does not read all pages.
+    pub keys_pending: bool,
     /// Bytes of the region.
     pub bytes: u64,
 }
@@ -147,7 +150,7 @@ fn fill(store_dir: &StoreDir, form: CopyForm, progress: Progress<'_>, copy: Copy
         let capacity = form.journal_bytes.unwrap_or(pmem::journal::CAPACITY);
         pmem::journal::pair(file, &path, &journal_path, capacity)?;
     }
-    Ok(Backup { keys: registry::close_copy(store_dir)?, bytes })
+    Ok(Backup { keys: registry::close_copy(store_dir)?, keys_pending: false, bytes })
 }
 
 /// Makes a store in `target` of the files that `copy` copies there. Returns its number of keys and bytes.
@@ -170,10 +173,10 @@ fn of_files(
             )));
         }
         let bytes = copy(target)?;
-        let keys = registry::close_files(identity, target)?;
+        let Count { keys, pending } = registry::close_files(identity, target)?;
         identity.write(&store_dir)?;
         store_dir.finish()?;
-        Ok(Backup { keys, bytes })
+        Ok(Backup { keys, keys_pending: pending, bytes })
     })();
     made.map_err(|error| {
         if !store_dir.fresh {

@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
 use std::sync::Arc;
 
-use ::index::engine::{About, Files, Form};
+use ::index::engine::{About, Count, Files, Form};
 use ::index::schema::TABLES;
 use ::index::tables::Clock;
 use pmem::Durability;
@@ -119,7 +119,8 @@ pub(crate) fn open<K: Tabled>(
     })
 }
 
-/// Opens the index of a store's files, and closes it: it recovers. Returns the number of keys of all tables.
+/// Opens the index of a store's files, and closes it: it recovers. Returns the number of keys of all tables. Reads no page for that, so it
+/// is an estimate if the counts are not stored.
 ///
 /// # Errors
 /// `Pmem`: those of the files.
@@ -128,12 +129,15 @@ pub(crate) fn close<K: Tabled>(
     opener: Opener<K>,
     about: &'static About,
     dir: &Path,
-) -> Result<u64> {
+) -> Result<Count> {
     let form = form(about, identity);
     let (index, found) = opener(&files(dir, identity, &form))?;
     let index = if form.tables { K::with_tables(index, found, Clock::default())? } else { index };
-    index.count_all()?;
-    let keys = count(&*index).keys;
+    let mut found = count(&*index);
+    if let Some(tables) = index.tables().filter(|_| found.pending) {
+        // Each table has a record of its own, and so has each deadline.
+        found.keys = tables.stored().len().keys.saturating_sub(tables.list().len() as u64);
+    }
     index.close()?;
-    Ok(keys)
+    Ok(found)
 }

@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use ::index::engine::{About, Capabilities, Family, Salvaged, Visitor, WithIndex};
+use ::index::engine::{About, Capabilities, Count, Family, Salvaged, Visitor, WithIndex};
 use ::index::kind::{Bytes, Fixed, U64};
 use ::index::{Create, Index, Kind, Schema};
 use bptree::TreeFamily;
@@ -335,7 +335,7 @@ fn open_over<K: Kind>(
 }
 
 /// Opens the files of a store, and closes them cleanly. Returns its number of keys.
-pub(crate) fn close_files(identity: &in_files::Identity, dir: &Path) -> Result<u64> {
+pub(crate) fn close_files(identity: &in_files::Identity, dir: &Path) -> Result<Count> {
     let entry = find(&identity.engine)?;
     match identity.kind == U64::NAME {
         true => open_in_files::close(identity, entry.words_in_files, entry.about, dir),

@@ -33,7 +33,7 @@ pub struct Arguments {
     store: StoreArgument,
     /// Directory of the backup.
     target: PathBuf,
-    /// Verify the backup: read all of it, as `check --dir TARGET` does. Exit code 4 if the store, and so the backup, is damaged.
+    /// Verify the backup: read all of it, as `check --dir TARGET` does. Exit code 4 if it is damaged, probably because the store is.
     #[arg(long)]
     check: bool,
     /// Print JSON.
@@ -54,20 +54,23 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let mut output = Output::new();
     let target = arguments.target.display().to_string();
     if arguments.json {
-        let mut report = json!({ "keys": made.keys, "bytes": made.bytes, "target": target });
+        let mut report = json!({
+            "keys": made.keys, "keys_pending": made.keys_pending, "bytes": made.bytes, "target": target,
+        });
         if let Some(problems) = &problems {
             report["problems"] = json!(problems);
         }
         output.json(&report)?;
     } else {
-        output.line(&format!("{} keys, {} bytes are in {target}", made.keys, made.bytes))?;
+        let about = if made.keys_pending { "about " } else { "" };
+        output.line(&format!("{about}{} keys, {} bytes are in {target}", made.keys, made.bytes))?;
         match problems.as_deref() {
             None => {}
             Some([]) => output.line("the backup is sound")?,
             Some(problems) => {
                 problems.iter().try_for_each(|problem| output.line(&format!("problem: {problem}")))?;
                 output.line(&format!(
-                    "the store in {} is damaged, and so is the backup: keep older backups, and see `check --salvage`",
+                    "the backup is damaged: keep older backups, and run `check --dir {}` to see whether the store is, too",
                     arguments.store.dir().display()
                 ))?;
             }
@@ -77,10 +80,16 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(if problems.is_none_or(|problems| problems.is_empty()) { ExitCode::SUCCESS } else { DAMAGED.into() })
 }
 
-/// The problems of the backup. Nothing is written to it.
-fn problems(target: &Path) -> Result<Vec<String>> {
-    let store = Store::open(target, Options::default().create(false).read_only(true))?;
-    let report = store.check()?;
-    store.close()?;
-    Ok(report.problems)
+/// The problems of the backup.
+fn problems(target: &Path) -> bristlecone::Result<Vec<String>> {
+    let check = || -> bristlecone::Result<Vec<String>> {
+        let store = Store::open(target, Options::default().create(false))?;
+        let report = store.check()?;
+        store.close()?;
+        Ok(report.problems)
+    };
+    match check() {
+        Err(error) if error.is_damage() => Ok(vec![error.to_string()]),
+        checked => checked,
+    }
 }

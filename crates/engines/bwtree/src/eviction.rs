@@ -1,14 +1,13 @@
 //! Eviction of leaves. A bit for each page says whether the eviction looks at the page. Most pages of a large store are evicted leaves, and
 //! the eviction skips them without a read of their nodes.
 //!
-//! Invariant:
+//! Invariants:
 //! * V1: the bit of a page is set while the page is a leaf in memory, or an evicted leaf that keeps changes or copies. A thread that makes it one
 //!   sets the bit after its exchange. The eviction clears the bit of another page, then looks at the page again: so it either finds the
 //!   new state, or the bit is set after it was cleared.
-//!
 //! * V2: a thread that merges two leaves holds [`Tree::merging`] from before it sees both in memory until the merge is complete. An eviction
 //!   happens only while no thread does. So a leaf stays in memory while its right sibling has a remove delta, and a merge needs no read
-//!   that could fail after this delta.
+//!   that could fail after this delta. (A panic in between would release the lock.)
 //!
 //! Commit point: the exchange that replaces the leaf with an evicted leaf. Paper: Bw-tree §V.
 
@@ -144,7 +143,7 @@ impl<P: Pairs> Tree<P> {
     }
 
     /// Evicts the leaf with this page number, if it is clean (I1), or if it `may_keep` its changes and these are few. Returns the bytes of
-    /// memory that become free; 0 if it was not evicted, also because leaves are merged just now. `may_evict` decides by the address of an image that will be needed. Called as
+    /// memory that become free; 0 if it was not evicted, perhaps because leaves are merged just now. `may_evict` decides by the address of an image that will be needed. Called as
     /// [`save`](Self::save) (I4).
     pub fn evict(&self, page: u32, may_keep: bool, may_evict: impl Fn(Address) -> bool) -> u64 {
         if u64::from(page) >= self.table.used() {
@@ -152,11 +151,6 @@ impl<P: Pairs> Tree<P> {
         }
         let visit = self.visit();
         let pid = Pid(page);
-        // V2.
-        let lock = self.merging.try_write();
-        if matches!(lock, Err(TryLockError::WouldBlock)) && !is_omitted(Omission::Merging) {
-            return 0;
-        }
         let Some(head) = visit.load(pid).filter(|head| pid != ROOT && head.level() == 0) else { return 0 };
         let Body::Leaf { saved, .. } = head.body() else { return 0 };
         let current = match &saved.lineage {
@@ -193,6 +187,11 @@ impl<P: Pairs> Tree<P> {
         let mut dead = Vec::new();
         head.for_records(|record| dead.push(record));
         let freed = (head.chain_memory() as u64).saturating_sub(kept);
+        // V2. A merge that begins after the exchange finds the evicted leaf. The exchange fails if one has changed the leaf before.
+        let lock = self.merging.try_write();
+        if matches!(lock, Err(TryLockError::WouldBlock)) && !is_omitted(Omission::Merging) {
+            return 0;
+        }
         if !visit.replace(pid, head, visit.stub_of(head, leaf), &dead, Omission::Consolidation) {
             return 0;
         }

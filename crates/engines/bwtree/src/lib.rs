@@ -16,8 +16,8 @@
 //! * `sync`: the only module that imports atomics. They are the processor's, a model checker's or a scheduler's. [`omission`]: fault
 //!   injection.
 //!
-//! No operation waits for another one. In a tree with images, operations wait for reads of evicted leaves, and for the lock of the
-//! allocator. Only `table`, `node`, `slab`, `record`, `pool`, `epoch` and `limbo` contain unsafe code.
+//! No operation waits for another one. In a tree with images, operations wait for reads of evicted leaves, for the lock of the allocator, and
+//! a merge of leaves for the exchange of an eviction. Only `table`, `node`, `slab`, `record`, `pool`, `epoch` and `limbo` contain unsafe code.
 
 mod ahead;
 pub mod bytes;

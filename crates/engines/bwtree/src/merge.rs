@@ -294,6 +294,9 @@ impl<P: Pairs> Visit<'_, P> {
                 for key in &outline.merging {
                     self.finish_merge(head.level() - 1, (*key).borrow());
                 }
+                if self.has_failed() {
+                    return;
+                }
                 // If this child is still the only one of the root, all merges in it are complete.
                 let is_alone = outline.high.is_none() && outline.merging.is_empty();
                 if !is_alone || self.only_child().is_none_or(|(_, again)| again != child) {

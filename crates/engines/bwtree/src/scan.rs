@@ -237,12 +237,17 @@ impl<P: Pairs> Cursor<'_, P> {
             (true, _, Bound::Included(key)) => Place::At(key),
             (true, _, Bound::Excluded(key)) => Place::Before(key),
         };
+        // A leaf whose low key is the first key of the range is the last one of a descending scan.
+        let beyond = match from {
+            Bound::Included(key) | Bound::Excluded(key) => Bound::Excluded(key),
+            Bound::Unbounded => Bound::Unbounded,
+        };
         let visit = self.tree.visit();
         let (pid, head) = visit.leaf(place);
         if let Some(stub) = head.evicted() {
             drop(visit);
             let is_wanted = |edge: &P::Key| match self.descends {
-                true => is_from::<P>(edge, from),
+                true => is_from::<P>(edge, beyond),
                 false => is_to::<P>(edge, to),
             };
             self.tree.read_ahead(&mut self.ahead, place, self.descends, is_wanted);
@@ -255,7 +260,7 @@ impl<P: Pairs> Cursor<'_, P> {
             return visit.check();
         };
         // The part of the range that is in the leaf.
-        let low = bounds.low.as_ref().map(Borrow::borrow).filter(|low| is_from::<P>(low, from));
+        let low = bounds.low.as_ref().map(Borrow::borrow).filter(|low| is_from::<P>(low, beyond));
         let high = bounds.high.as_ref().map(Borrow::borrow).filter(|high| is_to::<P>(high, to));
         let from = if low.is_some() { Bound::Unbounded } else { from };
         let to = if high.is_some() { Bound::Unbounded } else { to };

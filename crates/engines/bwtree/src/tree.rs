@@ -50,7 +50,7 @@ pub enum Change<V> {
     Delete,
 }
 
-/// An ordered map that threads share by reference. No operation waits for another thread.
+/// An ordered map that threads share by reference. Without a shelf, no operation waits for another thread.
 #[derive(Debug)]
 pub struct Tree<P: Pairs> {
     pub(crate) table: Table<P>,

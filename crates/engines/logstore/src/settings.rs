@@ -25,7 +25,8 @@ pub struct Settings {
     pub memory_bytes: u64,
     /// Bytes of log after which a checkpoint is made.
     pub log_bytes: u64,
-    /// A checkpoint is also made if there was no update for this time, and the log has a sixteenth of these bytes.
+    /// A checkpoint is also made if there was no update for this time, and the log is worth it: an eighth of the live bytes, but at least a
+    /// sixteenth and at most a quarter of `log_bytes`.
     pub idle: Duration,
     /// Bytes of a leaf, with its records, above which it is split.
     pub page_bytes: usize,

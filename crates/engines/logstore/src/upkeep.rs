@@ -578,10 +578,11 @@ impl<P: Pairs> Store<P> {
         let grown = self.segments.traffic().0 - upkeep.images_at;
         let is_grown = grown > upkeep.stats.live_bytes / 5 + 2 * self.segments.bytes();
         // Without updates, a checkpoint gives the space of the log back, and the next open has nothing to replay.
-        let is_worth_it = length > (upkeep.stats.live_bytes / 8).max(self.settings.log_bytes / 16);
+        let log_bytes = self.settings.log_bytes;
+        let is_worth_it = length > (upkeep.stats.live_bytes / 8).clamp(log_bytes / 16, log_bytes / 4);
         let is_idle = upkeep.is_idle(length, self.settings.idle) && is_worth_it;
-        if length > self.settings.log_bytes || is_grown || is_idle || (upkeep.has_moved && length > 0) {
-            // Without space the next attempt comes after the pause.
+        if length > log_bytes || is_grown || is_idle || (upkeep.has_moved && length > 0) {
+            // Without space the next attempt comes after the pause, that of an idle store after the idle time.
             let _ = self.checkpoint_with(&mut upkeep);
         }
         Some(PAUSE)
