@@ -2,7 +2,7 @@
 //!
 //! Every client may write many times while the disk is full. The log has one line when the first write is refused, and one when writes have
 //! succeeded again. Near the limit, small writes succeed between large ones that fail. So the second line waits until no write was refused
-//! for [`QUIET`].
+//! for `QUIET`.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};

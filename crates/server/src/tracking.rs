@@ -15,8 +15,8 @@
 //!   client's first read.
 //! * I3: the client gets the invalidation behind the reply of the read: only the session writes to the client, and it writes what waits in
 //!   [`Pushes`] between commands.
-//! * I4: memory is bounded. Beyond [`Tracking::set_keys_max`] keys, or [`KEY_BYTES`] for each of them, the table forgets keys and
-//!   tells their clients so. If more than [`PUSH_BYTES_MAX`] wait for a client, the server tells it to forget all keys instead.
+//! * I4: memory is bounded. Beyond [`Tracking::set_keys_max`] keys, or `KEY_BYTES` for each of them, the table forgets keys and
+//!   tells their clients so. If more than `PUSH_BYTES_MAX` wait for a client, the server tells it to forget all keys instead.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};

@@ -5,7 +5,7 @@
 //! * V1: the bit of a page is set while the page is a leaf in memory, or an evicted leaf that keeps changes or copies. A thread that makes it one
 //!   sets the bit after its exchange. The eviction clears the bit of another page, then looks at the page again: so it either finds the
 //!   new state, or the bit is set after it was cleared.
-//! * V2: a thread that merges two leaves holds [`Tree::merging`] from before it sees both in memory until the merge is complete. An eviction
+//! * V2: a thread that merges two leaves holds the lock `Tree::merging` from before it sees both in memory until the merge is complete. An eviction
 //!   happens only while no thread does. So a leaf stays in memory while its right sibling has a remove delta, and a merge needs no read
 //!   that could fail after this delta. (A panic in between would release the lock.)
 //!

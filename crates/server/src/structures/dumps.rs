@@ -4,7 +4,7 @@
 //!
 //! | bytes | content |
 //! |---|---|
-//! | 8 | [`MAGIC`] |
+//! | 8 | `MAGIC` |
 //! | 1 | version: 1 |
 //! | 1 | type: `t` string, or the type in the head of a structure |
 //! | … | string: its bytes. List: of each element in turn, length (4) and bytes. Other structures: records |
@@ -36,7 +36,7 @@ const STRING: u8 = b't';
 /// Bytes of the checksum.
 const CHECKSUM: usize = 4;
 
-/// Maximum size of a structure that can be restored: bytes of keys and values, and [`ELEMENT_COST`] for each element.
+/// Maximum size of a structure that can be restored: bytes of keys and values, and `ELEMENT_COST` for each element.
 pub const COST_MAX: usize = 256 << 20;
 /// Approximate bytes of memory for an element in a transaction, besides its key and value.
 const ELEMENT_COST: usize = 128;
