@@ -39,6 +39,7 @@ use crate::options::Options;
 use crate::registry::{self, Open};
 use crate::rewrite;
 use crate::store_dir::{CopyForm, FILE_NAME, Hold, JOURNAL_NAME, StoreDir, io, is_part, remove_parts};
+use crate::tabled::count;
 
 /// The result of a backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
@@ -87,7 +88,11 @@ pub(crate) fn of_engine<K: Open>(engine: &Engine<K>, dir: &Path, progress: Progr
         return backup(store_dir.path.parent().unwrap_or(Path::new(".")), dir, progress);
     }
     if let Some(identity) = engine.identity_in_files()? {
-        return of_files(&identity, dir, &|to| Ok(engine.stored().copy_files(to, progress)?));
+        let known = count(&**engine.index());
+        let made = of_files(&identity, dir, &|to| Ok(engine.stored().copy_files(to, progress)?))?;
+        // Others may have written meanwhile, so this stays an estimate, but it is a better one.
+        let is_better = made.keys_pending && !known.pending;
+        return Ok(if is_better { Backup { keys: known.keys, ..made } } else { made });
     }
     let form = engine.form_of_copy()?;
     // A backup contains the writes without sync from before the call.
