@@ -137,6 +137,7 @@ pub(crate) fn close<K: Tabled>(
     if let Some(tables) = index.tables().filter(|_| found.pending) {
         // Each table has a record of its own, and so has each deadline.
         found.keys = tables.stored().len().keys.saturating_sub(tables.list().len() as u64);
+        tables.give_up_counts();
     }
     index.close()?;
     Ok(found)

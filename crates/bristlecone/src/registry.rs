@@ -334,7 +334,7 @@ fn open_over<K: Kind>(
     opened(entry, found, Home::Given(Arc::new(journal), replay), options, opener)
 }
 
-/// Opens the files of a store, and closes them cleanly. Returns its number of keys.
+/// Opens the files of a store, and closes them cleanly. Returns its number of keys, or an estimate.
 pub(crate) fn close_files(identity: &in_files::Identity, dir: &Path) -> Result<Count> {
     let entry = find(&identity.engine)?;
     match identity.kind == U64::NAME {

@@ -299,6 +299,26 @@ fn keys_are_set_without_a_read_and_counted_later() {
     }
 }
 
+/// A close stores the number of keys. A backup of the store after later writes and a crash does not keep this number.
+#[test]
+fn a_backup_of_a_crashed_store_counts_its_keys_when_it_is_opened() {
+    let (dir, crashed, target) = (scratch(), scratch(), scratch());
+    let put = |numbers: std::ops::Range<u32>| {
+        let store = Store::open(dir.path(), options()).unwrap();
+        numbers.for_each(|number| _ = store.put(&key(number), b"value").unwrap());
+        store
+    };
+    put(0..500).close().unwrap();
+    let store = put(500..800);
+    copy(dir.path(), crashed.path());
+    let made = backup(crashed.path(), &target.path().join("b"), &|_, _| {}).unwrap();
+    assert!(made.keys_pending, "{made:?}");
+    let copied = Store::open(target.path().join("b"), existing()).unwrap();
+    assert_eq!(copied.count().unwrap(), 800);
+    assert_eq!(copied.check().unwrap().problems, Vec::<String>::new());
+    drop((store, copied));
+}
+
 #[test]
 fn a_backup_of_an_open_store_and_of_a_closed_one_has_all_pairs() {
     let (dir, target) = (scratch(), scratch());

@@ -62,7 +62,8 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// Prints the error to standard error, as JSON if the command prints JSON, and returns the exit code. A closed pipe at the output is a success.
+    /// Prints the error to standard error, as JSON if the command prints JSON, and returns the exit code. A closed pipe at the output is a
+    /// success.
     pub fn report(&self, is_json: bool) -> ExitCode {
         if let Failure::Output(error) = self
             && error.is_closed_pipe()

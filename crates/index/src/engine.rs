@@ -479,6 +479,8 @@ pub trait TableOps<K: Kind>: Send + Sync {
     fn reload(&self) -> Result<()>;
     /// Removes all keys of dropped tables, and ends the background work. After that, only callers change the index.
     fn settle(&self) -> Result<()>;
+    /// Gives up the counts: a close then neither reads all keys for them nor stores them. The next open counts again.
+    fn give_up_counts(&self);
     /// After a salvage: reads the catalog and counts again. Keys of tables that the catalog does not have get tables with the names
     /// `salvaged-1`, `salvaged-2` …, by number. No other thread uses the tables.
     fn adopt(&self) -> Result<()>;

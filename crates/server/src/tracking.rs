@@ -1,16 +1,16 @@
 //! Tracking (CLIENT TRACKING): clients keep values in a cache of their own, and the server tells them which keys have changed.
 //!
-//! In the default mode, a client gets one message when a key changes that it has read since. With BCAST it gets a message for each change of a
-//! key with one of its prefixes. [`Watches`](crate::watch::Watches) calls [`Tracking`] after each write, because all writes of commands pass there,
-//! with the gate that I2 needs. Notifications choose their events before the commit, and FLUSHALL has none. Keys that expire come from
-//! the same place as their notifications ([`crate::notifications::Expiry`]).
+//! In the default mode, a client gets one message when a key changes that it has read since. With BCAST it gets a message for each change
+//! of a key with one of its prefixes. [`Watches`](crate::watch::Watches) calls [`Tracking`] after each write, because all writes of commands
+//! pass there, with the gate that I2 needs. Notifications choose their events before the commit, and FLUSHALL has none. Keys that expire
+//! come from the same place as their notifications ([`crate::notifications::Expiry`]).
 //!
 //! As in Redis, a key is its name: a change of a key in one database also invalidates the key of this name in the others.
 //!
 //! Invariants:
 //! * I1: while no client tracks, a write costs one relaxed load.
-//! * I2: a client gets a message for each change that a read of it has not seen. The session remembers the key before the read. The change takes
-//!   the lock of the key's shard after its commit. So if it does not find the key there, its commit is before the read. A client that
+//! * I2: a client gets a message for each change that a read of it has not seen. The session remembers the key before the read. The change
+//!   takes the lock of the key's shard after its commit. So if it does not find the key there, its commit is before the read. A client that
 //!   begins to track takes the gate of the watches for writing. So a write that found no client to tell has committed before the
 //!   client's first read.
 //! * I3: the client gets the invalidation behind the reply of the read: only the session writes to the client, and it writes what waits in

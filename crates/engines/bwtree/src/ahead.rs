@@ -77,8 +77,8 @@ impl<P: Pairs> Tree<P> {
         self.prefetch(addresses);
     }
 
-    /// Notes that a scan has reached an evicted leaf, the one that contains `place`, and reads ahead. `is_wanted` is true for keys before the end of
-    /// the range. The caller has no visit. O(log records) and the leaves that are asked for; if the scan descends, O(log records) for each.
+    /// Notes that a scan has reached an evicted leaf, the one that contains `place`, and reads ahead. `is_wanted` is true for keys before the
+    /// end of the range. The caller has no visit. O(log records) and the leaves that are asked for; if the scan descends, O(log records) for each.
     pub(crate) fn read_ahead(
         &self,
         ahead: &mut Ahead<P::KeyBuf>,

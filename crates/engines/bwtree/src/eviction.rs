@@ -2,12 +2,12 @@
 //! the eviction skips them without a read of their nodes.
 //!
 //! Invariants:
-//! * V1: the bit of a page is set while the page is a leaf in memory, or an evicted leaf that keeps changes or copies. A thread that makes it one
-//!   sets the bit after its exchange. The eviction clears the bit of another page, then looks at the page again: so it either finds the
-//!   new state, or the bit is set after it was cleared.
-//! * V2: a thread that merges two leaves holds the lock `Tree::merging` from before it sees both in memory until the merge is complete. An eviction
-//!   happens only while no thread does. So a leaf stays in memory while its right sibling has a remove delta, and a merge needs no read
-//!   that could fail after this delta. (A panic in between would release the lock.)
+//! * V1: the bit of a page is set while the page is a leaf in memory, or an evicted leaf that keeps changes or copies. A thread that makes
+//!   it one sets the bit after its exchange. The eviction clears the bit of another page, then looks at the page again: so it either finds
+//!   the new state, or the bit is set after it was cleared.
+//! * V2: a thread that merges two leaves holds the lock `Tree::merging` from before it sees both in memory until the merge is complete. An
+//!   eviction happens only while no thread does. So a leaf stays in memory while its right sibling has a remove delta, and a merge needs no
+//!   read that could fail after this delta. (A panic in between would release the lock.)
 //!
 //! Commit point: the exchange that replaces the leaf with an evicted leaf. Paper: Bw-tree §V.
 
@@ -143,8 +143,8 @@ impl<P: Pairs> Tree<P> {
     }
 
     /// Evicts the leaf with this page number, if it is clean (I1), or if it `may_keep` its changes and these are few. Returns the bytes of
-    /// memory that become free; 0 if it was not evicted, perhaps because leaves are merged just now. `may_evict` decides by the address of an image that will be needed. Called as
-    /// [`save`](Self::save) (I4).
+    /// memory that become free; 0 if it was not evicted, perhaps because leaves are merged just now. `may_evict` decides by the address of
+    /// an image that will be needed. Called as [`save`](Self::save) (I4).
     pub fn evict(&self, page: u32, may_keep: bool, may_evict: impl Fn(Address) -> bool) -> u64 {
         if u64::from(page) >= self.table.used() {
             return 0;

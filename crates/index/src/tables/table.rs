@@ -486,6 +486,10 @@ impl TableOps<Bytes> for Table {
         self.tables.settle()
     }
 
+    fn give_up_counts(&self) {
+        self.tables.shared().is_stale.store(true, Ordering::Relaxed);
+    }
+
     fn adopt(&self) -> Result<()> {
         self.tables.adopt()
     }

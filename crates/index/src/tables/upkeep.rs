@@ -290,14 +290,16 @@ impl Tables {
             true => self.index.put(COUNTS, &encode_counts(&counts), UNSYNCED),
             false => self.index.delete(COUNTS, UNSYNCED),
         });
-        match written {
-            // The index refuses writes already.
-            Ok(_) | Err(Error::Closed | Error::ReadOnly | Error::Failed) => self.index.close(),
+        // Then the index refuses all writes.
+        let is_refusal = |error: &Error| matches!(error, Error::Closed | Error::ReadOnly | Error::Failed);
+        let written = match written {
             // Without counts, the next open counts again. Old ones must not stay (T6).
-            Err(_) => {
-                self.index.delete(COUNTS, UNSYNCED)?;
-                self.index.close()
-            }
+            Err(error) if !is_refusal(&error) => self.index.delete(COUNTS, UNSYNCED),
+            written => written,
+        };
+        match written {
+            Err(error) if !is_refusal(&error) => Err(error),
+            _ => self.index.close(),
         }
     }
 
