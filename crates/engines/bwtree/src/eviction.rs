@@ -6,8 +6,8 @@
 //!   it one sets the bit after its exchange. The eviction clears the bit of another page, then looks at the page again: so it either finds
 //!   the new state, or the bit is set after it was cleared.
 //! * V2: a thread that merges two leaves holds the lock `Tree::merging` from before it sees both in memory until the merge is complete. An
-//!   eviction happens only while no thread does. So a leaf stays in memory while its right sibling has a remove delta, and a merge needs no
-//!   read that could fail after this delta. (A panic in between would release the lock.)
+//!   eviction happens only while no thread does. So both leaves are in memory from the announcement of the merge to its end, and a merge
+//!   needs no read that could fail. (A panic in between would release the lock.)
 //!
 //! Commit point: the exchange that replaces the leaf with an evicted leaf. Paper: Bw-tree §V.
 
@@ -105,6 +105,17 @@ pub enum Residence {
     Copies,
 }
 
+/// The end of an attempt to evict a leaf.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Eviction {
+    /// It is evicted. The bytes of memory that become free.
+    Done(u64),
+    /// It cannot be evicted just now. A later attempt may succeed.
+    Busy,
+    /// It has to be saved first, or is no leaf in memory.
+    Kept,
+}
+
 impl<P: Pairs> Tree<P> {
     /// The state of a page. `None`: it is no leaf in memory and keeps no changes, or it is being merged.
     pub(crate) fn residence(&self, page: u32) -> Option<Residence> {
@@ -142,17 +153,18 @@ impl<P: Pairs> Tree<P> {
         }
     }
 
-    /// Evicts the leaf with this page number, if it is clean (I1), or if it `may_keep` its changes and these are few. Returns the bytes of
-    /// memory that become free; 0 if it was not evicted, perhaps because leaves are merged just now. `may_evict` decides by the address of
-    /// an image that will be needed. Called as [`save`](Self::save) (I4).
-    pub fn evict(&self, page: u32, may_keep: bool, may_evict: impl Fn(Address) -> bool) -> u64 {
+    /// Evicts the leaf with this page number, if it is clean (I1), or if it `may_keep` its changes and these are few. `may_evict`
+    /// decides by the address of an image that will be needed. Called as [`save`](Self::save) (I4).
+    pub fn evict(&self, page: u32, may_keep: bool, may_evict: impl Fn(Address) -> bool) -> Eviction {
         if u64::from(page) >= self.table.used() {
-            return 0;
+            return Eviction::Kept;
         }
         let visit = self.visit();
         let pid = Pid(page);
-        let Some(head) = visit.load(pid).filter(|head| pid != ROOT && head.level() == 0) else { return 0 };
-        let Body::Leaf { saved, .. } = head.body() else { return 0 };
+        let Some(head) = visit.load(pid).filter(|head| pid != ROOT && head.level() == 0) else {
+            return Eviction::Kept;
+        };
+        let Body::Leaf { saved, .. } = head.body() else { return Eviction::Kept };
         let current = match &saved.lineage {
             Some(lineage) if is_omitted(Omission::Clean) => lineage.image(),
             _ => saved.current(head),
@@ -161,13 +173,13 @@ impl<P: Pairs> Tree<P> {
             (Some(image), _) => (image, Vec::new(), head.base_records()),
             (None, Some(lineage)) if may_keep => {
                 let live = Records::of(head).live;
-                let Some(difference) = self.difference(lineage, head, &live) else { return 0 };
+                let Some(difference) = self.difference(lineage, head, &live) else { return Eviction::Kept };
                 (Image { address: difference.base, base: None }, difference.image, live.len())
             }
-            _ => return 0,
+            _ => return Eviction::Kept,
         };
         if !may_evict(image.address) || image.base.is_some_and(|base| !may_evict(base)) {
-            return 0;
+            return Eviction::Kept;
         }
         let kept = Kept { unsaved: &unsaved[..], late: &[] };
         let live = || Records::of(head).live;
@@ -190,13 +202,13 @@ impl<P: Pairs> Tree<P> {
         // V2. A merge that begins after the exchange finds the evicted leaf. The exchange fails if one has changed the leaf before.
         let lock = self.merging.try_write();
         if matches!(lock, Err(TryLockError::WouldBlock)) && !is_omitted(Omission::Merging) {
-            return 0;
+            return Eviction::Busy;
         }
         if !visit.replace(pid, head, visit.stub_of(head, leaf), &dead, Omission::Consolidation) {
-            return 0;
+            return Eviction::Kept;
         }
         self.unsaved.fetch_add(kept, Relaxed);
-        freed
+        Eviction::Done(freed)
     }
 }
 

@@ -58,7 +58,7 @@ pub mod words;
 pub use bytes::{Bytes, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use check::Check;
 pub use error::{Error, Result};
-pub use eviction::Residence;
+pub use eviction::{Eviction, Residence};
 pub use image::{Address, Image, ImageKind, Late};
 pub use late::Plan;
 pub use options::{LEAF_CHAIN_MAX, Options};

@@ -5,13 +5,15 @@
 //! 1. O gets a delta with R's low key, which announces the merge of R. From here on the merge must be completed. Until it is complete, O is
 //!    not split, consolidated or removed. (The paper does not say what prevents a split of O between L and R meanwhile.)
 //! 2. R gets a remove delta. R does not change any more. R's own split and merges are completed before this step, and the pages between L
-//!    and R are known to O. Leaves are both in memory, and stay there (V2 of [`crate::eviction`]).
+//!    and R are known to O.
 //! 3. L gets a merge delta, with R's contents as its second arm. L's split is completed before this step. If L itself is being removed, its
 //!    merge is completed first.
 //! 4. O gets an index delete delta. R cannot be found any more. The thread that put the delta there retires R's page id (PID) and R's
 //!    remove delta.
 //!
 //! A thread reads the current state and does the next step. So any thread can begin a merge, and any number of threads can take part.
+//! Leaves are merged only if both are in memory, where they stay until the merge is complete (V2 of [`crate::eviction`]). So no step reads
+//! an image, and none can fail.
 //!
 //! Invariants:
 //! * G1: from step 1 to step 4, R is a child of O, and L is the child of O to the left of R. A page that is split off from L comes between
@@ -45,16 +47,6 @@ fn compare_high<K: Ord>(a: Option<&K>, b: Option<&K>) -> Ordering {
     }
 }
 
-/// The end of an attempt to merge two pages.
-enum Outcome<'g, P: Pairs> {
-    /// There is nothing to do for this thread.
-    Over,
-    /// This thread completed the merge. The number of the parent.
-    Complete(Pid),
-    /// This leaf is not in memory. Nothing was changed.
-    Evicted(Pid, Head<'g, P>),
-}
-
 impl<P: Pairs> Visit<'_, P> {
     /// Merges a small page with a neighbour below the same parent, if both fit into one page.
     pub(crate) fn merge_with_neighbour(&self, pid: Pid, level: u32, low: Option<&P::Fence>) {
@@ -67,6 +59,11 @@ impl<P: Pairs> Visit<'_, P> {
     /// Merges the child `further` places to the right of page `pid` into its left sibling, if both together take at most three quarters of
     /// the split size. Returns false if there is no such pair or it is too large.
     pub(crate) fn merge(&self, pid: Pid, level: u32, low: Option<&P::Fence>, further: usize) -> bool {
+        self.keeping_leaves(level, || self.announce_and_merge(pid, level, low, further))
+    }
+
+    /// Step 1, and then the others.
+    fn announce_and_merge(&self, pid: Pid, level: u32, low: Option<&P::Fence>, further: usize) -> bool {
         let place = low.map_or(Place::First, |low| Place::At(low.borrow()));
         let Some((parent, head)) = self.find(place, level + 1) else { return false };
         let terms = terms(head);
@@ -110,25 +107,12 @@ impl<P: Pairs> Visit<'_, P> {
         }
     }
 
-    /// Completes the merge of the page on `level` that begins at `key`, if one is announced. Stops if a leaf cannot be read; then neither of
-    /// the two leaves has changed.
+    /// Completes the merge of the page on `level` that begins at `key`, if one is announced.
     pub(crate) fn finish_merge(&self, level: u32, key: &P::Key) {
-        loop {
-            match self.keeping_leaves(level, || self.merge_pages(level, key)) {
-                Outcome::Over => return,
-                Outcome::Complete(parent) => {
-                    self.maintain(parent);
-                    if level > 0 {
-                        self.merge_at(level - 1, key);
-                    }
-                    return;
-                }
-                // I3.
-                Outcome::Evicted(pid, head) => {
-                    if !self.make_resident(pid, head) {
-                        return;
-                    }
-                }
+        if let Some(parent) = self.keeping_leaves(level, || self.merge_pages(level, key)) {
+            self.maintain(parent);
+            if level > 0 {
+                self.merge_at(level - 1, key);
             }
         }
     }
@@ -147,25 +131,24 @@ impl<P: Pairs> Visit<'_, P> {
         result
     }
 
-    /// The steps 2 to 4.
-    fn merge_pages(&self, level: u32, key: &P::Key) -> Outcome<'_, P> {
+    /// The steps 2 to 4. Returns the page id of the parent if this thread completed the merge.
+    pub(crate) fn merge_pages(&self, level: u32, key: &P::Key) -> Option<Pid> {
         loop {
-            let Some((parent, head)) = self.find(At(key), level + 1) else { return Outcome::Over };
+            let (parent, head) = self.find(At(key), level + 1)?;
             let outline = Outline::of(head);
             if !outline.merging.iter().any(|own| (*own).borrow() == key) {
-                return Outcome::Over;
+                return None;
             }
             let terms = terms(head);
-            let Ok(at) = find_term(&terms, key) else { return Outcome::Over };
+            let at = find_term(&terms, key).ok()?;
             let (victim, (left_key, left)) = (terms[at].1, terms[at - 1]);
             let next = terms.get(at + 1).and_then(|term| term.0).map(P::fence);
             let high = next.or_else(|| outline.high.cloned());
             let (Some(removed), Some(kept)) = (self.load(victim), self.load(left)) else { continue };
-            if let Some((pid, head)) =
-                [(victim, removed), (left, kept)].into_iter().find(|page| page.1.evicted().is_some())
-            {
-                return Outcome::Evicted(pid, head);
-            }
+            assert!(
+                removed.evicted().is_none() && kept.evicted().is_none(),
+                "an evicted leaf is merged (V2)"
+            );
             if kept.is_removed() {
                 // The left page is being removed too: its merge comes first.
                 if let Some(left_key) = left_key {
@@ -174,10 +157,7 @@ impl<P: Pairs> Visit<'_, P> {
                 continue;
             }
             if !removed.is_removed() {
-                if self.has_failed() {
-                    return Outcome::Over;
-                }
-                // A page that was split off from L takes its role, and may not be in memory.
+                // A page that was split off from L takes its role.
                 if self.is_next(left, kept, victim, key) {
                     self.remove(victim, removed, key, high.as_ref());
                 }
@@ -193,7 +173,7 @@ impl<P: Pairs> Visit<'_, P> {
             if self.append(parent, head, delta, Omission::Structure) {
                 self.count(Count::Merges);
                 self.discard(victim, Retired::node(removed));
-                return Outcome::Complete(parent);
+                return Some(parent);
             }
             self.count(Count::StructureFailures);
         }
@@ -282,20 +262,14 @@ impl<P: Pairs> Visit<'_, P> {
     pub(crate) fn shrink(&self) {
         while let Some((_, child)) = self.only_child() {
             let Some(head) = self.load(child) else { return };
+            // A shrink is not worth a read of an image.
             if head.evicted().is_some() {
-                // I3.
-                if !self.make_resident(child, head) {
-                    return;
-                }
-                continue;
+                return;
             }
             if !head.is_removed() {
                 let outline = Outline::of(head);
                 for key in &outline.merging {
                     self.finish_merge(head.level() - 1, (*key).borrow());
-                }
-                if self.has_failed() {
-                    return;
                 }
                 // If this child is still the only one of the root, all merges in it are complete.
                 let is_alone = outline.high.is_none() && outline.merging.is_empty();

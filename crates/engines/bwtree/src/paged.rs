@@ -15,7 +15,7 @@
 //!   exchange that installs a base page makes a leaf clean: a save installs one with the same records. Any change makes it dirty.
 //! * I2: the contents of an evicted leaf are the records of its image, or of the base and the changes that it keeps, with its late changes
 //!   applied, that are within the leaf's bounds. An image may have more, because a restored leaf may have narrower bounds than the leaf that was saved.
-//! * I3: no delta is in front of an evicted leaf. A structure change that needs to put one there pages the leaf in first.
+//! * I3: no delta is in front of an evicted leaf. Structure changes leave evicted leaves alone: they are not worth a read.
 //! * I4: one thread at a time saves, moves images and evicts (the caller's duty).
 //! * I5: an evicted leaf changes only while a thread has the turn of its page. So a thread with the turn reads the image that belongs to
 //!   the state which it replaces.
@@ -570,13 +570,5 @@ impl<'v, P: Pairs> Visit<'v, P> {
             own.into_iter().for_each(|fresh| self.drop_fresh(fresh));
         }
         Ok(())
-    }
-
-    /// Pages a leaf in while a structure change needs it. False if its image cannot be read; then the structure change must stop (the
-    /// operation that needs the page reports the error).
-    #[cold]
-    pub(crate) fn make_resident(&self, pid: Pid, head: Head<'_, P>) -> bool {
-        let Some(stub) = head.evicted() else { return true };
-        self.tree.page_in(pid, stub).inspect_err(|error| self.fail(error.clone())).is_ok()
     }
 }

@@ -147,7 +147,7 @@ impl<P: Pairs> Visit<'_, P> {
         let (head, outline) = loop {
             let Some(head) = self.load(pid) else { return };
             // An evicted leaf has no chain.
-            if head.is_removed() || head.evicted().is_some() || self.has_failed() {
+            if head.is_removed() || head.evicted().is_some() {
                 return;
             }
             let outline = Outline::of(head);

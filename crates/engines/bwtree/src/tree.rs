@@ -19,7 +19,7 @@
 //! Linearization point of an update: the exchange. Paper: Bw-tree §III.
 
 use crate::epoch::{Epochs, ThreadSlot};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::eviction::Candidates;
 use crate::late::Blind;
 use crate::node::{
@@ -36,7 +36,7 @@ use crate::stats::{Count, Memory};
 use crate::sync::RwLock;
 use crate::table::{Pid, ROOT, Table};
 use std::borrow::Borrow;
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::sync::Arc;
 
 /// The decision of [`Tree::update`] about a key.
@@ -80,7 +80,7 @@ pub trait Recorder<P: Pairs> {
     /// Adds an update to the log. `None` as the value: the key is removed.
     ///
     /// # Errors
-    /// [`Error::NotLogged`]: then the update does not happen.
+    /// [`Error::NotLogged`](crate::Error::NotLogged): then the update does not happen.
     fn begin(&self, key: &P::Key, value: Option<&P::Value>) -> Result<Self::Entry>;
     /// The update has happened.
     fn commit(&self, entry: Self::Entry);
@@ -109,8 +109,6 @@ enum Way {
 pub(crate) struct Visit<'t, P: Pairs> {
     pub(crate) tree: &'t Tree<P>,
     pub(crate) slot: ThreadSlot<'t, Weighed<P>>,
-    /// The first error that a structure change of this operation had.
-    failed: RefCell<Option<Error>>,
     /// This operation holds [`Tree::merging`].
     pub(crate) keeps_leaves: Cell<bool>,
 }
@@ -125,7 +123,7 @@ impl<P: Pairs> Tree<P> {
     /// An empty tree.
     ///
     /// # Errors
-    /// [`Error::Option`] if an option is invalid.
+    /// [`Error::Option`](crate::Error::Option) if an option is invalid.
     pub fn new(options: Options) -> Result<Self> {
         options.check()?;
         Ok(Self::of(options))
@@ -167,12 +165,7 @@ impl<P: Pairs> Tree<P> {
 
     #[inline]
     pub(crate) fn visit(&self) -> Visit<'_, P> {
-        Visit {
-            tree: self,
-            slot: self.epochs.enter(),
-            failed: RefCell::new(None),
-            keeps_leaves: Cell::new(false),
-        }
+        Visit { tree: self, slot: self.epochs.enter(), keeps_leaves: Cell::new(false) }
     }
 
     /// A copy of a key's value. O(log records).
@@ -341,7 +334,6 @@ impl<P: Pairs> Tree<P> {
                     // The leaf has a merge delta. Maintenance completes the merge and consolidates the leaf, which then has a slab for the
                     // change.
                     visit.maintain(pid);
-                    visit.check()?;
                     continue;
                 };
                 self.touch(head);
@@ -416,23 +408,8 @@ impl<P: Pairs> Tree<P> {
 }
 
 impl<P: Pairs> Visit<'_, P> {
-    /// Notes an error of a structure change.
-    pub(crate) fn fail(&self, error: Error) {
-        self.failed.borrow_mut().get_or_insert(error);
-    }
-
-    /// True if a structure change of this operation has failed.
-    pub(crate) fn has_failed(&self) -> bool {
-        self.shelf_exists() && self.failed.borrow().is_some()
-    }
-
     pub(crate) fn shelf_exists(&self) -> bool {
         self.tree.shelf.is_some()
-    }
-
-    /// The first error that a structure change of this operation had.
-    pub(crate) fn check(&self) -> Result<()> {
-        self.failed.borrow().clone().map_or(Ok(()), Err)
     }
 
     pub(crate) fn count(&self, count: Count) {

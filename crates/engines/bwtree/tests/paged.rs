@@ -5,7 +5,7 @@ use std::ops::{Bound, Range};
 use std::sync::{Arc, Mutex};
 
 use bwtree::guide::PIECE;
-use bwtree::{Address, Bytes, Error, ImageKind, Late, Options, RestoredLeaf, Shelf, Tree};
+use bwtree::{Address, Bytes, Error, Eviction, ImageKind, Late, Options, RestoredLeaf, Shelf, Tree};
 
 /// Images in memory.
 #[derive(Debug, Default)]
@@ -100,14 +100,14 @@ pub fn save(tree: &Tree<Bytes>, images: &Images) -> Pages {
     }
 }
 
-fn evict(tree: &Tree<Bytes>, one_in: u32, random: &mut fastrand::Rng) -> u64 {
+fn evict(tree: &Tree<Bytes>, one_in: u32, random: &mut fastrand::Rng) -> usize {
     let pages = tree.stats().pids as u32 * 4;
     let chosen: Vec<u32> = (0..pages).filter(|_| random.u32(..one_in) == 0).collect();
-    let evict = |page| {
+    let mut evict = |page| {
         tree.drop_copies(page);
-        tree.evict(page, random.bool(), |_| true)
+        matches!(tree.evict(page, random.bool(), |_| true), Eviction::Done(_))
     };
-    chosen.into_iter().map(evict).sum()
+    chosen.into_iter().filter(|page| evict(*page)).count()
 }
 
 pub fn options(is_tiny: bool) -> Options {

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use bwtree::{Address, Image, ImageKind, Pairs, Residence, RestoredLeaf, SavedLeaf};
+use bwtree::{Address, Eviction, Image, ImageKind, Pairs, Residence, RestoredLeaf, SavedLeaf};
 use pmem::{Error, Result};
 
 use crate::checkpoint::{self, Writer};
@@ -274,14 +274,14 @@ impl<P: Pairs> Store<P> {
             match residence {
                 // The image may be in a buffer that was not written yet.
                 Residence::Clean => {
-                    if !self.evict(upkeep, page, false) && !upkeep.was_refused {
+                    if self.evict(upkeep, page, false) == Eviction::Kept {
                         saved.push(page);
                     }
                 }
                 Residence::Dirty | Residence::Unsaved if self.settings.read_only => {}
                 Residence::Dirty => {
                     let may_keep = self.tree.unsaved_bytes() < self.budget(UNSAVED);
-                    if !(may_keep && self.evict(upkeep, page, true))
+                    if !(may_keep && matches!(self.evict(upkeep, page, true), Eviction::Done(_)))
                         && let Some(bytes) = self.save(page)?
                     {
                         saved.push(page);
@@ -317,7 +317,7 @@ impl<P: Pairs> Store<P> {
         self.hand_over(upkeep, &mut saved)?;
         self.tree.reclaim();
         let used = self.used_bytes();
-        // A leaf that a batch kept in memory can be evicted after it.
+        // A leaf that a batch or a merge kept in memory can be evicted after it.
         let was_refused = std::mem::take(&mut upkeep.was_refused);
         let is_least = used > target && laps > LAPS && was_useless && !was_refused;
         self.least_bytes.store(if is_least { used } else { 0 }, Ordering::Relaxed);
@@ -363,16 +363,15 @@ impl<P: Pairs> Store<P> {
         Ok(Some(saved.bytes))
     }
 
-    /// Evicts a leaf that is saved, or, if it `may_keep` its changes, one with few changes. False if it is still in memory.
-    fn evict(&self, upkeep: &mut Upkeep, page: u32, may_keep: bool) -> bool {
+    /// Evicts a leaf that is saved, or, if it `may_keep` its changes, one with few changes.
+    fn evict(&self, upkeep: &mut Upkeep, page: u32, may_keep: bool) -> Eviction {
         // A2. The gate may be closed by this thread, so it must not wait.
-        let Some(_gate) = self.gate.try_single(thread()) else {
-            upkeep.was_refused = true;
-            return false;
-        };
-        let freed = self.tree.evict(page, may_keep, |address| self.segments.is_written(address));
-        upkeep.stats.evictions += u64::from(freed > 0);
-        freed > 0
+        let eviction = self.gate.try_single(thread()).map_or(Eviction::Busy, |_gate| {
+            self.tree.evict(page, may_keep, |address| self.segments.is_written(address))
+        });
+        upkeep.was_refused |= eviction == Eviction::Busy;
+        upkeep.stats.evictions += u64::from(matches!(eviction, Eviction::Done(_)));
+        eviction
     }
 
     /// Makes a checkpoint now.
