@@ -1,8 +1,7 @@
 //! Salvage of stores in files ([`crate::in_files`]).
 //!
-//! Every file may be damaged or missing. The identity has the kind of keys and values; without it the kind is that of the pairs that can be
-//! read. The pairs are read in the
-//! order in which they were written, so the new store has the newest value that can be read.
+//! Every file may be damaged or missing. The identity has the kind of keys and values; without it the kind is guessed from the pairs that
+//! can be read. The pairs are read in the order in which they were written, so the new store has the newest value that can be read.
 
 use std::fs::File;
 use std::path::Path;
@@ -38,8 +37,9 @@ pub(crate) fn salvage_without_identity(
     Ok(SalvageReport { superblock_lost: true, complete: false, ..report })
 }
 
-/// The most probable identity of a store: it has tables if each pair has the form of a pair of tables, and its keys are numbers if no pair
-/// of byte strings can be read. The size of nodes is the default.
+/// The most probable identity of a store: it has tables if each pair has the form of a pair of tables. Its keys are numbers if all keys and
+/// values have their length, and more keys are above the one before as numbers than as byte strings: the pairs of a leaf are in key order.
+/// The size of nodes is the default.
 fn guess(dir: &Path) -> Result<Identity> {
     let about = crate::registry::engines().find(|about| about.name == ENGINE);
     let mut identity = Identity {
@@ -49,29 +49,27 @@ fn guess(dir: &Path) -> Result<Identity> {
         node_lines: about.map_or(1, |about| about.default_lines),
         durability: Durability::Power,
     };
-    let (mut pairs, mut of_tables) = (0u64, 0u64);
+    let (mut pairs, mut of_tables, mut of_numbers) = (0u64, 0u64, 0u64);
+    // Keys above the one before.
+    let (mut bytes_above, mut numbers_above) = (0u64, 0u64);
+    let mut before: Option<[u8; 8]> = None;
     let mut count = |key: &[u8], value: Option<&[u8]>| {
-        if let Some(value) = value {
-            pairs += 1;
-            of_tables += u64::from(::index::tables::is_pair(key, value));
+        let Some(value) = value else { return Ok(()) };
+        pairs += 1;
+        of_tables += u64::from(::index::tables::is_pair(key, value));
+        let number = <[u8; 8]>::try_from(key).ok().filter(|_| value.len() == 8);
+        of_numbers += u64::from(number.is_some());
+        if let Some((before, number)) = before.zip(number) {
+            bytes_above += u64::from(before < number);
+            numbers_above += u64::from(u64::from_le_bytes(before) < u64::from_le_bytes(number));
         }
+        before = number;
         Ok(())
     };
     identity.read::<bwtree::Bytes>(dir, &mut count, &|_| {})?;
-    if pairs == 0 {
-        let mut numbers = 0u64;
-        identity.read::<bwtree::Words>(
-            dir,
-            &mut |_, _| {
-                numbers += 1;
-                Ok(())
-            },
-            &|_| {},
-        )?;
-        if numbers > 0 {
-            identity.kind = U64::NAME.to_owned();
-        }
-    } else if of_tables == pairs {
+    if of_numbers == pairs && numbers_above > bytes_above {
+        identity.kind = U64::NAME.to_owned();
+    } else if pairs > 0 && of_tables == pairs {
         identity.kind += TABLES;
     }
     Ok(identity)

@@ -429,6 +429,41 @@ fn salvage_of_a_damaged_store_keeps_tables_deadlines_and_all_intact_pairs() {
     }
 }
 
+/// Without its identity, the order of its keys tells whether a store has integers or byte strings of the same length.
+#[test]
+fn the_kind_of_a_store_without_its_identity_is_guessed() {
+    let new = |name: &str| {
+        let (dir, rescued) = (scratch(), scratch());
+        let to = rescued.path().join(name);
+        (dir, rescued, to)
+    };
+    let lose_identity = |dir: &Path, to: &Path| {
+        std::fs::remove_file(dir.join(bristlecone::store_dir::FILE_NAME)).unwrap();
+        assert!(matches!(Store::open(dir, existing()).map(drop), Err(Error::Incomplete { .. })));
+        assert_eq!(salvage(dir, to, &|_| {}).unwrap().from_leaves, 5000);
+    };
+    let keys: BTreeMap<u64, u64> =
+        (0..5000).map(|n: u64| (n.wrapping_mul(0x9e37_79b9_7f4a_7c15), n)).collect();
+    let (dir, _rescued, to) = new("integers");
+    let store = StoreU64::open(dir.path(), options()).unwrap();
+    keys.iter().for_each(|(key, value)| _ = store.put(key, value).unwrap());
+    store.close().unwrap();
+    drop(store);
+    lose_identity(dir.path(), &to);
+    let store = StoreU64::open(&to, existing()).unwrap();
+    assert!(store.scan(..).map(Result::unwrap).eq(keys.clone()));
+    let (dir, _rescued, to) = new("bytes");
+    let store = Store::open(dir.path(), options()).unwrap();
+    let bytes = |(key, value): (u64, u64)| (key.to_be_bytes(), value.to_be_bytes());
+    keys.clone().into_iter().map(bytes).for_each(|(key, value)| _ = store.put(&key, &value).unwrap());
+    store.close().unwrap();
+    drop(store);
+    lose_identity(dir.path(), &to);
+    let store = Store::open(&to, existing()).unwrap();
+    let expected = keys.into_iter().map(bytes).map(|(key, value)| (key.to_vec(), value.to_vec()));
+    assert!(store.scan(..).map(Result::unwrap).eq(expected));
+}
+
 #[test]
 fn another_kind_engine_or_durability_and_a_second_opener_are_refused() {
     let dir = scratch();
