@@ -98,9 +98,9 @@ fn a_server_on_a_full_disk_refuses_sets_and_takes_them_again_after_deletes() {
     );
 }
 
-#[test]
-fn the_log_has_one_line_when_a_full_disk_refuses_writes_and_one_when_they_succeed_again() {
-    let output = on_small_disk(
+/// Writes until the disk is full, deletes, and later does this `write`, which has these replies.
+fn write_again_after_a_full_disk(write: &str, replies: &[&str]) {
+    let script =
         "$B serve --dir s --listen 127.0.0.1:0 --json --durability power --journal-bytes 4M > started & server=$!
          for try in $(seq 100); do grep -q listen started && break; sleep 0.1; done
          port=$(sed 's/.*\"listen\":\"127.0.0.1:\\([0-9]*\\)\".*/\\1/' started)
@@ -109,15 +109,15 @@ fn the_log_has_one_line_when_a_full_disk_refuses_writes_and_one_when_they_succee
          redis-cli -p $port FLUSHALL
          awk 'BEGIN { for (n = 1; n <= 2000; n++) print \"DEL k\" n }' | redis-cli -p $port | sort | uniq -c
          sleep 5.5
-         for n in 1 2 3; do redis-cli -p $port SET another $(printf %0900d 1); done
+         WRITE
          redis-cli -p $port FLUSHALL
-         kill $server; wait $server; echo server $?",
-    );
+         kill $server; wait $server; echo server $?";
+    let output = on_small_disk(&script.replace("WRITE", write));
     let (said, told) = (stdout(&output), stderr(&output));
     let lines: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     assert!(lines[0].starts_with("ERR no space to grow s/store.bristlecone by "), "{said}");
     assert!(lines[0].contains("; DEL of one key at a time works without space"), "{said}");
-    assert_eq!(lines[1..], ["2000 1", "OK", "OK", "OK", "OK", "server 0"], "{said}");
+    assert_eq!(lines[1..], [&["2000 1"], replies, &["OK", "server 0"]].concat(), "{said}");
     let logged: Vec<&str> = told.lines().collect();
     assert_eq!(logged.len(), 2, "{told}");
     assert!(
@@ -126,6 +126,18 @@ fn the_log_has_one_line_when_a_full_disk_refuses_writes_and_one_when_they_succee
     );
     assert!(logged[0].contains("DEL of one key at a time works without space"), "{told}");
     assert!(logged[1].contains("WARN") && logged[1].contains("writes succeed again refused="), "{told}");
+}
+
+#[test]
+fn the_log_has_one_line_when_a_full_disk_refuses_writes_and_one_when_they_succeed_again() {
+    let write = "for n in 1 2 3; do redis-cli -p $port SET another $(printf %0900d 1); done";
+    write_again_after_a_full_disk(write, &["OK", "OK", "OK"]);
+}
+
+#[test]
+fn a_transaction_ends_the_time_in_which_writes_are_refused() {
+    let write = "printf 'MULTI\\nSET another value\\nEXEC\\n' | redis-cli -p $port";
+    write_again_after_a_full_disk(write, &["OK", "QUEUED", "OK"]);
 }
 
 #[test]

@@ -39,7 +39,7 @@ fn commands_of_redis(redis: &Redis) -> BTreeMap<String, Vec<String>> {
 
 fn page(groups: &BTreeMap<String, Vec<String>>) -> String {
     let mut page = String::from(
-        "# Commands of Redis 7\n\nWhich commands of Redis 7 the server has. A test compares this page with `redis-server` and with the server. \
+        "# Commands of Redis 7.0\n\nWhich commands of Redis 7.0 the server has. A test compares this page with `redis-server` and with the server. \
          [server.md](server.md)\ndescribes the commands, and the one that Redis does not have: `RANGE`.\n\n| group | has | has not | why not |\n|---|---|---|---|\n",
     );
     for (group, names) in groups {

@@ -253,6 +253,9 @@ pub fn run_together(
                 shared.waiters.wake(keys.iter().map(|(db, key)| (*db, &key[..])), turns);
             }
             call.session.events.send(shared);
+            if !keys.is_empty() {
+                shared.note_stored_write();
+            }
             return Ok(());
         }
     }
