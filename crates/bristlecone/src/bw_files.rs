@@ -22,9 +22,10 @@ use bwtree::Pairs;
 use logstore::{BatchWrite, Settings, Store, StoreCursor};
 use pmem::alloc::Usage;
 use pmem::region::Identity;
-use pmem::{Durability, Error, Found, Result};
+use pmem::{Durability, Error, Found, LINE, Result};
 
 use crate::bw_index::{ENGINE, PairsOf, VISITED_TOGETHER};
+use crate::in_files::PAGE_LINES;
 
 /// The capabilities.
 pub(crate) const CAPABILITIES: Capabilities = Capabilities {
@@ -35,9 +36,6 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
     ..Capabilities::KERNEL
 };
 
-/// Bytes of a page for each cache line of the node size: by default 16 KiB. A page is read from its file as a whole.
-const PAGE_BYTES: usize = 256;
-
 /// Makes or opens the index.
 pub(crate) fn open<K: Kind, P: PairsOf<K> + 'static>(files: &Files<'_>) -> InFiles<K> {
     let Files { form, .. } = files;
@@ -45,7 +43,7 @@ pub(crate) fn open<K: Kind, P: PairsOf<K> + 'static>(files: &Files<'_>) -> InFil
         survives_power: form.durability != Durability::Process,
         memory_bytes: files.memory_bytes,
         log_bytes: files.log_bytes,
-        page_bytes: form.node_lines as usize * PAGE_BYTES,
+        page_bytes: (form.node_lines * PAGE_LINES * LINE) as usize,
         compresses: files.compresses,
         direct_io: files.direct_io,
         read_only: files.read_only,

@@ -558,7 +558,8 @@ impl<K: Kind> Engine<K> {
     /// Description, sizes and counts. Without latencies, which the store measures.
     pub fn stats(&self) -> Stats {
         let Count { keys, pending } = count(&*self.index);
-        let (identity, opened) = (self.index.identity(), &self.opened);
+        let (identity, opened, paging) = (self.index.identity(), &self.opened, self.index.paging());
+        let lines = identity.map_or(opened.node_lines, |identity| identity.node_lines);
         Stats {
             engine: opened.engine.into(),
             kind: identity.map_or_else(|| K::NAME.into(), |identity| identity.kind.clone()),
@@ -572,14 +573,14 @@ impl<K: Kind> Engine<K> {
             keys_pending: pending,
             file_bytes: opened.store_dir.as_ref().and_then(StoreDir::file_bytes),
             region_bytes: self.index.region_bytes(),
-            node_bytes: identity.map_or(opened.node_lines, |identity| identity.node_lines) * LINE,
+            node_bytes: lines * if paging.is_some() { in_files::PAGE_LINES } else { 1 } * LINE,
             recovery_us: opened.recovery_us,
             opened: opened.opened.into(),
             read_only: opened.is_read_only(),
             beside_writer: opened.store_dir.as_ref().is_some_and(|dir| dir.hold == Hold::BesideWriter),
             journal: self.journal_stats(),
             limbo: self.index.limbo_bytes().map(|bytes| LimboStats { bytes }),
-            paging: self.index.paging(),
+            paging,
             latency: LatencyStats::default(),
         }
     }

@@ -105,8 +105,8 @@ pub enum Error {
     Option(String),
     /// Another process has the store open, and the store has no journal.
     #[error(
-        "{path} is in use by another process, and without a journal it changes in place: nobody else can read it as of one \
-         moment. Stop that process first, or ask it (`get`, `SAVE` and so on of a server)"
+        "{path} is in use by another process, and it has no journal, so others cannot read it as of one moment: stop that process \
+         first, or ask it (`GET`, `BGSAVE` and so on of a server)"
     )]
     InUse {
         /// The store's file.

@@ -19,6 +19,9 @@ use crate::store_dir::{FILE_NAME, StoreDir};
 #[cfg(feature = "bwtree")]
 use logstore::salvage::Lost;
 
+/// Cache lines of a page for each cache line of the node size: by default a page has 16 KiB. It is read from its file as a whole.
+pub(crate) const PAGE_LINES: u64 = 4;
+
 /// The identity of a store in files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {

@@ -27,7 +27,7 @@ pub struct Stats {
     /// Bytes of the region, which contains the index. In a store with a journal, the file is larger: it has one more page, which pairs it
     /// with the journal, and space that was allocated in advance. [`Space`] shows how the bytes are used.
     pub region_bytes: u64,
-    /// Bytes of an index node.
+    /// Bytes of an index node; of a page, if the store is in files.
     pub node_bytes: u64,
     /// Microseconds that the open took, with recovery.
     pub recovery_us: u64,

@@ -142,7 +142,7 @@ fn beside_a_writer_a_store_without_a_journal_is_refused_with_what_to_do() {
     ];
     for error in errors.map(Option::unwrap) {
         assert!(matches!(error, Error::InUse { .. }), "{error}");
-        assert!(error.to_string().contains("Stop that process first, or ask it"), "{error}");
+        assert!(error.to_string().contains("stop that process first, or ask it"), "{error}");
     }
     assert!(!target.path().join("b").exists());
     assert_eq!(store.get(b"k").unwrap().unwrap(), b"v");

@@ -26,7 +26,7 @@ enum What {
     /// Do the operations that `bench trees --count-instructions` runs under Valgrind
     #[command(hide = true)]
     TreesOperations(TreesOperations),
-    /// Time the opening of a store that was not closed, by number of keys, for the default engine and both variants of `cdds`
+    /// Time the opening of a store that was not closed, by number of keys, for `line`, `wbtree` and both variants of `cdds`
     #[command(after_help = "Example:\n  bristlecone-lab bench reopen --keys 1000000,10000000")]
     Reopen(Reopen),
     /// Time puts, batches, gets and scans of Bristlecone, LMDB, RocksDB, redb, fjall and Berkeley DB at the same durability, and count the

@@ -21,7 +21,7 @@ use clap::Parser;
 Exit codes: 0 success; 1 error; 2 wrong usage; 4 a check failed.
 
 Examples:
-  bristlecone-lab bench trees --keys 1000000       compare the default engine with std's BTreeMap and the memory's baseline
+  bristlecone-lab bench trees --keys 1000000       compare engines with std's BTreeMap and the memory's baseline
   bristlecone-lab crash --tree wbtree              enumerate the states after a crash, recover and check each
   bristlecone-lab costs --check                    count words, flushes and fences, and compare with the papers
   bristlecone-lab run                              list the papers' experiments"
