@@ -112,9 +112,10 @@ impl Options {
     }
 
     /// For an engine in files of its own (`bwtree` with a durability): maximum bytes of memory for pages; leaves that were not used lately
-    /// are evicted. Otherwise: maximum bytes of memory for writes that are not checkpointed yet, for a store with a journal; at least 16 MiB. Default: a quarter of
-    /// the memory of the machine or of the control group. A smaller bound causes more checkpoints. One write or batch may exceed the bound.
-    /// The memory that a checkpoint reads into comes on top: at most half of the journal, and 32 bytes per changed line.
+    /// are evicted. Otherwise: maximum bytes of memory for writes that are not checkpointed yet, for a store with a journal; at least 16
+    /// MiB. Default: a quarter of the memory of the machine or of the control group. A smaller bound causes more checkpoints. One write or
+    /// batch may exceed the bound. The memory that a checkpoint reads into comes on top: at most half of the journal, and 32 bytes per
+    /// changed line.
     pub fn memory_bytes(mut self, bytes: impl Into<Option<u64>>) -> Self {
         self.memory_bytes = bytes.into();
         self

@@ -52,7 +52,8 @@ pub struct SalvageReport {
     /// True if the superblock could not be read. Then default sizes were assumed. In a store in files: the checkpoint; then deleted keys may
     /// come back.
     pub superblock_lost: bool,
-    /// True if the journal (in a store in files: the log) could not be read, or a group in it is damaged. Then the latest writes may be missing.
+    /// True if the journal (in a store in files: the log) could not be read, or a group in it is damaged. Then the latest writes may be
+    /// missing.
     pub journal_lost: bool,
     /// Bytes missing at the end of the store's file. If the store has a journal, the parts that its write groups contain were restored; the
     /// rest is zero.

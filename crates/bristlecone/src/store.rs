@@ -161,8 +161,8 @@ impl<K: Kind> StoreOf<K> {
     }
 
     /// Stores a value, and does not tell whether the key was present. So an engine whose pages may be outside of memory (`bwtree` in files)
-    /// need not read the key's page: this is much faster than [`StoreOf::put`] if the data is larger than memory. Then
-    /// [`StoreOf::len`] is pending, and [`StoreOf::count`] counts all keys again. In other engines, and in a store with deadlines, it is `put`.
+    /// need not read the key's page: this is much faster than [`StoreOf::put`] if the data is larger than memory. Then [`StoreOf::len`] is
+    /// pending, and [`StoreOf::count`] counts all keys again. In other engines, and in a store with deadlines, it is `put`.
     pub fn set(&self, key: &K::Key, value: &K::Value) -> Result<()> {
         K::validate(key, Some(value))?;
         self.timed_write(|| self.index.set(key, Some(value), self.how)).map(drop)
@@ -531,9 +531,9 @@ impl<'a, K: Kind> Scan<'a, K> {
         Ok(is_inside)
     }
 
-    /// Calls `with` with the next pairs, as long as it returns true. The next call continues behind the last of them. An engine may lend its
-    /// own bytes, without copies: with `bwtree` this is nearly twice as fast as [`Scan::next_into`]. Then it reads up to 32 pairs together, and
-    /// frees no memory while `with` runs, so `with` should not wait.
+    /// Calls `with` with the next pairs, as long as it returns true. The next call continues behind the last of them. An engine may lend
+    /// its own bytes, without copies: with `bwtree` this is nearly twice as fast as [`Scan::next_into`]. Then it reads up to 32 pairs
+    /// together, and frees no memory while `with` runs, so `with` should not wait.
     ///
     /// # Errors
     /// As [`Scan::next_into`].

@@ -449,8 +449,9 @@ fn a_server_closes_its_store_although_a_script_is_in_c_code_that_does_not_end() 
     }
 }
 
-#[test]
-fn a_second_signal_ends_a_server_whose_only_thread_is_in_c_code_and_keeps_acknowledged_writes() {
+/// Sends SIGTERM to a server whose only thread is in C code, and perhaps a second one. Checks that the process ends for the reason `why`, and
+/// keeps acknowledged writes.
+fn ends_before_the_store_is_closed(has_second_signal: bool, why: &str) {
     let dir = tempfile::tempdir().unwrap();
     let told = fs::File::create(dir.path().join("told")).unwrap();
     let store = dir.path().join("s");
@@ -462,9 +463,21 @@ fn a_second_signal_ends_a_server_whose_only_thread_is_in_c_code_and_keeps_acknow
     serve.signal("TERM");
     std::thread::sleep(Duration::from_millis(1500));
     assert_eq!(serve.child.try_wait().unwrap(), None);
-    serve.signal("TERM");
+    if has_second_signal {
+        serve.signal("TERM");
+    }
     assert_eq!(serve.wait().code(), Some(1));
     let told = fs::read_to_string(dir.path().join("told")).unwrap();
-    assert!(told.contains("a second signal arrived: the process ends before the store is closed"), "{told}");
+    assert!(told.contains(&format!("{why}: the process ends before the store is closed")), "{told}");
     assert_eq!(succeed(&run(&store, &["get", "k"])), "v\n");
+}
+
+#[test]
+fn a_second_signal_ends_a_server_whose_only_thread_is_in_c_code() {
+    ends_before_the_store_is_closed(true, "a second signal arrived");
+}
+
+#[test]
+fn a_server_whose_only_thread_is_in_c_code_ends_some_time_after_the_signal() {
+    ends_before_the_store_is_closed(false, "a command did not end in time");
 }

@@ -141,8 +141,8 @@ pub trait Life: Embed {
         if ticket > pending.durable() { self.wait_to_read(pending, ticket) } else { Ok(()) }
     }
 
-    /// The image of a key in a view, durable as any value that is read. `None`: the view shows the value that was read from the index before. If
-    /// the image was rolled back, so was its batch, and so was every change since that value was durable.
+    /// The image of a key in a view, durable as any value that is read. `None`: the view shows the value that was read from the index
+    /// before. If the image was rolled back, so was its batch, and so was every change since that value was durable.
     ///
     /// # Errors
     /// As [`View::replaced`].

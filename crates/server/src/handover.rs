@@ -9,7 +9,8 @@
 //! * H1: a connection is parked only between two commands: all its replies are written, and everything that its commands wrote or read is
 //!   durable.
 //! * H2: connections whose state cannot be moved are closed after their last reply. These are connections over TLS, in MULTI, with watched
-//!   keys, in MONITOR, with subscriptions, with replies switched off by CLIENT REPLY, with an incomplete command, or waiting for the end of a pause.
+//!   keys, in MONITOR, with subscriptions, with replies switched off by CLIENT REPLY, with an incomplete command, or waiting for the end of
+//!   a pause.
 //! * H3: when [`crate::listener::run`] returns, no thread of the server uses the store, with one exception: if a thread still uses the
 //!   store after a time limit, the server logs a warning and returns. The server waits for a running backup before it stops.
 

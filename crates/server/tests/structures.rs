@@ -1,5 +1,5 @@
-//! Hashes, lists, sets and sorted sets: what the comparison with `redis-server` ([`differential`](crate::differential)) does not cover. Garbage,
-//! reads beside writers, clients that wait, permissions.
+//! Hashes, lists, sets and sorted sets: what the comparison with `redis-server` ([`differential`](crate::differential)) does not cover.
+//! Garbage, reads beside writers, clients that wait, permissions.
 
 use std::collections::BTreeMap;
 use std::thread;

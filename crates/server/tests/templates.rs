@@ -1,5 +1,5 @@
-//! The commands of the comparison with `redis-server` ([`differential`](crate::differential)). `Maker::words` replaces words of one letter. `~`
-//! marks a reply without order. Frequent commands are listed more than once.
+//! The commands of the comparison with `redis-server` ([`differential`](crate::differential)). `Maker::words` replaces words of one letter.
+//! `~` marks a reply without order. Frequent commands are listed more than once.
 
 /// The commands.
 pub const TEMPLATES: &[&str] = &[

@@ -96,7 +96,7 @@ impl Serve {
 
     /// Waits for the end of the process.
     pub fn wait(&mut self) -> ExitStatus {
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + Duration::from_secs(60);
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
                 return status;

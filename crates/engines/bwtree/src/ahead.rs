@@ -1,7 +1,7 @@
 //! Reads ahead: the tree names the images that saves, moves and scans will read soon, so that the shelf can read them together.
 //!
-//! A scan does not know where it will end. So it reads ahead only from the fifth evicted leaf on, first few leaves and then more. Two groups of
-//! leaves are asked for: the one that the scan is in, and the next one.
+//! A scan does not know where it will end. So it reads ahead only from the fifth evicted leaf on, first few leaves and then more. Two
+//! groups of leaves are asked for: the one that the scan is in, and the next one.
 
 use std::borrow::Borrow;
 
@@ -39,8 +39,8 @@ impl<K> Default for Ahead<K> {
 }
 
 impl<P: Pairs> Tree<P> {
-    /// Tells the shelf which images the saves of the next leaves will read: of `count` leaves from the one that contains `from` on (`None`: the
-    /// first leaf). Returns the key at which the leaf behind them begins; `None` behind the last one. O(log records + count).
+    /// Tells the shelf which images the saves of the next leaves will read: of `count` leaves from the one that contains `from` on (`None`:
+    /// the first leaf). Returns the key at which the leaf behind them begins; `None` behind the last one. O(log records + count).
     pub fn prefetch_leaves(&self, from: Option<&P::Key>, count: usize) -> Option<P::KeyBuf> {
         let place = from.map_or(Place::First, Place::At);
         self.prefetch_group(
@@ -77,8 +77,9 @@ impl<P: Pairs> Tree<P> {
         self.prefetch(addresses);
     }
 
-    /// Notes that a scan has reached an evicted leaf, the one that contains `place`, and reads ahead. `is_wanted` is true for keys before the
-    /// end of the range. The caller has no visit. O(log records) and the leaves that are asked for; if the scan descends, O(log records) for each.
+    /// Notes that a scan has reached an evicted leaf, the one that contains `place`, and reads ahead. `is_wanted` is true for keys before
+    /// the end of the range. The caller has no visit. O(log records) and the leaves that are asked for; if the scan descends, O(log
+    /// records) for each.
     pub(crate) fn read_ahead(
         &self,
         ahead: &mut Ahead<P::KeyBuf>,
@@ -111,8 +112,8 @@ impl<P: Pairs> Tree<P> {
         }
     }
 
-    /// Asks for the images that `note` names, of `count` leaves from the one that contains `place` on, before a key that is not wanted. Returns
-    /// the key that separates them from the next leaf.
+    /// Asks for the images that `note` names, of `count` leaves from the one that contains `place` on, before a key that is not wanted.
+    /// Returns the key that separates them from the next leaf.
     fn prefetch_group(
         &self,
         place: Place<'_, P>,

@@ -14,7 +14,8 @@
 //! * I1: a leaf is *clean* if it is a base page without changes in the slab, and its lineage says that the image is current. Only the
 //!   exchange that installs a base page makes a leaf clean: a save installs one with the same records. Any change makes it dirty.
 //! * I2: the contents of an evicted leaf are the records of its image, or of the base and the changes that it keeps, with its late changes
-//!   applied, that are within the leaf's bounds. An image may have more, because a restored leaf may have narrower bounds than the leaf that was saved.
+//!   applied, that are within the leaf's bounds. An image may have more, because a restored leaf may have narrower bounds than the leaf
+//!   that was saved.
 //! * I3: no delta is in front of an evicted leaf. Structure changes leave evicted leaves alone: they are not worth a read.
 //! * I4: one thread at a time saves, moves images and evicts (the caller's duty).
 //! * I5: an evicted leaf changes only while a thread has the turn of its page. So a thread with the turn reads the image that belongs to
@@ -219,8 +220,8 @@ impl Paging {
 
 /// Uses that are counted.
 const USED_MAX: u64 = if IS_SMALL { 1 } else { 15 };
-/// A leaf with this number of uses survives a round of the eviction, which halves the number. A leaf that is used less often gets copies of its used
-/// records instead, which take less memory.
+/// A leaf with this number of uses survives a round of the eviction, which halves the number. A leaf that is used less often gets copies of
+/// its used records instead, which take less memory.
 const USED_MIN: u64 = if IS_SMALL { 1 } else { 4 };
 
 impl Default for Saved {
@@ -384,8 +385,8 @@ impl<P: Pairs> Tree<P> {
         self.unsaved.load(Relaxed)
     }
 
-    /// The image of a leaf, or the base of the changes that it keeps, by its page number. `Some(None)`: the page has none. `None`: there are no
-    /// more pages.
+    /// The image of a leaf, or the base of the changes that it keeps, by its page number. `Some(None)`: the page has none. `None`: there
+    /// are no more pages.
     pub fn image(&self, page: u32) -> Option<Option<Image>> {
         if u64::from(page) >= self.table.used() {
             return None;

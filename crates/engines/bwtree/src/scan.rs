@@ -63,7 +63,8 @@ struct Rest {
 }
 
 impl Rest {
-    /// Notes the records of a leaf between two bounds. The bounds belong in the leaf, or are its low or its high key. O(log records + changes).
+    /// Notes the records of a leaf between two bounds. The bounds belong in the leaf, or are its low or its high key. O(log records +
+    /// changes).
     fn of<P: Pairs>(&mut self, head: Head<'_, P>, run: &P::Leaf, from: Bound<&P::Key>, to: Bound<&P::Key>) {
         let start = match from {
             Bound::Unbounded => 0,
@@ -282,9 +283,10 @@ impl<P: Pairs> Cursor<'_, P> {
         self.of.is_some()
     }
 
-    /// Calls `with` with the next records of the leaf, as long as it returns true, at most `max` times and at least once. Returns the number
-    /// of calls, 0 if the leaf has no more records. All records are of one state of the leaf. `None`: the leaf has another state now. Then, and
-    /// after 0 calls, the cursor needs [a leaf](Self::place) again. While `with` runs, memory that is retired cannot be freed.
+    /// Calls `with` with the next records of the leaf, as long as it returns true, at most `max` times and at least once. Returns the
+    /// number of calls, 0 if the leaf has no more records. All records are of one state of the leaf. `None`: the leaf has another state
+    /// now. Then, and after 0 calls, the cursor needs [a leaf](Self::place) again. While `with` runs, memory that is retired cannot be
+    /// freed.
     #[inline(always)]
     pub fn visit(&mut self, max: usize, mut with: impl FnMut(&P::Key, &P::Value) -> bool) -> Option<usize> {
         let (pid, lsn) = self.of?;

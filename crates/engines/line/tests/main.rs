@@ -1,5 +1,5 @@
-//! Tests of the line engine: costs, sessions, and the directory of large lists. Contents, crashes, damage, schedules, snapshots and journals are tested
-//! for every engine of the registry.
+//! Tests of the line engine: costs, sessions, and the directory of large lists. Contents, crashes, damage, schedules, snapshots and
+//! journals are tested for every engine of the registry.
 
 mod cost;
 mod loading;

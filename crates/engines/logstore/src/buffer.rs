@@ -386,7 +386,8 @@ mod model {
 
     use super::*;
 
-    /// Two threads add records to buffers of this number of words, the first one `of_first` of them, while a third thread writes: each committed record is written once, whole.
+    /// Two threads add records to buffers of this number of words, the first one `of_first` of them, while a third thread writes: each
+    /// committed record is written once, whole.
     ///
     /// The exchanges of `clock` order nothing. Loom tries another order of two steps only if they are neighbours among the accesses to a
     /// word, and an adder reads the state before it exchanges it. So without the clock no record would be added before the first `drain`.

@@ -18,7 +18,8 @@
 //!   of records below that LSN, and the replay of the records from there on, in their order, gives each key its last value: the updates
 //!   set values and do not depend on earlier ones.
 //!
-//! Commit point: the rename, or a sync of the directory behind it if the store promises to survive a power cut. Paper: Bw-tree §V-C, redo scan start point.
+//! Commit point: the rename, or a sync of the directory behind it if the store promises to survive a power cut. Paper: Bw-tree §V-C, redo
+//! scan start point.
 
 use std::borrow::Borrow;
 use std::fs::{File, OpenOptions};

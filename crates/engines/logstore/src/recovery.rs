@@ -1,8 +1,8 @@
 //! The replay of the log at an open.
 //!
-//! Records set values, so they become late changes of the leaves of the checkpoint ([`bwtree::late`]): the open reads a leaf only if the log has
-//! many changes of it. Records are collected and applied in the order of their keys, so such a leaf is read once. Only the last record of
-//! a key counts (C2 of [`checkpoint`](crate::checkpoint)).
+//! Records set values, so they become late changes of the leaves of the checkpoint ([`bwtree::late`]): the open reads a leaf only if the
+//! log has many changes of it. Records are collected and applied in the order of their keys, so such a leaf is read once. Only the last
+//! record of a key counts (C2 of [`checkpoint`](crate::checkpoint)).
 
 use std::cmp::Ordering;
 

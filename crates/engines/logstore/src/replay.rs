@@ -183,7 +183,8 @@ pub(crate) fn replay(
     Ok(replayed)
 }
 
-/// Reads the log as [`replay`] does, or all of it, but goes on behind a damaged block. False if records are missing between others, or below `durable`.
+/// Reads the log as [`replay`] does, or all of it, but goes on behind a damaged block. False if records are missing between others, or
+/// below `durable`.
 ///
 /// # Errors
 /// Those of `apply`.

@@ -423,8 +423,8 @@ impl<P: Pairs> Store<P> {
         is_unreadable.then(|| self.segments.take_error()).flatten().unwrap_or_else(|| refused(error))
     }
 
-    /// Ends an update whose record ends at `end`: waits, or notes the record if this thread defers its waits. Without `sync`, and if the thread
-    /// defers nothing, the update becomes durable later.
+    /// Ends an update whose record ends at `end`: waits, or notes the record if this thread defers its waits. Without `sync`, and if the
+    /// thread defers nothing, the update becomes durable later.
     pub(crate) fn end(&self, end: u64, sync: bool) -> Result<()> {
         if sync {
             return self.wait(end);
@@ -465,8 +465,9 @@ impl<P: Pairs> Store<P> {
         closed
     }
 
-    /// Copies the files of the store into `dir`, in the state of one moment: the last checkpoint, its images, and the log behind it. Reads and
-    /// updates go on, and so does the eviction. No checkpoint is made meanwhile, so the log grows. `progress` gets the copied bytes and all bytes.
+    /// Copies the files of the store into `dir`, in the state of one moment: the last checkpoint, its images, and the log behind it. Reads
+    /// and updates go on, and so does the eviction. No checkpoint is made meanwhile, so the log grows. `progress` gets the copied bytes and
+    /// all bytes.
     ///
     /// # Errors
     /// `NoSpace`; `Io`; `Failed`.

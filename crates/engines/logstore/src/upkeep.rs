@@ -383,7 +383,8 @@ impl<P: Pairs> Store<P> {
         self.checkpoint_in(&mut lock(&self.upkeep))
     }
 
-    /// As [`checkpoint`](Self::checkpoint), but only if the files are not being copied. After the copy, the log is long enough for a later one.
+    /// As [`checkpoint`](Self::checkpoint), but only if the files are not being copied. After the copy, the log is long enough for a later
+    /// one.
     fn checkpoint_with(&self, upkeep: &mut Upkeep) -> Result<()> {
         try_lock(&self.files).map_or(Ok(()), |_files| self.checkpoint_in(upkeep))
     }

@@ -230,9 +230,9 @@ pub trait LeafList:
         let seen = self.seen_at(leaf, changes);
         self.look_validated(&seen, self.entry_with_leaf(leaf, key), value)
     }
-    /// Replaces the contents of `copy` by all entries of a leaf, in any order. If there is no leaf at this address, it may copy anything ([`LeafList::is_leaf`]). An
-    /// engine that keeps orders ([`LeafList::keep_order`]) copies the entries with their slots ([`LeafCopy::push_slots`]), and those of the
-    /// kept order first.
+    /// Replaces the contents of `copy` by all entries of a leaf, in any order. If there is no leaf at this address, it may copy anything
+    /// ([`LeafList::is_leaf`]). An engine that keeps orders ([`LeafList::keep_order`]) copies the entries with their slots
+    /// ([`LeafCopy::push_slots`]), and those of the kept order first.
     fn entries_of(&self, leaf: u64, copy: &mut LeafCopy<Self::Schema>);
     /// Keeps the order of a leaf's slots for later copies, if the engine does. The copy was validated. `is_good` validates again that the
     /// leaf has not changed since it was copied.

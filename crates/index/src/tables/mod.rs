@@ -112,8 +112,8 @@ struct Gate {
     /// Numbers that became free since the open. A cursor may still stand in their keys, so they are not used again.
     retired: Vec<u32>,
     counted: Counted,
-    /// True if a write did not tell whether its key was present. Then the counts are wrong until [`Tables::count_all`] counts again: not in the
-    /// background, because that would read the whole index again and again.
+    /// True if a write did not tell whether its key was present. Then the counts are wrong until [`Tables::count_all`] counts again: not in
+    /// the background, because that would read the whole index again and again.
     is_stale: AtomicBool,
 }
 

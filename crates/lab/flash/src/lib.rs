@@ -5,8 +5,9 @@
 //! files. So the operating system's page cache does not decide. The caches and write buffers of each store have the same share of the limit.
 //!
 //! A part of the run is a size of the data and a durability. In each part all stores are loaded with the same pairs in the same random
-//! order, in batches. A load ends after a time; it then puts the remaining pairs in key order, unmeasured. Each round then measures every cell on every store in turn, starting with another store each time. Medians of the rounds are
-//! reported. At the end of a part, each process is killed (SIGKILL); the store is opened again and compared.
+//! order, in batches. A load ends after a time; it then puts the remaining pairs in key order, unmeasured. Each round then measures every
+//! cell on every store in turn, starting with another store each time. Medians of the rounds are reported. At the end of a part, each
+//! process is killed (SIGKILL); the store is opened again and compared.
 //!
 //! * F1: a wrong answer ends the run (`work`). After the kill, each store must have the newest version of every value.
 //! * F2: a store's background work, and the write-back of its files, ends before the turn of the next store (`usage`).

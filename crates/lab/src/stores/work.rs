@@ -1,7 +1,7 @@
 //! The work of the threads in one column of `bench store` (an operation and a number of threads), and the checks of the store's answers.
 //!
-//! A value is computed from its key ([`competitors::pairs`]), so answers are checked without a second copy of the data. The check is part of the measured time. It
-//! takes a few nanoseconds per pair, the same for every store.
+//! A value is computed from its key ([`competitors::pairs`]), so answers are checked without a second copy of the data. The check is part
+//! of the measured time. It takes a few nanoseconds per pair, the same for every store.
 
 use std::sync::Barrier;
 use std::time::Instant;

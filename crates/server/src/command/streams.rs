@@ -1,7 +1,8 @@
 //! Streams: XADD, XRANGE, XREAD and related commands. [`crate::structures::streams`] has their elements; [`super::stream_groups`] has groups
 //! of consumers.
 //!
-//! XREAD with BLOCK waits as the commands of [`blocking`](super::blocking) do, but takes nothing away: a new entry wakes all clients that wait.
+//! XREAD with BLOCK waits as the commands of [`blocking`](super::blocking) do, but takes nothing away: a new entry wakes all clients that
+//! wait.
 
 use std::time::{Duration, Instant};
 

@@ -166,7 +166,8 @@ impl Candidates {
     }
 }
 
-/// Removes a key. Returns the bytes of its key and value, with those of the removed elements; 0 if it is gone, or has no deadline and the policy is for keys with one.
+/// Removes a key. Returns the bytes of its key and value, with those of the removed elements; 0 if it is gone, or has no deadline and the
+/// policy is for keys with one.
 fn evict(shared: &Shared, candidate: &Candidate, policy: Policy) -> Result<u64> {
     let mut access = Access::new(shared, candidate.db)?;
     let (mut bytes, mut head) = (0, None);

@@ -1,7 +1,7 @@
 //! The elements of a sorted set, and ranges of them.
 //!
-//! A member has two elements: [`MEMBER`] with the member, whose value is the score (8 bytes); and [`SCORE`] with the score in an order-preserving
-//! form and the member, without a value. Both change in one transaction.
+//! A member has two elements: [`MEMBER`] with the member, whose value is the score (8 bytes); and [`SCORE`] with the score in an
+//! order-preserving form and the member, without a value. Both change in one transaction.
 
 use std::ops::Bound;
 

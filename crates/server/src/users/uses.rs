@@ -1,7 +1,7 @@
 //! What commands do with their keys, as Redis tells it: for the permissions of users and for `COMMAND GETKEYSANDFLAGS`.
 //!
-//! A use that *accesses* a key returns or copies its value, and needs the permission to read it. One that *inserts*, *updates* or *deletes* needs
-//! the permission to write. Some need neither (`EXISTS`, `TYPE`, `STRLEN`): then any permission for the key is enough.
+//! A use that *accesses* a key returns or copies its value, and needs the permission to read it. One that *inserts*, *updates* or *deletes*
+//! needs the permission to write. Some need neither (`EXISTS`, `TYPE`, `STRLEN`): then any permission for the key is enough.
 
 use bytes::Bytes;
 

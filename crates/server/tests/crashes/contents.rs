@@ -15,7 +15,8 @@ const DATABASES: usize = 2;
 /// Begins the names of sets whose members are counted, and not compared.
 pub const ANY: &str = "any";
 
-/// All keys with their types, elements and deadlines, and the libraries of functions. The key of a database other than 0 has its number before it.
+/// All keys with their types, elements and deadlines, and the libraries of functions. The key of a database other than 0 has its number
+/// before it.
 pub fn read(open: &Open) -> Result<Contents, String> {
     let mut contents = Contents::new();
     for db in (0..DATABASES).filter(|db| open.shared.databases.known(*db).is_some()) {

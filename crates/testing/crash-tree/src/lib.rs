@@ -9,9 +9,9 @@
 //! * [`argued`]: equivalent mutants and their reasons.
 //!
 //! Runs and mutants are independent of each other and run on several threads. Except for the times, the report depends only on the seed and
-//! the options. A run is good only if no image has a violation, every mutant is killed or has a reason, the *injected fault* (the mutant without
-//! the most important fence of the commit protocol) is killed, and the number of explored states reaches the engine's recorded minimum. So
-//! a run that explores less than before without notice is not good.
+//! the options. A run is good only if no image has a violation, every mutant is killed or has a reason, the *injected fault* (the mutant
+//! without the most important fence of the commit protocol) is killed, and the number of explored states reaches the engine's recorded
+//! minimum. So a run that explores less than before without notice is not good.
 
 #![forbid(unsafe_code)]
 
@@ -209,7 +209,8 @@ pub struct Report {
 }
 
 impl Report {
-    /// True if there is no violation, every mutant and the injected fault have the required outcome, and the minimum number of states is reached.
+    /// True if there is no violation, every mutant and the injected fault have the required outcome, and the minimum number of states is
+    /// reached.
     pub fn is_good(&self) -> bool {
         self.violations.is_empty()
             && self.mutants_survived.is_empty()

@@ -102,8 +102,8 @@ fn during<'a>(op: &dyn Operation, before: &'a Contents, after: &'a Contents) -> 
     if op.is_divisible() { Expect::mixture(before, after) } else { Expect::either(before, after) }
 }
 
-/// Explores a workload as if its code had been changed by `mutant`. An injected fault is a mutant that the exploration must detect: its report must
-/// have a violation.
+/// Explores a workload as if its code had been changed by `mutant`. An injected fault is a mutant that the exploration must detect: its
+/// report must have a violation.
 pub fn explore_mutant<S: Subject>(
     workload: &Workload<S>,
     options: &Options,

@@ -278,8 +278,8 @@ pub fn run_mutants<'a>(
     run_some_mutants(trials, argued, &Share::All, &[], stage)
 }
 
-/// Like [`run_mutants`], but tries only a share of the mutants, and those that match a spot of `always`, such as that of the injected fault. An entry is
-/// stale only if all mutants that it matches were tried.
+/// Like [`run_mutants`], but tries only a share of the mutants, and those that match a spot of `always`, such as that of the injected
+/// fault. An entry is stale only if all mutants that it matches were tried.
 pub fn run_some_mutants<'a>(
     trials: &[Trial],
     argued: &[Argued],

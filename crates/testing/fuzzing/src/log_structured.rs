@@ -1,10 +1,10 @@
 //! Fuzz targets for the files of a log-structured store: segments, checkpoint, commit log.
 //!
 //! The first byte of the input selects the store (bits 0 to 2), and its memory (bit 3: the budget has room for all pages, so no thread
-//! waits for memory). If bits 3 to 6 are set, `bristlecone` opens, checks and salvages it, too;
-//! this takes far longer. Bit 7: the checksums of the damaged file are computed anew, so that the reader believes the damage. Then come changes of
-//! files of the target's kind. The first byte of a change is its kind (bits 0 to 2) and selects the file (bits 3 to 7). *Units* are the
-//! header of a file, and its blocks, images or leaves as they were before the damage.
+//! waits for memory). If bits 3 to 6 are set, `bristlecone` opens, checks and salvages it, too; this takes far longer. Bit 7: the checksums
+//! of the damaged file are computed anew, so that the reader believes the damage. Then come changes of files of the target's kind. The
+//! first byte of a change is its kind (bits 0 to 2) and selects the file (bits 3 to 7). *Units* are the header of a file, and its blocks,
+//! images or leaves as they were before the damage.
 //!
 //! | kind | next bytes | effect |
 //! |---|---|---|
