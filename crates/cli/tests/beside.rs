@@ -372,7 +372,7 @@ fn a_killed_store_with_a_damaged_page_can_be_backed_up() {
     assert_eq!(succeed(&run(&copy, &["get", "later"])), "value\n");
     let checked = tell(&["backup", "--check"], &[&store, &dir.path().join("again")]);
     assert!(code(&checked) == 4 && stdout(&checked).starts_with("about 100"), "{checked:?}");
-    // The problems are told also if the keys cannot be counted and nothing can be written.
+    // The check names the problems also if the keys cannot be counted and nothing can be written.
     let read_only = run(&copy, &["check", "--read-only"]);
     assert!(code(&read_only) == 4 && stdout(&read_only).contains("problem: "), "{read_only:?}");
 }
