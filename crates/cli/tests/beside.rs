@@ -145,7 +145,7 @@ fn a_store_without_a_journal_is_its_servers_alone_who_makes_the_backup() {
         ] {
             assert_eq!(code(&output), 1);
             assert!(stderr(&output).contains("it has no journal, so others cannot read it"), "{output:?}");
-            assert!(stderr(&output).contains("`SAVE`"), "{output:?}");
+            assert!(stderr(&output).contains("`BGSAVE`"), "{output:?}");
         }
         assert!(!target.exists());
     }
