@@ -25,3 +25,4 @@ mod structures;
 mod subscriptions;
 mod templates;
 mod tracking;
+mod watched;
