@@ -9,6 +9,8 @@
 //! * B2: a client that leaves a queue wakes the first one that remains, because there may be more elements.
 //! * B3: a command that has woken clients is over when they have run: its session runs no other command and writes no reply before
 //!   ([`Turns`]). So a client that has a reply to RPUSH cannot replace the list before those that waited for its elements have them.
+//! * B4: a session that waits for the clients that it has woken holds no turn. It has passed the turns of the commands that woke it on to
+//!   these clients. So clients that wake each other do not wait in a circle.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -64,25 +66,43 @@ type Turn = mpsc::Sender<Infallible>;
 
 /// The turns of the clients that a command has woken, and of those that these clients wake.
 #[derive(Debug, Default)]
-pub struct Turns(Option<(Turn, mpsc::Receiver<Infallible>)>);
+pub struct Turns {
+    own: Option<(Turn, mpsc::Receiver<Infallible>)>,
+    /// Of the commands that have woken this one (B4).
+    passed: Vec<Turn>,
+}
 
 impl Turns {
     /// True if the command has woken no client.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.0.is_none()
+        self.own.is_none()
+    }
+
+    /// For a command of a client that was woken: the commands that have woken it are over when those are that this command wakes (B4).
+    pub fn pass_on(&mut self, waiting: &Waiting) {
+        self.passed.clone_from(&waiting.running);
+    }
+
+    /// The turns of the clients that the command has woken, after the command.
+    #[must_use]
+    pub fn take(&mut self) -> Self {
+        self.passed.clear();
+        std::mem::take(self)
     }
 
     /// Returns when all of these clients have run (B3).
     pub async fn over(&mut self) {
-        if let Some((own, mut turns)) = self.0.take() {
+        if let Some((own, mut turns)) = self.take().own {
             drop(own);
             turns.recv().await;
         }
     }
 
-    fn one(&mut self) -> Turn {
-        self.0.get_or_insert_with(|| mpsc::channel(1)).0.clone()
+    /// For one client.
+    fn one(&mut self) -> impl Iterator<Item = Turn> {
+        let own = self.own.get_or_insert_with(|| mpsc::channel(1)).0.clone();
+        self.passed.iter().cloned().chain([own])
     }
 }
 
@@ -120,7 +140,7 @@ impl Waiters {
                 let Some(queue) = queues.get(&(db, Bytes::copy_from_slice(key), kind)) else { continue };
                 // An entry of a stream is for all clients that read it.
                 let count = if kind == Kind::Stream { queue.len() } else { 1 };
-                queue.iter().take(count).for_each(|waiter| waiter.wake([turns.one()]));
+                queue.iter().take(count).for_each(|waiter| waiter.wake(turns.one()));
             }
         }
     }
@@ -137,7 +157,7 @@ impl Waiters {
     /// Wakes all clients. Adds their turns to `turns`.
     pub fn wake_all(&self, turns: &mut Turns) {
         let queues = lock(&self.queues);
-        queues.values().flatten().for_each(|waiter| waiter.wake([turns.one()]));
+        queues.values().flatten().for_each(|waiter| waiter.wake(turns.one()));
     }
 
     /// True if a blocking command may take elements of a key: no client waits for it, or `own` is the first one.
@@ -182,15 +202,6 @@ impl Waiting {
     pub fn pause(&mut self) {
         *lock(&self.waiter.turns) = None;
         self.running.clear();
-    }
-
-    /// The client leaves its queues because it has an element. Its turn ends when the result is dropped. `woken` are the turns of those that
-    /// its command has woken. It may have woken the client itself, which does not wait for that.
-    #[must_use]
-    pub fn leave(mut self, woken: &Turns) -> Vec<Turn> {
-        self.start();
-        let is_own = |turn: &&Turn| woken.0.as_ref().is_some_and(|(own, _)| own.same_channel(turn));
-        self.running.iter().filter(|turn| !is_own(turn)).cloned().collect()
     }
 }
 
@@ -267,10 +278,11 @@ mod tests {
         first.start();
         // Its command removes an element: it wakes the client itself.
         let mut own = Turns::default();
+        own.pass_on(&first);
         waiters.wake([(0, &b"k"[..])], &mut own);
-        let held = first.leave(&own);
-        step("it has an element, and the command that it has run is not over").await;
-        drop(held);
+        let mut own = own.take();
+        step("it has an element, and is still in the queue").await;
+        drop(first);
         step("the second has not run").await;
         second.start();
         second.rest();
@@ -283,5 +295,34 @@ mod tests {
         turns.over().await;
         drop((second, third));
         assert_eq!(waiters.count(), 0);
+    }
+
+    /// A former defect: the two clients and the command that woke the first one waited for ever.
+    #[tokio::test]
+    async fn clients_that_wake_each_other_do_not_wait_in_a_circle() {
+        let waiters = Arc::new(Waiters::default());
+        let join = |key: &'static [u8]| waiters.join(0, &[Bytes::from_static(key)], Kind::List);
+        let (mut first, mut second) = (join(b"a"), join(b"b"));
+        let [mut command, mut of_first, mut of_second] = [(); 3].map(|()| Turns::default());
+        waiters.wake([(0, &b"a"[..])], &mut command);
+        first.start();
+        of_first.pass_on(&first);
+        waiters.wake([(0, &b"b"[..])], &mut of_first);
+        let mut of_first = of_first.take();
+        second.start();
+        of_second.pass_on(&second);
+        waiters.wake([(0, &b"a"[..])], &mut of_second);
+        let mut of_second = of_second.take();
+        drop(first);
+        let over = tokio::spawn(async move { command.over().await });
+        tokio::task::yield_now().await;
+        assert!(!over.is_finished(), "the second client has not run");
+        drop(second);
+        let all = async {
+            of_first.over().await;
+            of_second.over().await;
+            over.await.unwrap();
+        };
+        tokio::time::timeout(std::time::Duration::from_secs(30), all).await.expect("they wait for ever");
     }
 }

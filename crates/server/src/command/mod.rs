@@ -357,8 +357,9 @@ pub fn run(shared: &Shared, session: &mut SessionState, arguments: &[Bytes], out
     let mut reply = Reply::new(output, protocol, bytes_max);
     match Access::new(shared, session.db) {
         Ok(mut keys) => {
-            if is_again {
+            if let Some(waiting) = &session.waiting {
                 keys.events().ignore_misses();
+                keys.turns().into_iter().for_each(|turns| turns.pass_on(waiting));
             }
             run_in(&mut Call { arguments, reply, keys, session, shared });
         }
@@ -473,7 +474,7 @@ fn run_admitted(command: &Command, call: &mut Call<'_>) -> Result<(), CommandErr
         call.shared.note_stored_write();
     }
     if let Some(turns) = call.keys.turns() {
-        call.session.turns = std::mem::take(turns);
+        call.session.turns = turns.take();
     }
     result
 }

@@ -65,10 +65,9 @@ impl Session {
         self.state.waiting = Some(Box::new(self.shared.waiters.join(self.state.db, &first.keys, first.kind)));
         self.entry.client.set_running(true);
         let goes_on = self.run_until_replied(&first.arguments, first.until).await;
-        // The commands that have woken this client are over when those are that its own command has woken.
-        let own_turn = self.state.waiting.take().map(|waiting| waiting.leave(&self.state.turns));
+        // It ends the turn of this client (B4).
+        self.state.waiting = None;
         self.let_the_woken_run().await;
-        drop(own_turn);
         self.entry.client.set_active();
         self.entry.client.set_running(false);
         goes_on
