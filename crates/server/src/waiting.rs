@@ -68,7 +68,7 @@ type Turn = mpsc::Sender<Infallible>;
 #[derive(Debug, Default)]
 pub struct Turns {
     own: Option<(Turn, mpsc::Receiver<Infallible>)>,
-    /// Of the commands that have woken this one (B4).
+    /// The turns of the commands that have woken this one (B4).
     passed: Vec<Turn>,
 }
 
