@@ -482,3 +482,27 @@ fn a_client_that_waits_gets_its_element_before_the_rest_of_the_pipeline_runs() {
         assert_eq!(waiting.join().unwrap(), ["list", "a"]);
     });
 }
+
+/// Each client that gets the element gives it to the next one. When the push is over, it is in none of the lists.
+#[test]
+fn a_push_is_over_when_the_clients_behind_the_woken_ones_have_run() {
+    const ROUNDS: usize = 100;
+    let server = TestServer::start();
+    let mut client = server.client();
+    let lines = ["BLMOVE a b LEFT LEFT 0", "BLMOVE b c LEFT LEFT 0", "BLMOVE c d LEFT LEFT 0", "BLPOP d 0"];
+    let waiting = lines.map(|line| {
+        let mut client = server.client();
+        thread::spawn(move || (0..ROUNDS).for_each(|_| _ = run::<Value>(&mut client, line)))
+    });
+    for round in 0..ROUNDS {
+        let all_wait = || {
+            run::<String>(&mut client, "INFO clients").contains(&format!("blocked_clients:{}\r", lines.len()))
+        };
+        eventually("all clients wait", all_wait);
+        // Together, so that the second command is here when the first one is over.
+        let mut pipe = redis::pipe();
+        pipe.cmd("RPUSH").arg(&["a", "element"]).ignore().cmd("EXISTS").arg(&["a", "b", "c", "d"]);
+        assert_eq!(pipe.query::<(i64,)>(&mut client).unwrap(), (0,), "round {round}");
+    }
+    waiting.into_iter().for_each(|thread| thread.join().unwrap());
+}
